@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one catalogue of errors. The class decides HTTP status, exit code and whether a retry makes sense.
+
+Every error carries a stable dotted ``code`` (``gpu.no_capacity``), one line for the user (``message``),
+what to do about it (``hint``), what an operator needs (``details``), and reasons as data (``reasons``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why something was refused for one group of hosts, GPUs or fields."""
+
+    code: str
+    message: str
+    subjects: tuple[str, ...] = ()
+    """Names of the hosts, GPU addresses or fields this reason is about; may be shortened for tenants."""
+    count: int = 1
+    """How many subjects there are, also those not named."""
+
+
+class VgpuctlError(Exception):
+    """Base of all errors that are shown to people. Raise one of the families below, never this."""
+
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 70
+    family: ClassVar[str] = "bug"
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: str | None = None,
+        reasons: tuple[Reason, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.details = details
+        self.reasons = reasons
+
+
+class InvalidInput(VgpuctlError):
+    """The request itself is wrong; the same request will never work."""
+
+    http_status, exit_code, family = 400, 2, "invalid_input"
+
+
+class NotFound(VgpuctlError):
+    """No such object, or not one the caller may know of: the two look the same."""
+
+    http_status, exit_code, family = 404, 4, "not_found"
+
+
+class Conflict(VgpuctlError):
+    """The object exists with another specification or is in a state that forbids this."""
+
+    http_status, exit_code, family = 409, 5, "conflict"
+
+
+class Denied(VgpuctlError):
+    """The caller is known and may not do this."""
+
+    http_status, exit_code, family = 403, 6, "denied"
+
+
+class QuotaExceeded(VgpuctlError):
+    """The tenant's quota does not cover the request."""
+
+    http_status, exit_code, family = 403, 7, "quota_exceeded"
+
+
+class NoCapacity(VgpuctlError):
+    """Nothing free fits; ``reasons`` says why, a reason per group of hosts or GPUs."""
+
+    http_status, exit_code, family = 507, 8, "no_capacity"
+
+
+class WorldError(VgpuctlError):
+    """A host, libvirt, the driver or the network did not do what was asked. Raise a subclass."""
+
+    http_status, exit_code, family = 502, 9, "world"
+
+
+class Retryable(WorldError):
+    """Nothing was changed and a later try may work (EBUSY, connection refused)."""
+
+    family = "world_retryable"
+
+
+class Fatal(WorldError):
+    """Nothing was changed and trying again will not help (EIO, bad XML)."""
+
+    family = "world_fatal"
+
+
+class Unknown(WorldError):
+    """The answer was lost: the change may or may not have happened. Read the host, then decide."""
+
+    family = "world_unknown"
+
+
+class Stuck(VgpuctlError):
+    """An operation could not be undone; resources stay claimed until an operator decides."""
+
+    http_status, exit_code, family = 500, 10, "stuck"
+
+
+class Bug(VgpuctlError):
+    """A state this code says cannot be."""
+
+
+FAMILIES: dict[str, type[VgpuctlError]] = {
+    cls.family: cls
+    for cls in (
+        InvalidInput, NotFound, Conflict, Denied, QuotaExceeded, NoCapacity,
+        WorldError, Retryable, Fatal, Unknown, Stuck, Bug,
+    )
+}  # fmt: skip
+
+
+def error_to_dict(error: VgpuctlError) -> dict[str, object]:
+    """The error as plain JSON, for the wire and the database."""
+    return {
+        "family": error.family,
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "details": error.details,
+        "reasons": [
+            {"code": r.code, "message": r.message, "subjects": list(r.subjects), "count": r.count}
+            for r in error.reasons
+        ],
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _reason_from_dict(data: object) -> Reason:
+    if not isinstance(data, dict):
+        return Reason(code="error.malformed", message=str(data))
+    subjects = data.get("subjects")
+    count = data.get("count")
+    return Reason(
+        code=str(data.get("code", "error.malformed")),
+        message=str(data.get("message", "")),
+        subjects=tuple(str(s) for s in subjects) if isinstance(subjects, list) else (),
+        count=count if isinstance(count, int) else 1,
+    )
+
+
+def error_from_dict(data: dict[str, object]) -> VgpuctlError:
+    """The inverse of :func:`error_to_dict`; an unknown family becomes :class:`Bug`."""
+    cls = FAMILIES.get(str(data.get("family")), Bug)
+    reasons = data.get("reasons")
+    return cls(
+        str(data.get("code", "error.malformed")),
+        str(data.get("message", "malformed error")),
+        hint=_text(data.get("hint")),
+        details=_text(data.get("details")),
+        reasons=tuple(_reason_from_dict(r) for r in reasons) if isinstance(reasons, list) else (),
+    )

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with GPUs that we manage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+HostState = Literal["enrolling", "ready", "unreachable", "quarantined", "removing", "failed"]
+"""``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A host as the database holds it. Secrets (private keys) are files of the state directory, not here."""
+
+    name: str
+    address: str
+    port: int
+    provisioning_user: str
+    """Whom Ansible logs in as (with sudo when not root)."""
+    host_key: str
+    """The pinned SSH host key, ``<type> <base64>``."""
+    state: HostState
+    state_reason: str | None
+    cordoned: bool
+    machine_id: str | None
+    epoch: int
+    """Fencing epoch of this site on this host (core/host_actions.Token)."""
+    managed_gpus: tuple[str, ...]
+    """PCI addresses of the GPUs the operator gave us at ``host add``; no other GPU is ever touched."""
+    last_seen_at: float | None
+    """Seconds since the epoch, UTC."""

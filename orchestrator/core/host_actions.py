@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them.
+
+Each action is idempotent: "already there and ours" and "already gone" are success,
+"there and not ours" is an error. ``inverse`` gives the action that takes it back, None where nothing has to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ImageFormat = Literal["qcow2", "raw"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """Who acts. The agent remembers the highest (epoch, attempt) and refuses older ones."""
+
+    site: str
+    """Id of the control plane's database: a host obeys one site only."""
+    epoch: int
+    """Raised by the host's owner on take-over or restore of a backup."""
+    operation: str
+    attempt: int
+    """Raised each time an operation is picked up again after a crash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateVolume:
+    """An overlay disk on a base image that is already on the host."""
+
+    vm: str
+    volume: str
+    base_sha256: str
+    base_format: ImageFormat
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteVolume:
+    vm: str
+    volume: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteSeed:
+    """The NoCloud seed (an ISO 9660 image labelled cidata), whole."""
+
+    vm: str
+    seed: str
+    iso_base64: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteSeed:
+    vm: str
+    seed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnableVirtualFunctions:
+    """Switch on a GPU's virtual functions through NVIDIA's sriov-manage; they stay on. Idempotent."""
+
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisableVirtualFunctions:
+    """Switch a GPU's virtual functions off again (host remove). Refused while any of them is in use."""
+
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMdev:
+    vm: str
+    uuid: str
+    parent: str
+    type_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveMdev:
+    vm: str
+    uuid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetVgpuType:
+    """Vendor-specific VFIO: give a free virtual function a vGPU type."""
+
+    vm: str
+    vf: str
+    type_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearVgpuType:
+    vm: str
+    vf: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsureNetwork:
+    """Define, start and autostart a libvirt NAT network; an existing one of that name is left as it is."""
+
+    name: str
+    xml: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefineDomain:
+    vm: str
+    xml: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndefineDomain:
+    vm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartDomain:
+    vm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopDomain:
+    """Ask the guest to shut down, and after ``grace_seconds`` power it off (0: at once)."""
+
+    vm: str
+    grace_seconds: int
+
+
+HostAction = (
+    CreateVolume | DeleteVolume | WriteSeed | DeleteSeed | EnableVirtualFunctions | DisableVirtualFunctions |
+    CreateMdev | RemoveMdev | SetVgpuType | ClearVgpuType | EnsureNetwork |
+    DefineDomain | UndefineDomain | StartDomain | StopDomain
+)  # fmt: skip
+
+ACTIONS: dict[str, type[HostAction]] = {
+    cls.__name__: cls
+    for cls in (
+        CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
+        CreateMdev, RemoveMdev, SetVgpuType, ClearVgpuType, EnsureNetwork,
+        DefineDomain, UndefineDomain, StartDomain, StopDomain,
+    )
+}  # fmt: skip
+"""Name on the wire → class."""
+
+
+def inverse(action: HostAction) -> HostAction | None:
+    """The action that takes ``action`` back; None where nothing has to be taken back."""
+    if isinstance(action, CreateVolume):
+        return DeleteVolume(vm=action.vm, volume=action.volume)
+    if isinstance(action, WriteSeed):
+        return DeleteSeed(vm=action.vm, seed=action.seed)
+    if isinstance(action, CreateMdev):
+        return RemoveMdev(vm=action.vm, uuid=action.uuid)
+    if isinstance(action, SetVgpuType):
+        return ClearVgpuType(vm=action.vm, vf=action.vf)
+    if isinstance(action, DefineDomain):
+        return UndefineDomain(vm=action.vm)
+    if isinstance(action, StartDomain):
+        return StopDomain(vm=action.vm, grace_seconds=0)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionResult:
+    """What performing an action did. A failure is raised as an error of core/errors.py instead."""
+
+    changed: bool
+    """False: it was already so."""
+    message: str = ""

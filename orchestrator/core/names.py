@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that people give to VMs, hosts, tenants, images and networks.
+
+A name becomes a libvirt domain name, a file name, a host name and a column in a table,
+so it is what RFC 1123 allows as a label: nothing in it can ever be syntax.
+"""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.core.errors import InvalidInput
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def check_name(text: str, *, what: str) -> str:
+    """The name itself when it is legal.
+
+    :raises InvalidInput: ``<what>.name_invalid``
+    """
+    if _NAME.fullmatch(text) is None:
+        raise InvalidInput(
+            f"{what}.name_invalid",
+            f"{what} name {_shown(text)} is not allowed",
+            hint="use 1 to 63 lower-case letters, digits and '-', starting and ending with a letter or digit",
+        )
+    return text
+
+
+def _shown(text: str) -> str:
+    """Quoted, escaped and short, so that a hostile name cannot draw on the terminal."""
+    escaped = ascii(text)
+    return escaped if len(escaped) <= 70 else escaped[:66] + "...'"

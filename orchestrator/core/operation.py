@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operation: a frozen list of named steps walked by the one generic workflow (operations/runner.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuck"]
+"""``undone``: it failed and everything it had done was taken back. ``stuck``: that failed too."""
+
+StepState = Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
+
+FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
+
+STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
+    "pending": frozenset({"running"}),
+    "running": frozenset({"running", "done", "failed"}),
+    "done": frozenset({"undoing"}),
+    "failed": frozenset({"undoing"}),
+    "undoing": frozenset({"undoing", "undone", "undo_failed"}),
+    "undo_failed": frozenset({"undoing"}),
+    "undone": frozenset(),
+}
+"""Legal moves of a step. ``running → running``: picked up again after a crash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One step as the journal holds it. Times are seconds since the epoch, UTC."""
+
+    name: str
+    """Versioned, e.g. ``create_volume.1``: old operations stay readable when the code moves on."""
+    title: str
+    """For people: ``disk on lab1``."""
+    state: StepState
+    started_at: float | None = None
+    finished_at: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    id: str
+    kind: str
+    """``create_vm``, ``start_vm``, ``add_host`` …"""
+    subject: str
+    """Id of the VM or name of the host it is about."""
+    tenant: str | None
+    state: OperationState
+    steps: tuple[StepRecord, ...]
+    attempt: int
+    created_at: float
+    finished_at: float | None = None
+    error: dict[str, object] | None = None
+    """What made it fail (core/errors.error_to_dict)."""
+    remainder: tuple[str, ...] = field(default=())
+    """When stuck: exactly what is left behind and where."""
+    warnings: tuple[str, ...] = field(default=())

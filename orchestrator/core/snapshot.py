@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was observed on one host at one moment. The agent fills it in, everybody else only reads it.
+
+Unknown is ``None`` or an entry in ``problems``, never a guess and never an empty list.
+Sizes are MiB for device and host memory, bytes for files. PCI addresses are canonical (core/pci.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Framework = Literal["mdev", "vendor_vfio", "none"]
+"""How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
+``none``: no vGPU support seen (yet): virtual functions off, or a GPU for passthrough only."""
+
+DomainState = Literal["running", "paused", "shut_off", "crashed", "other"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostVgpuType:
+    """A vGPU type as this host's driver names it. ``type_id`` is only good on this host and driver."""
+
+    name: str
+    type_id: int
+    framebuffer_mib: int
+    max_instances: int
+    """Most vGPUs of this type on one GPU, all of one size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mdev:
+    """A mediated device that exists (/sys/bus/mdev/devices/<uuid>)."""
+
+    uuid: str
+    type_name: str
+    owner: str | None
+    """VM id from the agent's ledger; None: not made by us."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VgpuParent:
+    """A PCI function that vGPUs are made on: the GPU itself (mdev before SR-IOV) or one virtual function."""
+
+    address: str
+    is_vf: bool
+    current_type: str | None
+    """Vendor VFIO: the type set on this VF. Always None on the mdev framework."""
+    creatable: tuple[str, ...]
+    """Type names that the driver would accept here now."""
+    mdevs: tuple[Mdev, ...]
+    owner: str | None
+    """VM id from the agent's ledger that a set ``current_type`` belongs to; None: not made by us."""
+    in_use: bool | None
+    """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSnapshot:
+    """One physical GPU."""
+
+    address: str
+    uuid: str
+    serial: str | None
+    model: str
+    """The driver's name for it, e.g. ``Tesla T4``."""
+    pci_vendor: str
+    pci_device: str
+    pci_subsystem_vendor: str
+    pci_subsystem_device: str
+    """Four lower-case hex digits each."""
+    numa_node: int | None
+    memory_mib: int
+    driver: str | None
+    """Kernel driver bound to it: ``nvidia``, ``vfio-pci``, ``nouveau``, None."""
+    framework: Framework
+    sriov_total_vfs: int
+    sriov_enabled_vfs: int
+    mig_enabled: bool | None
+    heterogeneous: bool | None
+    """Whether vGPUs of several sizes may live on it at once; None: the driver cannot say."""
+    module_id: int | None
+    types: tuple[HostVgpuType, ...]
+    parents: tuple[VgpuParent, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainSnapshot:
+    """A libvirt domain."""
+
+    uuid: str
+    name: str
+    state: DomainState
+    owner: str | None
+    """VM id from the ledger; None: not ours."""
+    devices: tuple[str, ...]
+    """mdev UUIDs and PCI addresses of its hostdevs."""
+    addresses: tuple[str, ...] = ()
+    """IP addresses seen on its interfaces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSnapshot:
+    """A volume, seed or base image below the agent's storage directory."""
+
+    name: str
+    size_bytes: int
+    owner: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSnapshot:
+    """Everything the control plane knows of a host."""
+
+    machine_id: str
+    boot_id: str
+    hostname: str
+    agent_version: str
+    kernel: str
+    os_name: str
+    libvirt_version: str
+    qemu_version: str
+    driver_version: str | None
+    """None: the NVIDIA driver did not answer; see ``problems``."""
+    vcpus: int
+    memory_mib: int
+    storage_free_bytes: int
+    storage_total_bytes: int
+    iommu: bool
+    gpus: tuple[GpuSnapshot, ...]
+    domains: tuple[DomainSnapshot, ...]
+    volumes: tuple[FileSnapshot, ...]
+    seeds: tuple[FileSnapshot, ...]
+    images: tuple[FileSnapshot, ...]
+    """Base images; the name is ``<sha256>.<format>``."""
+    networks: tuple[str, ...]
+    """Names of libvirt networks that are active."""
+    problems: tuple[str, ...] = field(default=())

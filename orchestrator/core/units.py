@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that people type (``4GiB``) and the integers the code works with (MiB, bytes)."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.core.errors import InvalidInput
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+_FACTORS = {"MiB": MIB, "GiB": GIB, "TiB": TIB}
+_SIZE = re.compile(r"(?P<number>[1-9][0-9]{0,9})(?P<unit>MiB|GiB|TiB)", re.ASCII)
+
+
+def parse_size(text: str, *, field: str, at_least: int, at_most: int) -> int:
+    """``4GiB`` as bytes. Only binary units and whole numbers: ``4G`` means 10⁹ to some and 2³⁰ to others.
+
+    :raises InvalidInput: ``<field>.invalid`` for a malformed size, ``<field>.out_of_range`` for a bad value.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidInput(
+            f"{field}.invalid",
+            f"{field} {text!r} is not a size",
+            hint="write a whole number and a unit, for example 512MiB, 4GiB or 1TiB",
+        )
+    size = int(match["number"]) * _FACTORS[match["unit"]]
+    if not at_least <= size <= at_most:
+        raise InvalidInput(
+            f"{field}.out_of_range",
+            f"{field} {text} is outside {show_size(at_least)} to {show_size(at_most)}",
+            hint=f"ask for at least {show_size(at_least)} and at most {show_size(at_most)}",
+        )
+    return size
+
+
+def show_size(size: int) -> str:
+    """Bytes as the shortest exact size people can type back, down to MiB."""
+    for unit in ("TiB", "GiB", "MiB"):
+        if size >= _FACTORS[unit] and size % _FACTORS[unit] == 0:
+            return f"{size // _FACTORS[unit]}{unit}"
+    return f"{size / MIB:.1f}MiB"

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tenant's virtual machine: what was asked for and what state it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+VmState = Literal["creating", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
+"""What the database says. ``failed``: its operation was undone and nothing is left on the host."""
+
+MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
+MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
+MAX_VCPUS = 1024
+MAX_USER_DATA_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSpec:
+    """What the user asked for; equal specs mean the same VM (a create with an equal spec is a repeat)."""
+
+    name: str
+    tenant: str
+    profile: str
+    """Name of an offering, of an NVIDIA vGPU type or of a MIG profile."""
+    image: str
+    """Name of a registered base image."""
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    network: str
+    ssh_keys: tuple[str, ...] = ()
+    """OpenSSH public key lines."""
+    user_data: str | None = None
+    """Id of the stored user data; the text itself is never part of a spec, an operation or a log."""
+    host: str | None = None
+    """Only this host will do."""
+    start: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """The vGPU of one VM on its host. Drawn and stored before the first effect; exists while the VM runs."""
+
+    kind: Literal["mdev", "vendor_vfio"]
+    gpu: str
+    """PCI address of the physical GPU."""
+    parent: str
+    """PCI address it is made on: the GPU or one of its virtual functions."""
+    type_name: str
+    mdev_uuid: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vm:
+    """A VM as the database holds it. Times are seconds since the epoch, UTC."""
+
+    id: str
+    """UUID; also the libvirt domain's UUID and what the host's ledger calls the owner."""
+    spec: VmSpec
+    state: VmState
+    host: str
+    """Name of the host its claim is on."""
+    device: Device
+    addresses: tuple[str, ...]
+    operation: str | None
+    """Id of the operation that works on it now or did last."""
+    created_at: float
+
+    @property
+    def domain_name(self) -> str:
+        """Name of the libvirt domain. Names hold no dot, so two tenants never collide on a host."""
+        return f"{self.spec.tenant}.{self.spec.name}"
+
+    @property
+    def volume(self) -> str:
+        """File name of its disk in the agent's volume directory."""
+        return f"{self.id}.qcow2"
+
+    @property
+    def seed(self) -> str:
+        """File name of its NoCloud seed in the agent's seed directory."""
+        return f"{self.id}.iso"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host as the control plane reaches it: through its agent (adapters/agent_link) or a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.snapshot import HostSnapshot
+
+
+class ByteStream(Protocol):
+    """A two-way stream of raw bytes (console, TCP to a guest). ``receive`` returns b"" at the end."""
+
+    def send(self, data: bytes, /) -> None: ...
+    def receive(self, size: int, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class HostLink(Protocol):
+    """Reaches the agents of all hosts. Every method raises Retryable, Fatal or Unknown of core/errors.py:
+    Retryable when nothing was sent, Unknown when the answer was lost, and the agent's own error when it answered.
+    Safe to call from many threads; calls for different hosts never wait for each other."""
+
+    def observe(self, host: Host) -> HostSnapshot:
+        """A fresh look at the whole host."""
+
+    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+        """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""
+
+    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+        """Put a base image on the host, checked there by SHA-256; a partial file never becomes visible."""
+
+    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+        """Events (domain life cycle, channel closed) until the channel ends."""
+
+    def open_console(self, host: Host, vm: str) -> ByteStream:
+        """The VM's serial console."""
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
+        """A TCP connection from the host to the VM's own address."""
+
+    def forget(self, host: Host) -> None:
+        """Close pooled connections to this host."""
+
+
+class Configurator(Protocol):
+    """Runs our playbooks against one host (adapters/ansible). Raises Fatal/Retryable/Unknown."""
+
+    def install_agent(self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None]) -> None:
+        """Install or upgrade agent, service, users and keys; VMs are left alone. ``progress`` gets task titles."""
+
+    def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
+        """Give the host back as it was before ``install_agent``."""
