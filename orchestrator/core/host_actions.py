@@ -133,10 +133,33 @@ class StopDomain:
     grace_seconds: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemoveNetwork:
+    """Remove a network that EnsureNetwork made here; one that was there before is left alone."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteImage:
+    """Remove a base image. Refused while a volume on this host has it as its base."""
+
+    sha256: str
+    image_format: ImageFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManageGpus:
+    """Say which GPUs are ours (the whole list). The agent refuses device actions on any other."""
+
+    gpus: tuple[str, ...]
+
+
 HostAction = (
     CreateVolume | DeleteVolume | WriteSeed | DeleteSeed | EnableVirtualFunctions | DisableVirtualFunctions |
     CreateMdev | RemoveMdev | SetVgpuType | ClearVgpuType | EnsureNetwork |
-    DefineDomain | UndefineDomain | StartDomain | StopDomain
+    DefineDomain | UndefineDomain | StartDomain | StopDomain |
+    RemoveNetwork | DeleteImage | ManageGpus
 )  # fmt: skip
 
 ACTIONS: dict[str, type[HostAction]] = {
@@ -145,6 +168,7 @@ ACTIONS: dict[str, type[HostAction]] = {
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         CreateMdev, RemoveMdev, SetVgpuType, ClearVgpuType, EnsureNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain,
+        RemoveNetwork, DeleteImage, ManageGpus,
     )
 }  # fmt: skip
 """Name on the wire → class."""
