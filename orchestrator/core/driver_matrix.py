@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which drivers go together: vGPU host and guest releases, CUDA toolkits, host systems.
+
+The tables stop where their sources stop. Beyond them NVIDIA's rule applies that a host of branch N takes
+guests of branch N and N-1; the driver's own answer (``nvmlGetVgpuCompatibility``) overrides both.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.errors import InvalidInput
+
+_VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VgpuRelease:
+    """One release of the vGPU software, e.g. 19.1. None means unknown."""
+
+    name: str
+    branch: str
+    """``R580``"""
+    host_driver: str | None
+    guest_driver_linux: str | None
+    guest_driver_windows: str | None
+    release_date: str | None
+    end_of_support: str | None
+    long_term: bool
+    guest_releases: tuple[str, ...]
+    """Guest releases that a published table lists; empty: no table, the rule decides."""
+    source: str
+    notes: str
+
+    @property
+    def major(self) -> int:
+        """19 for 19.1"""
+        return int(self.name.split(".")[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverBranch:
+    """A data-centre driver branch and the end of its support."""
+
+    name: str
+    support_class: str | None
+    end_of_support: str | None
+    cuda_max: str | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudaToolkit:
+    """A CUDA toolkit and the driver that came with it."""
+
+    name: str
+    packaged_driver: str | None
+    source: str
+
+    @property
+    def major(self) -> int:
+        """13 for ``13.0 Update 2``"""
+        return int(self.name.split(".")[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostSystem:
+    """A host operating system and how vGPUs were seen to be offered on it. Never decide by it: probe."""
+
+    name: str
+    kernel: str | None
+    framework: str | None
+    source: str
+    notes: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuestVerdict:
+    """Whether a guest driver works on a host driver, and how that is known."""
+
+    accepted: bool
+    basis: Literal["table", "branch_rule", "unknown_driver"]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverMatrix:
+    """All of it. ``cuda_min_branch`` maps a CUDA major to the oldest branch that its minor releases take."""
+
+    releases: tuple[VgpuRelease, ...]
+    branches: tuple[DriverBranch, ...]
+    toolkits: tuple[CudaToolkit, ...]
+    cuda_min_branch: tuple[tuple[int, int], ...]
+    host_systems: tuple[HostSystem, ...]
+
+    def release_of_host_driver(self, version: str) -> VgpuRelease | None:
+        """The release whose host driver this is; of two with one driver, the later."""
+        found = [r for r in self.releases if r.host_driver == version]
+        return max(found, key=lambda r: _release_key(r.name), default=None)
+
+    def release_of_guest_driver(self, version: str) -> VgpuRelease | None:
+        """The release whose Linux or Windows guest driver this is."""
+        found = [r for r in self.releases if version in (r.guest_driver_linux, r.guest_driver_windows)]
+        return max(found, key=lambda r: _release_key(r.name), default=None)
+
+    def guest_verdict(self, *, host_driver: str, guest_driver: str) -> GuestVerdict:
+        """Whether a Linux guest with ``guest_driver`` may run on a host with ``host_driver``."""
+        host_major = self._major(host_driver)
+        guest_major = self._major(guest_driver)
+        if host_major is None or guest_major is None:
+            stranger = host_driver if host_major is None else guest_driver
+            return GuestVerdict(
+                accepted=False,
+                basis="unknown_driver",
+                reason=f"driver {stranger} is of no vGPU branch that the tables know",
+            )
+        host, guest = self.release_of_host_driver(host_driver), self.release_of_guest_driver(guest_driver)
+        if host and guest and guest.name in host.guest_releases:
+            return GuestVerdict(accepted=True, basis="table", reason=f"vGPU {host.name} lists guests of {guest.name}")
+        accepted = guest_major in (host_major, host_major - 1)
+        verb = "takes" if accepted else "does not take"
+        return GuestVerdict(
+            accepted=accepted,
+            basis="branch_rule",
+            reason=f"a host of vGPU {host_major} {verb} guests of vGPU {guest_major}: "
+            "only its own branch and the one before",
+        )
+
+    def _major(self, version: str) -> int | None:
+        branch = f"R{branch_number(version)}"
+        return next((r.major for r in self.releases if r.branch == branch), None)
+
+    def cuda_supported(self, *, driver: str, toolkit: str) -> bool | None:
+        """Whether programs of a toolkit run on a driver without a compatibility package; None: unknown."""
+        entry = next((t for t in self.toolkits if t.name == toolkit), None)
+        if entry is None:
+            return None
+        oldest = dict(self.cuda_min_branch).get(entry.major)
+        if oldest is not None:
+            return branch_number(driver) >= oldest
+        if entry.packaged_driver is None:
+            return None
+        return version_key(driver) >= version_key(entry.packaged_driver)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """``580.65.06`` as (580, 65, 6), for comparing.
+
+    :raises InvalidInput: ``driver.version_invalid``
+    """
+    if _VERSION.fullmatch(version) is None:
+        raise InvalidInput(
+            "driver.version_invalid",
+            f"{version[:40]!a} is not a driver version",
+            hint="write it like 580.65.06",
+        )
+    return tuple(int(part) for part in version.split("."))
+
+
+def branch_number(version: str) -> int:
+    """580 for ``580.65.06``.
+
+    :raises InvalidInput: ``driver.version_invalid``
+    """
+    return version_key(version)[0]
+
+
+def _release_key(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.split("."))

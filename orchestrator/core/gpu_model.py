@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a GPU model before any driver is asked. None means unknown, never a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Architecture = Literal[
+    "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"
+]  # fmt: skip
+HostVgpuMode = Literal["sriov", "mdev"]
+"""``sriov``: vGPUs sit on virtual functions. ``mdev``: on the GPU itself (Turing and before)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuModel:
+    """One GPU as a board carries it. PCI ids are four lower-case hex digits; NVIDIA's vendor id is 10de."""
+
+    name: str
+    architecture: Architecture
+    pci_device: str
+    pci_subsystems: tuple[str, ...]
+    """Subsystem device ids of this model; empty: not known, or the device id alone tells."""
+    aliases: tuple[tuple[str, str], ...]
+    """(device, subsystem) pairs of other boards that carry this model's vGPU types."""
+    driver_names: tuple[str, ...]
+    """What the driver may call it (``NVIDIA A100-SXM4-80GB``)."""
+    memory_gib: int | None
+    gpus_per_board: int
+    mig_capable: bool
+    vgpu_capable: bool | None
+    host_vgpu_mode: HostVgpuMode | None
+    sriov_total_vfs: int | None
+    nvlink_p2p_vgpu: bool | None
+    """Whether full-size vGPUs on this model may talk over NVLink."""
+    baseboard: str | None
+    """NVSwitch baseboard it sits on (``HGX H100``): whole GPUs then come in fabric partitions."""
+    ecc: bool | None
+    power_limit_max_w: int | None
+    fractional_multi_vgpu: bool | None
+    """Whether a VM may hold several vGPUs that are smaller than the GPU."""
+    source: str
+    notes: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricPartition:
+    """A set of GPUs of one baseboard that NVSwitch can join. Module ids are not in PCI order."""
+
+    baseboard: str
+    partition_id: int
+    module_ids: tuple[int, ...]
+    nvlinks_per_gpu: int
+    source: str
+    notes: str

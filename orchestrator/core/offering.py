@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``--profile`` names: a way to give a VM GPU power, with everything that must be set for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
+"""``mig``: a GPU-instance profile by its own name; the host's MIG-backed type for it is resolved there.
+How a device reaches the VM (mdev, vendor VFIO) is the host's matter and not part of an offering."""
+
+SchedulerPolicy = Literal["best_effort", "equal_share", "fixed_share"]
+NumaPolicy = Literal["any", "prefer", "strict"]
+"""Whether vCPUs and memory come from the GPU's NUMA node: don't care, if possible, or not at all."""
+CpuPolicy = Literal["shared", "pinned"]
+AntiAffinity = Literal["none", "gpu", "host"]
+"""What two VMs of this offering and tenant may not share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheduler:
+    """How the GPU's time is divided. None leaves the driver's default."""
+
+    policy: SchedulerPolicy
+    time_slice_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VgpuParameters:
+    """Parameters of the vGPU plugin. None leaves the driver's default."""
+
+    uvm: bool = False
+    """Unified memory."""
+    frame_rate_limiter: bool | None = None
+    debugging: bool = False
+    profiling: bool = False
+    console: bool | None = None
+    """Whether the vGPU draws the VNC console."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offering:
+    """One offering. ``origin`` tells whether it was written down or follows from a name of NVIDIA's."""
+
+    name: str
+    kind: OfferingKind
+    version: int = 1
+    origin: Literal["catalogue", "vgpu_type", "mig_profile", "gpu_count"] = "catalogue"
+    description: str = ""
+    vgpu_type: str | None = None
+    vgpu_count: int = 1
+    """vGPUs of that type in one VM."""
+    mig_profile: str | None = None
+    gpu_count: int = 0
+    """Whole GPUs, for passthrough."""
+    gpu_models: tuple[str, ...] = ()
+    """GPU models that will do; empty: any that offers the rest."""
+    scheduler: Scheduler | None = None
+    parameters: VgpuParameters = VgpuParameters()
+    mixed_sizes: bool = False
+    """The GPU is in heterogeneous mode: vGPUs of several sizes may share it."""
+    nvlink_p2p: bool = False
+    """Several GPUs' vGPUs talk over NVLink."""
+    numa: NumaPolicy = "prefer"
+    cpu: CpuPolicy = "shared"
+    anti_affinity: AntiAffinity = "none"
+    power_cap_w: int | None = None
+    migratable: bool = False
+    """Whether the VM may be moved while it runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """A combination that cannot work, and the rule that forbids it."""
+
+    rule: str
+    """Stable dotted code, e.g. ``uvm.fractional_time_sliced``."""
+    field: str
+    """Path of the field to change, e.g. ``parameters.uvm``."""
+    message: str
