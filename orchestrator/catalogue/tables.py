@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a CSV table, strictly: every row is validated, every mistake comes with file, line and reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from orchestrator.catalogue.problems import Problem, invalid
+
+_BLANK = frozenset({"", "unknown"})
+
+
+class Row(BaseModel):
+    """Base of row models. An empty cell is not passed on, so a field without a default must be filled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+def read_table(path: Path, row_type: type[RowT]) -> tuple[RowT, ...]:
+    """All rows of a table, in order.
+
+    :raises InvalidInput: ``catalogue.invalid``
+    """
+    rows: list[RowT] = []
+    problems: list[Problem] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {error}")]) from error
+    reader = csv.reader(io.StringIO(text), strict=True)
+    try:
+        header = next(reader, [])
+        _check_header(path, header, row_type)
+        for cells in reader:
+            row = _validate(path, reader.line_num, header, cells, row_type, problems)
+            if row is not None:
+                rows.append(row)
+    except csv.Error as error:
+        problems.append(Problem(file=str(path), line=reader.line_num, reason=str(error)))
+    if problems:
+        raise invalid(problems)
+    return tuple(rows)
+
+
+def _check_header(path: Path, header: list[str], row_type: type[Row]) -> None:
+    known = set(row_type.model_fields)
+    problems = [f"unknown column {name!r}" for name in header if name not in known]
+    problems += [f"column {name!r} is missing" for name in row_type.model_fields if name not in header]
+    if len(set(header)) != len(header):
+        problems.append("a column appears twice")
+    if problems:
+        raise invalid([Problem(file=str(path), line=1, reason=reason) for reason in problems])
+
+
+def _validate(
+    path: Path, line: int, header: list[str], cells: list[str], row_type: type[RowT], problems: list[Problem]
+) -> RowT | None:
+    if len(cells) != len(header):
+        problems.append(
+            Problem(file=str(path), line=line, reason=f"{len(cells)} cells in a table of {len(header)} columns")
+        )
+        return None
+    filled = {name: cell for name, cell in zip(header, cells, strict=True) if cell not in _BLANK}
+    try:
+        return row_type.model_validate_strings(filled)
+    except ValidationError as error:
+        problems += [
+            Problem(file=str(path), line=line, reason=describe(detail))
+            for detail in error.errors(include_url=False, include_context=False)
+        ]
+    return None
+
+
+def describe(detail: ErrorDetails) -> str:
+    """A pydantic error as ``field: what is wrong``."""
+    field = ".".join(str(part) for part in detail["loc"])
+    message = detail["msg"][0].lower() + detail["msg"][1:]
+    value = ascii(detail["input"])
+    shown = "" if detail["type"] == "missing" else f", got {value[:60]}"
+    return f"{field}: {message}{shown}"
