@@ -174,7 +174,7 @@ def near_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, 
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
         by_folded.setdefault(candidate.rpartition(" ")[2].casefold(), candidate)
-    found = difflib.get_close_matches(name.casefold(), list(by_folded), n=most + 2, cutoff=0.6)
+    found = difflib.get_close_matches(name[:80].casefold(), list(by_folded), n=most + 2, cutoff=0.6)
     return tuple(dict.fromkeys(by_folded[match] for match in found))[:most]
 
 

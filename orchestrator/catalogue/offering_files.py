@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads offering files and says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
+from orchestrator.catalogue.offering_schema import OfferingFileForm, OfferingForm
+from orchestrator.catalogue.problems import Problem, invalid
+from orchestrator.catalogue.tables import describe
+from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.mig_profile import MigProfile
+from orchestrator.core.offering import Offering
+from orchestrator.core.offering_rules import OfferingFacts, check_legal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    offerings: tuple[tuple[Offering, int], ...]
+    """With the line where each starts."""
+    problems: tuple[Problem, ...]
+
+
+def validate_offering_file(path: Path, catalogue: Catalogue | None = None) -> tuple[Problem, ...]:
+    """Everything that is wrong with a file, in the order of its lines; empty: it may be used."""
+    return _read(path, catalogue or shipped()).problems
+
+
+def load_offerings(paths: Iterable[Path], catalogue: Catalogue) -> dict[str, Offering]:
+    """The offerings of several files by name.
+
+    :raises InvalidInput: ``catalogue.invalid`` with every mistake of every file
+    """
+    found: dict[str, Offering] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        read = _read(path, catalogue)
+        problems += read.problems
+        for offering, line in read.offerings:
+            if offering.name in found:
+                reason = f"offering {offering.name} exists in another file already"
+                problems.append(Problem(file=str(path), line=line, reason=reason))
+            found[offering.name] = offering
+    if problems:
+        raise invalid(problems)
+    return found
+
+
+def facts_about(offering: Offering, catalogue: Catalogue) -> OfferingFacts:
+    """What the tables know of the things an offering names."""
+    vgpu_type = catalogue.vgpu_type(offering.vgpu_type) if offering.vgpu_type else None
+    names = offering.gpu_models or ((vgpu_type.gpu_model,) if vgpu_type else ())
+    models = tuple(model for name in names if (model := catalogue.model(name)) is not None)
+    return OfferingFacts(
+        vgpu_type=vgpu_type, gpu_models=models, mig_profiles=_profiles(offering.mig_profile, models, catalogue)
+    )
+
+
+def _profiles(name: str | None, models: tuple[GpuModel, ...], catalogue: Catalogue) -> tuple[MigProfile, ...]:
+    if name is None:
+        return ()
+    devices = {model.pci_device for model in models}
+    return tuple(
+        profile
+        for profile in catalogue.profiles_named(name)
+        if not devices or devices.intersection(profile.pci_devices)
+    )
+
+
+def _read(path: Path, catalogue: Catalogue) -> _Read:
+    try:
+        document = read_yaml(path)
+    except InvalidInput as error:
+        return _Read(offerings=(), problems=_problems_of(error))
+    try:
+        form = OfferingFileForm.model_validate(document.data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        found = [
+            Problem(file=str(path), line=document.line_of(detail["loc"]), reason=describe(detail)) for detail in details
+        ]
+        return _Read(offerings=(), problems=tuple(sorted(found, key=lambda p: p.line)))
+    offerings = tuple(
+        (entry.to_core(), document.line_of(("offerings", index))) for index, entry in enumerate(form.offerings)
+    )
+    problems = [*_repeated(path, offerings)]
+    for index, entry in enumerate(form.offerings):
+        problems += _mistakes(document, index, entry, catalogue)
+    return _Read(offerings=offerings, problems=tuple(sorted(problems, key=lambda p: p.line)))
+
+
+def _repeated(path: Path, offerings: tuple[tuple[Offering, int], ...]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for offering, line in offerings:
+        if offering.name in seen:
+            reason = f"offering {offering.name} exists in line {seen[offering.name]} already"
+            yield Problem(file=str(path), line=line, reason=reason)
+        seen.setdefault(offering.name, line)
+
+
+def _mistakes(document: LinedYaml, index: int, form: OfferingForm, catalogue: Catalogue) -> Iterator[Problem]:
+    """Names that no table has, and combinations that a rule forbids."""
+    offering = form.to_core()
+
+    def problem(field: str, reason: str) -> Problem:
+        line = document.line_of(("offerings", index, *field.split(".")))
+        return Problem(file=document.file, line=line, reason=f"{offering.name}: {reason}")
+
+    if not form.unlisted:
+        for field, name, known in _unknown_names(offering, catalogue):
+            near = near_names(name, known)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            yield problem(field, f"{field} {name!a} is in no table{hint}")
+    for violation in check_legal(offering, facts_about(offering, catalogue)):
+        yield problem(violation.field, f"{violation.message} [{violation.rule}]")
+
+
+def _unknown_names(offering: Offering, catalogue: Catalogue) -> Iterator[tuple[str, str, Iterable[str]]]:
+    if offering.vgpu_type and catalogue.vgpu_type(offering.vgpu_type) is None:
+        yield "vgpu_type", offering.vgpu_type, catalogue.type_names
+    if offering.mig_profile and not catalogue.profiles_named(offering.mig_profile):
+        yield "mig_profile", offering.mig_profile, catalogue.profile_names
+    for name in offering.gpu_models:
+        if catalogue.model(name) is None:
+            yield "gpu_models", name, [model.name for model in catalogue.gpu_models]
+
+
+def _problems_of(error: InvalidInput) -> tuple[Problem, ...]:
+    found = []
+    for reason in error.reasons:
+        file, _, line = reason.subjects[0].rpartition(":")
+        found.append(Problem(file=file, line=int(line), reason=reason.message))
+    return tuple(found)

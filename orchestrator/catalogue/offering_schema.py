@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form of an offering file. Strict: no field is guessed, converted or ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from orchestrator.core.offering import (
+    AntiAffinity,
+    CpuPolicy,
+    NumaPolicy,
+    Offering,
+    OfferingKind,
+    Scheduler,
+    SchedulerPolicy,
+    VgpuParameters,
+)
+
+OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SchedulerForm(_Strict):
+    """How the GPU's time is divided among its vGPUs."""
+
+    policy: SchedulerPolicy = Field(description="Division of the GPU's time; a GPU has one policy")
+    time_slice_ms: int | None = Field(default=None, description="1 to 30; only for equal_share and fixed_share")
+
+
+class ParametersForm(_Strict):
+    """Parameters of the vGPU plugin."""
+
+    uvm: bool = Field(default=False, description="Unified memory: MIG-backed types and full-size C types")
+    frame_rate_limiter: bool | None = Field(default=None, description="Works under best_effort only")
+    debugging: bool = Field(default=False, description="CUDA debuggers in the guest; rules out live migration")
+    profiling: bool = Field(default=False, description="CUDA profilers in the guest; rules out live migration")
+    console: bool | None = Field(default=None, description="Whether the vGPU draws the VM's VNC console")
+
+
+class OfferingForm(_Strict):
+    """One offering."""
+
+    name: OfferingName = Field(description="What --profile takes: lower-case letters, digits and '-'")
+    version: int = Field(default=1, ge=1, description="Raise it when the meaning changes")
+    description: str = Field(default="", max_length=200)
+    kind: OfferingKind
+    vgpu_type: Text | None = Field(default=None, description="NVIDIA's name; for time_sliced and mig_backed")
+    vgpu_count: int = Field(default=1, ge=1, le=16, description="vGPUs of that type in one VM")
+    mig_profile: Text | None = Field(default=None, description="GPU-instance profile; for mig")
+    gpu_count: int = Field(default=0, ge=0, description="Whole GPUs; for passthrough")
+    gpu_models: list[Text] = Field(default=[], description="GPU models that will do; none named: any")
+    scheduler: SchedulerForm | None = None
+    parameters: ParametersForm = ParametersForm()
+    mixed_sizes: bool = Field(default=False, description="Needs a GPU in heterogeneous mode")
+    nvlink_p2p: bool = Field(default=False, description="vGPUs of one VM talk over NVLink")
+    numa: NumaPolicy = "prefer"
+    cpu: CpuPolicy = "shared"
+    anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
+    power_cap_w: int | None = Field(default=None, ge=1, description="Power limit of the GPU while it is taken")
+    migratable: bool = Field(default=False, description="Whether a running VM may be moved")
+    unlisted: bool = Field(
+        default=False, description="The names are newer than the shipped tables: do not look them up"
+    )
+
+    def to_core(self) -> Offering:
+        """The offering as the core knows it."""
+        scheduler = self.scheduler
+        return Offering(
+            name=self.name,
+            version=self.version,
+            description=self.description,
+            kind=self.kind,
+            vgpu_type=self.vgpu_type,
+            vgpu_count=self.vgpu_count,
+            mig_profile=self.mig_profile,
+            gpu_count=self.gpu_count,
+            gpu_models=tuple(self.gpu_models),
+            scheduler=Scheduler(**scheduler.model_dump()) if scheduler else None,
+            parameters=VgpuParameters(**self.parameters.model_dump()),
+            mixed_sizes=self.mixed_sizes,
+            nvlink_p2p=self.nvlink_p2p,
+            numa=self.numa,
+            cpu=self.cpu,
+            anti_affinity=self.anti_affinity,
+            power_cap_w=self.power_cap_w,
+            migratable=self.migratable,
+        )
+
+
+class OfferingFileForm(_Strict):
+    """A file of offerings."""
+
+    schema_version: Literal[1]
+    offerings: list[OfferingForm] = Field(min_length=1)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of an offering file, for editors; kept in vgpu_profiles/offerings/schema.json."""
+    return OfferingFileForm.model_json_schema()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a name after ``--profile`` means: an offering, a vGPU type, a MIG profile or ``gpu:N``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
+from orchestrator.catalogue.location import profiles_directory
+from orchestrator.catalogue.offering_files import load_offerings
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.mig_profile import is_mig_profile_name
+from orchestrator.core.offering import Offering
+from orchestrator.core.offering_rules import MAX_GPUS
+from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+
+_WHOLE_GPUS = re.compile(r"gpu:(?P<count>[1-9][0-9]?)", re.ASCII)
+
+
+class Profiles:
+    """All names that can be asked for."""
+
+    def __init__(self, catalogue: Catalogue, offerings: Mapping[str, Offering]) -> None:
+        self.catalogue = catalogue
+        self.offerings = offerings
+
+    def resolve(self, name: str, *, host_types: Collection[str] = ()) -> Offering:
+        """The offering that ``name`` stands for.
+
+        ``host_types`` are vGPU types that hosts offer now: a type that only a driver knows works as well.
+
+        :raises InvalidInput: ``profile.unknown`` with near names in the hint
+        """
+        if name in self.offerings:
+            return self.offerings[name]
+        vgpu_type = self.catalogue.vgpu_type(name)
+        if vgpu_type is not None:
+            return Offering(name=name, origin="vgpu_type", kind=vgpu_type.mode, vgpu_type=name, migratable=True)
+        if name in host_types:
+            mode = parse_vgpu_type_name(name).mode if is_vgpu_type_name(name) else "time_sliced"
+            return Offering(name=name, origin="vgpu_type", kind=mode, vgpu_type=name, migratable=True)
+        if is_mig_profile_name(name) and self.catalogue.profiles_named(name):
+            return Offering(name=name, origin="mig_profile", kind="mig", mig_profile=name, migratable=True)
+        match = _WHOLE_GPUS.fullmatch(name)
+        if match is not None and int(match["count"]) <= MAX_GPUS:
+            return Offering(name=name, origin="gpu_count", kind="passthrough", gpu_count=int(match["count"]))
+        raise self._unknown(name, host_types)
+
+    def _unknown(self, name: str, host_types: Collection[str]) -> InvalidInput:
+        known = [*self.offerings, *host_types, *self.catalogue.type_names, *self.catalogue.profile_names]
+        near = near_names(name, known)
+        if name.startswith("gpu:"):
+            hint = f"write gpu:1 to gpu:{MAX_GPUS} for whole GPUs"
+        elif near:
+            hint = f"did you mean {', '.join(near)}?"
+        else:
+            hint = "'vgpuctl profile list' shows the offerings; NVIDIA's names and gpu:N work too"
+        return InvalidInput("profile.unknown", f"no profile is called {name[:80]!a}", hint=hint)
+
+
+def read_profiles(extra: tuple[Path, ...] = ()) -> Profiles:
+    """The shipped offerings and those of ``extra`` directories (``*.yaml``), together.
+
+    :raises InvalidInput: ``catalogue.invalid``
+    """
+    catalogue = shipped()
+    directories = (profiles_directory() / "offerings", *extra)
+    paths = [path for directory in directories for path in sorted(directory.glob("*.yaml"))]
+    return Profiles(catalogue, load_offerings(paths, catalogue))
+
+
+@lru_cache(maxsize=1)
+def shipped_profiles() -> Profiles:
+    """The profiles that come with vgpuctl, read once."""
+    return read_profiles()
+
+
+def resolve_profile(name: str, *, host_types: Collection[str] = ()) -> Offering:
+    """:meth:`Profiles.resolve` over the shipped profiles."""
+    return shipped_profiles().resolve(name, host_types=host_types)
