@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalogue.catalogue import near_names, shipped
+from orchestrator.catalogue.consistency import find_gaps, known_gaps
+from orchestrator.core.vgpu_type import parse_vgpu_type_name
+
+CATALOGUE = shipped()
+TABLES = sorted(CATALOGUE.directory.glob("*.csv"))
+
+
+@pytest.mark.parametrize("name, rows", [("gpu_models", 79), ("vgpu_types", 1225), ("mig_profiles", 169),
+                                        ("fabric_partitions", 15), ("xid_actions", 176)])  # fmt: skip
+def test_no_row_of_a_table_is_lost(name: str, rows: int) -> None:
+    assert len(getattr(CATALOGUE, name)) == rows
+
+
+def test_no_row_of_the_driver_matrix_is_lost() -> None:
+    matrix = CATALOGUE.driver_matrix
+    counts = [len(part) for part in (matrix.releases, matrix.branches, matrix.toolkits)]
+    assert [*counts, len(matrix.cuda_min_branch), len(matrix.host_systems)] == [57, 8, 43, 3, 8]
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if t.name != "known_gaps.csv"], ids=lambda t: t.name)
+def test_every_row_names_its_source(table: Path) -> None:
+    with table.open(encoding="utf-8", newline="") as file:
+        assert all(row["source"] for row in csv.DictReader(file))
+
+
+def test_the_gaps_found_are_the_gaps_that_are_known() -> None:
+    assert [gap.to_gap() for gap in known_gaps(CATALOGUE)] == list(find_gaps(CATALOGUE))
+
+
+def test_every_known_gap_has_a_reason() -> None:
+    assert all(gap.reason for gap in known_gaps(CATALOGUE))
+
+
+def test_every_vgpu_type_name_in_the_table_reads_and_prints_back() -> None:
+    for vgpu_type in CATALOGUE.vgpu_types:
+        assert str(parse_vgpu_type_name(vgpu_type.name)) == vgpu_type.name
+
+
+def test_inferred_type_ids_are_not_taken_for_facts() -> None:
+    with (CATALOGUE.directory / "vgpu_types.csv").open(encoding="utf-8", newline="") as file:
+        inferred = {row["type_name"] for row in csv.DictReader(file) if not row["type_id"]}
+    assert inferred
+    assert all(t.type_id_hint is None for t in CATALOGUE.vgpu_types if t.name in inferred)
+
+
+@pytest.mark.parametrize(
+    "device, subsystem, model",
+    [
+        ("1eb8", "12a2", "Tesla T4"),
+        ("1eb8", "ffff", "Tesla T4"),
+        ("25b6", "14a9", "A16"),
+        ("25b6", "157e", "A2"),
+        ("25b6", "ffff", None),
+        ("1e30", "129e", "Quadro RTX 8000"),
+        ("1e30", "12ba", "Quadro RTX 6000"),
+        ("2bb3", "227a", "RTX PRO 5000 72GB Blackwell"),
+        ("20b8", "1581", "A100X"),
+        ("2336", "16c2", "H100 SXM5 80GB"),
+        ("26b9", "1851", "L40S"),
+        ("ffff", "ffff", None),
+    ],
+)
+def test_pci_ids_tell_the_model_or_nothing(device: str, subsystem: str, model: str | None) -> None:
+    found = CATALOGUE.model_of_pci(device, subsystem)
+    assert (found.name if found else None) == model
+
+
+def test_a_board_that_carries_another_models_types_offers_them() -> None:
+    a100x = CATALOGUE.model("A100X")
+    assert a100x is not None
+    assert "GRID A100D-80C" in {t.name for t in CATALOGUE.types_of_model(a100x)}
+
+
+def test_facts_of_a_well_known_type_are_those_of_its_row() -> None:
+    t = CATALOGUE.vgpu_type("NVIDIA L40S-12Q")
+    assert t is not None
+    assert (t.gpu_model, t.mode, t.framebuffer_mib, t.max_per_gpu) == ("L40S", "time_sliced", 12288, 4)
+    assert (t.placement_size, t.placement_region, len(t.placement_ids)) == (12, 48, 4)
+
+
+def test_a_mig_profile_knows_its_legal_starts() -> None:
+    h100 = CATALOGUE.model("H100 SXM5 80GB")
+    assert h100 is not None
+    table = {p.name: (p.size, p.starts, p.profile_id) for p in CATALOGUE.profiles_of_model(h100)}
+    assert table["1g.10gb"] == (1, (0, 1, 2, 3, 4, 5, 6), 19)
+    assert table["3g.40gb"] == (4, (0, 4), 9)
+    assert table["7g.80gb"] == (8, (0,), 0)
+
+
+@pytest.mark.parametrize("baseboard, partitions", [("HGX H100", 15), ("HGX H200", 15), ("HGX B300", 0)])
+def test_partitions_are_known_for_the_boards_that_were_seen(baseboard: str, partitions: int) -> None:
+    assert len(CATALOGUE.partitions_of(baseboard)) == partitions
+
+
+@pytest.mark.parametrize(
+    "xid, quarantine", [(79, "yes"), (31, "no"), (154, "ask_driver"), (176, "unknown"), (99999, "unknown")]
+)
+def test_an_xid_has_a_recommendation_or_says_that_none_is_known(xid: int, quarantine: str) -> None:
+    assert CATALOGUE.xid_action(xid).quarantine == quarantine
+
+
+def test_near_names_ignore_case_and_the_brand() -> None:
+    assert near_names("l40s-12q", CATALOGUE.type_names)[0] == "NVIDIA L40S-12Q"
+    assert near_names("no such thing at all", CATALOGUE.type_names) == ()
+    assert near_names("x" * 1_000_000, CATALOGUE.type_names) == ()
