@@ -22,8 +22,8 @@ Kind = Literal[
     "framebuffer",
     "max_instances",
 ]
-_ROUNDING = 16
-"""Memory reported by a driver may fall short of the nominal size by a sixteenth (ECC, reservations)."""
+_SHORTFALL, _EXCESS = 8, 32
+"""Memory reported by a driver may be an eighth below the nominal size (ECC, reservations), hardly above."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +84,7 @@ def _about_gpu(observed: GpuSnapshot, model: GpuModel | None) -> Iterator[Disagr
     if model.memory_gib is None:
         return
     nominal = model.memory_gib * 1024
-    if not nominal - nominal // _ROUNDING <= observed.memory_mib <= nominal + nominal // _ROUNDING:
+    if not nominal - nominal // _SHORTFALL <= observed.memory_mib <= nominal + nominal // _EXCESS:
         yield Disagreement(
             kind="memory",
             subject=observed.address,
