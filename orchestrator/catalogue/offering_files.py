@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
-from orchestrator.catalogue.offering_schema import OfferingFileForm, OfferingForm
+from orchestrator.catalogue.offering_schema import OfferingFileForm
 from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
@@ -91,8 +91,8 @@ def _read(path: Path, catalogue: Catalogue) -> _Read:
         (entry.to_core(), document.line_of(("offerings", index))) for index, entry in enumerate(form.offerings)
     )
     problems = [*_repeated(path, offerings)]
-    for index, entry in enumerate(form.offerings):
-        problems += _mistakes(document, index, entry, catalogue)
+    for index, (offering, _) in enumerate(offerings):
+        problems += _mistakes(document, index, offering, catalogue, look_up=not form.offerings[index].unlisted)
     return _Read(offerings=offerings, problems=tuple(sorted(problems, key=lambda p: p.line)))
 
 
@@ -105,15 +105,16 @@ def _repeated(path: Path, offerings: tuple[tuple[Offering, int], ...]) -> Iterat
         seen.setdefault(offering.name, line)
 
 
-def _mistakes(document: LinedYaml, index: int, form: OfferingForm, catalogue: Catalogue) -> Iterator[Problem]:
+def _mistakes(
+    document: LinedYaml, index: int, offering: Offering, catalogue: Catalogue, *, look_up: bool
+) -> Iterator[Problem]:
     """Names that no table has, and combinations that a rule forbids."""
-    offering = form.to_core()
 
     def problem(field: str, reason: str) -> Problem:
         line = document.line_of(("offerings", index, *field.split(".")))
         return Problem(file=document.file, line=line, reason=f"{offering.name}: {reason}")
 
-    if not form.unlisted:
+    if look_up:
         for field, name, known in _unknown_names(offering, catalogue):
             near = near_names(name, known)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
