@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.location import profiles_directory
@@ -147,3 +149,44 @@ def test_one_name_in_two_files_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(GOOD)
     with pytest.raises(InvalidInput, match="offering small exists in another file already"):
         load_offerings([tmp_path / "a.yaml", tmp_path / "b.yaml"], shipped())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{a: " * 50_000,
+        "!!python/object/apply:os.system [id]\n",
+        "? [a]\n: b\n",
+        "<<: {a: 1}\n",
+        "---\na: 1\n---\nb: 2\n",
+        "schema_version: " + "9" * 10_000 + "\n",
+        "schema_version: .nan\nofferings: .inf\n",
+        "1: 2\n",
+    ],
+    ids=[
+        "deep list",
+        "deep map",
+        "python tag",
+        "list key",
+        "merge",
+        "documents",
+        "long number",
+        "floats",
+        "number key",
+    ],
+)
+def test_a_trick_is_a_problem_and_not_a_crash(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path, text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(junk=st.binary(max_size=200), at=st.integers(0, len(GOOD)))
+def test_no_bytes_in_a_file_make_the_validator_crash(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int
+) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "o.yaml"
+    path.write_bytes(GOOD[:at].encode() + junk + GOOD[at:].encode())
+    for problem in validate_offering_file(path):
+        assert problem.line >= 0
+        assert problem.reason
