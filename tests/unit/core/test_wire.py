@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.host_actions import ActionResult, HostAction, Token
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.wire import (
+    action_from_dict,
+    action_to_dict,
+    result_from_dict,
+    result_to_dict,
+    snapshot_from_dict,
+    snapshot_to_dict,
+    token_from_dict,
+    token_to_dict,
+)
+
+SLOW_TO_DRAW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
+
+@given(st.one_of([st.from_type(kind) for kind in get_args(HostAction)]))
+def test_every_action_comes_back_as_it_was(action: HostAction) -> None:
+    assert action_from_dict(json.loads(json.dumps(action_to_dict(action)))) == action
+
+
+@SLOW_TO_DRAW
+@given(st.from_type(HostSnapshot))
+def test_every_snapshot_comes_back_as_it_was(snapshot: HostSnapshot) -> None:
+    assert snapshot_from_dict(json.loads(json.dumps(snapshot_to_dict(snapshot)))) == snapshot
+
+
+@given(st.from_type(Token), st.from_type(ActionResult))
+def test_tokens_and_results_come_back_as_they_were(token: Token, result: ActionResult) -> None:
+    assert token_from_dict(token_to_dict(token)) == token
+    assert result_from_dict(result_to_dict(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({}, "agent.unknown_action"),
+        ({"action": ["StartDomain"], "vm": "a"}, "agent.unknown_action"),
+        ({"action": "FormatDisk"}, "agent.unknown_action"),
+        ({"action": "StartDomain"}, "agent.request_invalid"),
+        ({"action": "StartDomain", "vm": None}, "agent.request_invalid"),
+        ({"action": "StartDomain", "vm": "a", "force": True}, "agent.request_invalid"),
+        ({"action": "StopDomain", "vm": "a", "grace_seconds": "5"}, "agent.request_invalid"),
+        ({"action": "StopDomain", "vm": "a", "grace_seconds": True}, "agent.request_invalid"),
+        ({"action": "DeleteImage", "sha256": "00", "image_format": "vmdk"}, "agent.request_invalid"),
+        ({"action": "ManageGpus", "gpus": "all"}, "agent.request_invalid"),
+    ],
+)
+def test_a_malformed_action_is_refused(message: dict[str, object], code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        action_from_dict(message)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("answer", [None, [], "x", {"changed": "no"}, {"message": "done"}])
+def test_a_malformed_answer_is_unknown_never_a_result(answer: object) -> None:
+    with pytest.raises(Unknown) as unknown:
+        result_from_dict(answer)
+    assert unknown.value.code == "agent.answer_invalid"
+
+
+def test_an_answer_of_a_newer_agent_may_say_more_than_we_know() -> None:
+    assert result_from_dict({"changed": True, "message": "", "took_ms": 4}) == ActionResult(changed=True)
