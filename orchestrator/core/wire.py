@@ -23,7 +23,7 @@ _PRIMITIVES: tuple[type, ...] = (str, int, bool)
 
 def _exactly(value: object, kind: type) -> object:
     if type(value) is not kind:
-        raise ValueError(f"{kind.__name__} expected, not {type(value).__name__}")
+        raise TypeError(f"{kind.__name__} expected, not {type(value).__name__}")
     return value
 
 
@@ -39,7 +39,7 @@ def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
 
     def structure_list(value: object, kind: Any) -> tuple[object, ...]:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"a list expected, not {type(value).__name__}")
+            raise TypeError(f"a list expected, not {type(value).__name__}")
         item = get_args(kind)[0]
         return tuple(converter.structure(element, item) for element in value)
 
