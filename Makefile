@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands matter: `make demo` and `make test`. Each installs what it needs. `make help` lists the others.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+LOCK := requirements/dev.txt
+
+# The environment is ready for exactly these inputs; any other content asks for a new one.
+READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
+ENSURE := packages/ensure
+
+.PHONY: help dev demo demo-down test check soak bench clean \
+        check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
+
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "  %-18s %s\n", $$1, $$2}'
+
+dev: $(READY) ## create .venv; the command is then .venv/bin/vgpuctl
+
+$(READY):
+	@$(ENSURE) packages/dev.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed, this is %d.%d; choose one with PYTHON=" % v[:2])'
+	@echo "creating $(VENV) from $(LOCK)"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@sed -n '/^uv==/,/[^\\]$$/p' $(LOCK) > $(VENV)/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(LOCK)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@rm -f $(VENV)/.ready-*
+	@touch $@
+
+demo: dev lab-packages ## from nothing to a running VM with a vGPU on a lab host
+	@demo/run
+
+demo-down: dev ## end what `make demo` left running
+	@demo/end
+
+test: dev lab-packages ## every test that needs no GPU, the lab included
+	@status=0; \
+	$(PYTEST) -n 2 -m "not lab and not gpu and not soak" || status=$$?; \
+	$(PYTEST) -m "lab and not gpu and not soak" tests/lab || status=$$?; \
+	exit $$status
+
+soak: dev lab-packages ## randomised runs for hours; SOAK_HOURS bounds them
+	@$(PYTEST) -m soak --timeout=0
+
+check: dev ## format, lint, types, import contracts, dead code, fast tests
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
+	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-tests
+
+check-format:
+	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
+check-lint:
+	@$(BIN)/ruff check --quiet .
+check-types:
+	@$(BIN)/mypy --no-error-summary
+check-imports:
+	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+check-dependencies:
+	@$(BIN)/deptry --no-ansi . > $(VENV)/deptry.log 2>&1 || { cat $(VENV)/deptry.log; exit 1; }
+check-dead-code:
+	@$(BIN)/vulture orchestrator --min-confidence 80
+check-tests:
+	@$(PYTEST) tests/unit tests/architecture -m "not lab and not gpu and not soak"
+
+bench: bench-placement bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+
+.PHONY: bench-placement bench-create-vm
+bench-placement: dev ## placement quality and speed
+	@$(BIN)/python -m tests.bench.placement
+bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand
+	@$(BIN)/python -m tests.bench.create_vm
+
+clean: ## remove build/ and caches; the lab must be down
+	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: lab-packages
+lab-packages:
+	@$(ENSURE) lab/packages.txt
+
+-include lab/lab.mk

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.architecture.tree import project_files, text
+
+# Put together so that this file does not contain what it looks for.
+_HOSTS = ("deb.debian", "security.debian", "ftp.debian", "pypi", "pythonhosted", "registry.npmjs")
+REGISTRY_HOSTS = re.compile("|".join(rf"\b{re.escape(host)}\.org\b" for host in _HOSTS), re.IGNORECASE)
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|root)" + r"/(?!\.)[\w.-]+")
+SIMULATION = re.compile(r"\blab\b|\bsimulat", re.I)
+MAY_SIMULATE = ("orchestrator/sim/", "orchestrator/bootstrap.py")
+PLANNING = ("simulate_placement", "simulate placement", "Simulat")
+DATA = {".csv", ".txt", ".json"}
+
+
+def _hits(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    return [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path in paths
+        for number, line in enumerate(text(path).splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert _hits(REGISTRY_HOSTS, list(project_files())) == []
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    assert _hits(MACHINE_PATHS, [path for path in project_files() if path.suffix not in DATA]) == []
+
+
+def test_the_product_cannot_tell_a_real_host_from_another() -> None:
+    product = [
+        path
+        for path in project_files()
+        if path.suffix == ".py" and path.parts[0] == "orchestrator" and not path.as_posix().startswith(MAY_SIMULATE)
+    ]
+    hits = _hits(SIMULATION, product)
+    assert [hit for hit in hits if not any(word.lower() in hit.lower() for word in PLANNING)] == []
