@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A base image: a disk that VMs' overlays are made on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.host_actions import ImageFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A registered image. Its content is known by hash; the name is only for people."""
+
+    name: str
+    sha256: str
+    format: ImageFormat
+    """Found by inspection when it was added; nobody ever guesses again."""
+    size_bytes: int
+    virtual_size_bytes: int
+    created_at: float
+    """Seconds since the epoch, UTC."""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into and comes out of the services: plain frozen values, the same for API, tests and others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import HostAction
+from orchestrator.core.offering import Offering
+from orchestrator.core.operation import Operation
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateVm:
+    """A wanted VM. ``user_data`` is the text itself; it is stored encrypted and never shown again."""
+
+    name: str
+    tenant: str
+    profile: str
+    image: str
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    network: str = "default"
+    ssh_keys: tuple[str, ...] = ()
+    user_data: str | None = field(default=None, repr=False)
+    host: str | None = None
+    start: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddHost:
+    """A host to enrol. ``gpus`` is ``unused``, ``all`` or PCI addresses separated by commas."""
+
+    name: str
+    address: str
+    port: int = 22
+    user: str = "root"
+    provisioning_key: str = field(repr=False)
+    """Private key in OpenSSH or PEM form, for Ansible alone."""
+    fingerprint: str
+    """``SHA256:…`` of the host key that the operator confirmed."""
+    gpus: str = "unused"
+    take_over: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostKey:
+    """What a host presents: ``type`` and base64 ``key`` as in known_hosts, ``fingerprint`` as ``SHA256:…``."""
+
+    type: str
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A change that was accepted. ``operation`` is None when nothing has to be done."""
+
+    operation: str | None
+    name: str
+    existing: bool = False
+    """The same request was made before; ``operation`` is the one it started, if it still matters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What create would do, to the last host action. Nothing was stored; identifiers differ in a real run."""
+
+    host: str
+    gpu: str
+    why: str
+    actions: tuple[HostAction, ...]
+    domain_xml: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostInfo:
+    """A host with what was last seen on it. ``snapshot`` is None until the agent answered once."""
+
+    host: Host
+    snapshot: HostSnapshot | None
+    vms: tuple[str, ...]
+    """``tenant/name`` of the VMs that are claimed there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeUse:
+    """One vGPU type on one GPU. ``free`` counts what could still be claimed now."""
+
+    name: str
+    framebuffer_mib: int
+    max_instances: int
+    used: int
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuInfo:
+    """A GPU with its claims."""
+
+    host: str
+    gpu: GpuSnapshot
+    managed: bool
+    cut: str | None
+    """How it is cut now (core/claim.py); None: nothing is claimed on it."""
+    types: tuple[TypeUse, ...]
+    vms: tuple[str, ...]
+    """``tenant/name`` of the VMs with a claim on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileInfo:
+    """Something ``--profile`` takes. ``free`` counts how many VMs' devices could be claimed now over all hosts."""
+
+    offering: Offering
+    hosts: tuple[str, ...]
+    """Hosts that offer it."""
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """An operation and its revision, a number that grows with every change of it."""
+
+    operation: Operation
+    revision: int
