@@ -63,6 +63,12 @@ def names_in(directory: Path) -> list[str]:
     return sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
 
 
+def nvidia_functions() -> list[str]:
+    """PCI addresses of all functions with NVIDIA's vendor id."""
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    return sorted(path.parent.name for path in vendors if path.read_text().strip() == "0x10de")
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -79,6 +85,7 @@ def main() -> None:
             "python": interpreter(module.params["python"]),
             "systemd": Path("/run/systemd/system").is_dir(),
             "libvirt_listens": any(path.exists() for path in LIBVIRT_SOCKETS),
+            "nvidia": nvidia_functions(),
             "site": read_object(CONFIG).get("site"),
             "volumes": names_in(storage / "volumes"),
             "packages": read_object(storage / "installed.json").get("packages", []),

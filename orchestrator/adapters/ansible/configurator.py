@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implements ports/host.Configurator with our playbooks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
+from orchestrator.adapters.ansible.outcome import error_of
+from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.core.host import Host
+
+LONGEST_RUN_S = 900
+"""A package manager behind a slow mirror needs minutes; more than this is a host that hangs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsibleConfigurator:
+    """``state``: the control plane's directory, where runs have their scratch space and outputs are kept.
+
+    ``provisioning_key``: the file with the private key for a host, mode 0600.
+    ``authorized_keys``: public keys (``type base64``) of the controllers that reach the agent.
+    ``build_agent``: writes the agent as one file to the given path.
+    """
+
+    site: str
+    state: Path
+    playbooks: Path
+    provisioning_key: Callable[[Host], Path]
+    authorized_keys: tuple[str, ...]
+    build_agent: Callable[[Path], object]
+
+    def install_agent(
+        self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
+    ) -> None:
+        """``gpus``: PCI addresses that must be there on a fresh host; none when the choice is made later.
+
+        :raises Conflict: ``host.other_site`` unless ``take_over``, ``host.no_such_gpu``
+        """
+        directory = self._directory()
+        package = directory / "vgpuctl-agent.pyz"
+        self.build_agent(package)
+        variables: dict[str, object] = {
+            "vgpuctl_agent_package": str(package),
+            "vgpuctl_agent_epoch": host.epoch,
+            "vgpuctl_agent_authorized_keys": list(self.authorized_keys),
+            "vgpuctl_agent_take_over": take_over,
+            "vgpuctl_agent_gpus": list(gpus),
+        }
+        self._run("install-agent.yml", host, variables, progress)
+
+    def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
+        """:raises Conflict: ``host.has_vms``, ``host.other_site``"""
+        self._run("remove-agent.yml", host, {}, progress)
+
+    def _directory(self) -> Path:
+        directory = self.state / "ansible"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory
+
+    def _run(self, playbook: str, host: Host, variables: dict[str, object], progress: Callable[[str], None]) -> None:
+        directory = self._directory()
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix=f"{host.name}-")))
+            # A socket's path has at most 107 characters (unix(7)); the state directory may be deep.
+            control = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpuctl-")))
+            known_hosts = scratch / "known_hosts"
+            known_hosts.write_text(known_hosts_line(host), encoding="utf-8")
+            reached = inventory(
+                host,
+                self.provisioning_key(host),
+                ssh_arguments(host, known_hosts, control),
+                {"vgpuctl_agent_site": self.site, **variables},
+            )
+            play = Play(
+                playbook=self.playbooks / playbook,
+                inventory=reached,
+                environment=environment(scratch),
+                scratch=scratch,
+                timeout_s=LONGEST_RUN_S,
+            )
+            report = run_play(play, progress)
+        (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")
+        error = error_of(report, host.name)
+        if error is not None:
+            raise error

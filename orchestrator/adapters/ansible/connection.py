@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Ansible reaches one host: inventory, pinned host key and an environment free of the user's own settings."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from orchestrator.core.host import Host
+
+GROUP = "vgpuctl_hosts"
+_INHERITED = ("TZ", "TMPDIR")
+_CONNECT_TIMEOUT_S = 20
+_MASTER_LIVES_S = 15
+"""How long ssh keeps the one connection of a play while no task uses it."""
+
+
+def known_hosts_line(host: Host) -> str:
+    """The pinned key as a line of known_hosts; a port other than 22 needs brackets (sshd(8))."""
+    name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
+    return f"{name} {host.host_key}\n"
+
+
+def _key_algorithms(key_type: str) -> str:
+    """Signatures a key of this type makes: an RSA key signs with SHA-2 (RFC 8332)."""
+    return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
+
+
+def ssh_arguments(host: Host, known_hosts: Path, control_directory: Path) -> str:
+    """Options for every ssh call: the pinned key alone is accepted, no question is asked, no agent is used."""
+    options = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        "HostKeyAlgorithms": _key_algorithms(host.host_key.split()[0]),
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "ForwardAgent": "no",
+        "ControlMaster": "auto",
+        "ControlPersist": f"{_MASTER_LIVES_S}s",
+        "ControlPath": str(control_directory / "%C"),
+        "ServerAliveInterval": "15",
+    }
+    return shlex.join(
+        ["-F", "/dev/null", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
+    )
+
+
+def inventory(host: Host, key_file: Path, ssh: str, variables: dict[str, object]) -> dict[str, object]:
+    """The inventory of a run with one host. It names the key file and never holds a key."""
+    reach: dict[str, object] = {
+        "ansible_host": host.address,
+        "ansible_port": host.port,
+        "ansible_user": host.provisioning_user,
+        "ansible_ssh_private_key_file": str(key_file),
+        "ansible_ssh_args": ssh,
+        "ansible_become": host.provisioning_user != "root",
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    return {GROUP: {"hosts": {host.name: {**reach, **variables}}}}
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """The whole environment of ansible-playbook, so that no ansible.cfg and no variable of the user has a say."""
+    beside_python = str(Path(sys.executable).parent)
+    pinned = {
+        "PATH": os.pathsep.join((beside_python, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")),
+        "HOME": str(scratch),
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_CONFIG": "/dev/null",
+        "ANSIBLE_HOME": str(scratch / "ansible"),
+        "ANSIBLE_LOCAL_TEMP": str(scratch / "ansible/tmp"),
+        "ANSIBLE_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_PIPELINING": "True",
+        "ANSIBLE_GATHERING": "explicit",
+        "ANSIBLE_TIMEOUT": str(_CONNECT_TIMEOUT_S),
+        "ANSIBLE_NOCOLOR": "True",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+        "ANSIBLE_CALLBACK_PLUGINS": "",
+    }
+    return {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **pinned}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a playbook run reported to one of our errors, by table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
+
+_TAIL = 2000
+"""How much of a long output an operator gets, in characters, from its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The event that ended the play. ``output`` is what the module wrote to stderr or stdout, if anything."""
+
+    kind: Literal["unreachable", "failed"]
+    task: str
+    message: str
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """A run of ansible-playbook. ``status`` and ``return_code`` are ansible-runner's."""
+
+    status: str
+    return_code: int | None
+    failure: Failure | None
+    hosts_done: tuple[str, ...]
+    """Hosts that the final statistics count as processed without failure."""
+    output: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    """If ``pattern`` is found in the failure's text, this is the error."""
+
+    pattern: re.Pattern[str]
+    error: type[VgpuctlError]
+    code: str
+    message: str
+    hint: str
+
+
+def _row(pattern: str, error: type[VgpuctlError], code: str, message: str, hint: str) -> _Row:
+    return _Row(re.compile(pattern, re.IGNORECASE), error, code, message, hint)
+
+
+_UNREACHABLE = (
+    _row(
+        r"remote host identification has changed|host key verification failed|no .*host key is known",
+        Fatal, "host.key_changed", "the host answers with another SSH host key than the pinned one",
+        "find out why; if the change is meant, remove the host and add it again",
+    ),
+    _row(
+        r"permission denied|no such identity|too many authentication failures|invalid privatekey|error in libcrypto",
+        Fatal, "host.auth_failed", "the host does not accept the provisioning key",
+        "check --user and --provisioning-key: ssh -i KEY USER@ADDRESS must log in without a question",
+    ),
+    _row(
+        r"",
+        Retryable, "host.unreachable", "the host does not answer over SSH", "check address, port and the host itself",
+    ),
+)  # fmt: skip
+
+_FAILED = (
+    _row(
+        r"a (terminal|password) is required|missing sudo password|is not in the sudoers|sudo: command not found",
+        Fatal, "host.sudo_failed", "the provisioning user may not use sudo without a password",
+        "allow it in sudoers (NOPASSWD) or enrol with --user root",
+    ),
+    _row(
+        r"(could not|failed to|unable to) (get|lock|acquire).*lock|is another process using it|dpkg.*lock",
+        Retryable, "host.package_lock", "another package manager runs on the host", "wait for it to end",
+    ),
+    _row(
+        r"python3?: (not found|no such file)|/usr/bin/python3.*(not found|no such file)|interpreter.*not found",
+        Fatal, "host.unsupported", "the host has no /usr/bin/python3", "install Python 3.10 or newer on the host",
+    ),
+)  # fmt: skip
+
+_SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
+    "host.other_site": (Conflict, "give it back there first, or enrol with --take-over"),
+    "host.has_vms": (Conflict, "delete or move the VMs first"),
+    "host.unsupported": (Fatal, "see docs/howto/enrol-a-host.md for what a host needs"),
+    "host.libvirt_not_running": (Fatal, "install and start libvirt on the host"),
+    "host.no_such_gpu": (Conflict, "lspci -D -d 10de: on the host lists its GPUs"),
+    "host.agent_not_running": (Fatal, "journalctl -u vgpuctl-agent on the host says more"),
+}
+"""Codes that our role puts in front of a message, as ``[code] text``."""
+
+_CODED = re.compile(r"^\[(?P<code>[a-z_.]+)\] (?P<text>.*)", re.DOTALL)
+
+
+def error_of(report: RunReport, host: str) -> VgpuctlError | None:
+    """What went wrong on ``host``; None when the run is known to have succeeded there.
+
+    A run that ended without final statistics proves nothing: its effect is :class:`Unknown`.
+    """
+    if report.failure is not None:
+        return _of_failure(report.failure, host)
+    if report.status == "successful" and host in report.hosts_done:
+        return None
+    details = f"status {report.status}, exit code {report.return_code}\n{report.output[-_TAIL:]}".strip()
+    if (
+        report.status == "failed"
+        and report.return_code is not None
+        and report.return_code > 0
+        and not report.hosts_done
+    ):
+        return Fatal(
+            "host.provisioning_failed", f"the playbook could not be run on {host}", details=details,
+            hint="vgpuctl operation show prints Ansible's output",
+        )  # fmt: skip
+    return Unknown(
+        "host.provisioning_unknown", f"the playbook on {host} ended without a result ({report.status})",
+        details=details, hint="it is run again: running it twice changes nothing",
+    )  # fmt: skip
+
+
+def _of_failure(failure: Failure, host: str) -> VgpuctlError:
+    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message, failure.output[-_TAIL:])))
+    coded = _CODED.match(failure.message)
+    if coded and coded["code"] in _SAID_BY_ROLE:
+        error, hint = _SAID_BY_ROLE[coded["code"]]
+        return error(coded["code"], f"{host}: {_first_line(coded['text'])}", hint=hint, details=details)
+    text = f"{failure.message}\n{failure.output}"
+    for row in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
+        if row.pattern.search(text):
+            return row.error(row.code, f"{host}: {row.message}", hint=row.hint, details=details)
+    return Fatal(
+        "host.provisioning_failed", f"{host}: task {failure.task!r} failed: {_first_line(failure.message)}",
+        details=details, hint="mend the host and run the same command again",
+    )  # fmt: skip
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
