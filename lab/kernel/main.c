@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A PCI driver named "nvidia" that binds emulated SR-IOV devices and gives them NVIDIA's ids. */
+#include <linux/module.h>
+#include <linux/nodemask.h>
+#include "vgpu_lab.h"
+
+static char *config = "/run/vgpu-lab/config";
+module_param(config, charp, 0444);
+MODULE_PARM_DESC(config, "file that says which GPUs to present");
+
+struct lab_gpu *lab_gpu_of(struct pci_dev *pdev)
+{
+	const char *bdf = pci_name(pci_physfn(pdev));
+	struct lab_gpu *gpu;
+
+	list_for_each_entry(gpu, &lab_gpus, node)
+		if (!strcmp(gpu->bdf, bdf))
+			return gpu;
+	return NULL;
+}
+
+static void take_ids(struct pci_dev *pdev, const struct lab_gpu *gpu)
+{
+	pdev->vendor = NV_VENDOR;
+	pdev->device = gpu->device;
+	pdev->class = NV_CLASS;
+	pdev->subsystem_vendor = NV_VENDOR;
+	pdev->subsystem_device = gpu->subsystem;
+	if (gpu->numa >= 0 && node_online(gpu->numa))
+		set_dev_node(&pdev->dev, gpu->numa);
+}
+
+static int probe_pf(struct pci_dev *pdev, struct lab_gpu *gpu)
+{
+	int ret = pci_enable_device(pdev);
+
+	if (ret)
+		return ret;
+	if (pci_sriov_get_totalvfs(pdev))
+		pci_sriov_set_totalvfs(pdev, gpu->totalvfs);
+	ret = gpu->framework == LAB_MDEV_PF ? lab_mdev_probe(pdev, gpu, false) : 0;
+	if (ret) {
+		pci_disable_device(pdev);
+		return ret;
+	}
+	mutex_lock(&gpu->lock);
+	gpu->pdev = pdev;
+	gpu->heterogeneous = false;
+	mutex_unlock(&gpu->lock);
+	return 0;
+}
+
+static int lab_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct lab_gpu *gpu = lab_gpu_of(pdev);
+
+	if (!gpu)
+		return -ENODEV;
+	take_ids(pdev, gpu);
+	if (!pdev->is_virtfn)
+		return probe_pf(pdev, gpu);
+	if (gpu->framework == LAB_VENDOR_VFIO)
+		return lab_vendor_probe(pdev, gpu);
+	return lab_mdev_probe(pdev, gpu, true);
+}
+
+static void lab_remove(struct pci_dev *pdev)
+{
+	struct lab_gpu *gpu = lab_gpu_of(pdev);
+
+	if (pdev->is_virtfn) {
+		if (gpu->framework == LAB_VENDOR_VFIO)
+			lab_vendor_remove(pdev);
+		else
+			lab_mdev_remove(pdev);
+		return;
+	}
+	mutex_lock(&gpu->lock);
+	gpu->pdev = NULL;
+	mutex_unlock(&gpu->lock);
+	if (pci_num_vf(pdev))
+		pci_disable_sriov(pdev);
+	if (gpu->framework == LAB_MDEV_PF)
+		lab_mdev_remove(pdev);
+	pci_disable_device(pdev);
+}
+
+/* Only the holder of the unbind lock may change the number of VFs; all or none. */
+static int lab_sriov_configure(struct pci_dev *pdev, int count)
+{
+	struct lab_gpu *gpu = lab_gpu_of(pdev);
+	int ret;
+
+	if (!READ_ONCE(gpu->unbind_lock) || gpu->framework == LAB_MDEV_PF) {
+		pci_err(pdev, "NVRM: SR-IOV is configured by sriov-manage only\n");
+		return -EPERM;
+	}
+	if (!count)
+		pci_disable_sriov(pdev);
+	mutex_lock(&gpu->lock);
+	gpu->heterogeneous = false;
+	mutex_unlock(&gpu->lock);
+	if (!count)
+		return 0;
+	ret = pci_enable_sriov(pdev, count);
+	return ret ? ret : count;
+}
+
+static const struct pci_device_id lab_ids[] = {
+	{ PCI_DEVICE(0x1b36, 0x0010) },
+	{ PCI_DEVICE(NV_VENDOR, PCI_ANY_ID) },
+	{}
+};
+
+static struct pci_driver lab_driver = {
+	.name = "nvidia",
+	.id_table = lab_ids,
+	.probe = lab_probe,
+	.remove = lab_remove,
+	.sriov_configure = lab_sriov_configure,
+	.driver_managed_dma = true,
+	.dev_groups = lab_vendor_groups,
+};
+
+static int __init lab_init(void)
+{
+	int ret = lab_config_load(config);
+
+	if (ret)
+		goto free;
+	ret = lab_state_init();
+	if (ret)
+		goto free;
+	ret = lab_mdev_init();
+	if (ret)
+		goto state;
+	ret = pci_register_driver(&lab_driver);
+	if (!ret)
+		return 0;
+	lab_mdev_exit();
+state:
+	lab_state_exit();
+free:
+	lab_config_free();
+	return ret;
+}
+
+static void __exit lab_exit(void)
+{
+	pci_unregister_driver(&lab_driver);
+	lab_mdev_exit();
+	lab_state_exit();
+	lab_config_free();
+}
+
+module_init(lab_init);
+module_exit(lab_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("NVIDIA's vGPU kernel surface on emulated SR-IOV devices");
+MODULE_IMPORT_NS(VFIO_PCI_CORE);

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Present the GPUs of this host's scenario: write the module's configuration and load the module.
+
+Runs once at boot, before libvirtd. Usage: load [--scenario FILE] [--tables FILE] [--print]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SCENARIO = Path("/sys/firmware/qemu_fw_cfg/by_name/opt/vgpu-lab/scenario/raw")
+TABLES = Path("/usr/lib/vgpu-lab/tables.json")
+CONFIG = Path("/run/vgpu-lab/config")
+DEVICES = Path("/sys/bus/pci/devices")
+EMULATED = ("0x1b36", "0x0010")
+FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
+DEFAULT_DRIVER = "580.65.06"
+_SEED = uuid.UUID("6f0c1b0e-8f7e-4a2c-9f6c-3f1d5c1f8a55")
+
+
+class ScenarioError(Exception):
+    """The scenario names something that this host or the tables do not have."""
+
+
+def emulated_pfs(devices: Path = DEVICES) -> list[str]:
+    """PCI addresses of the emulated physical functions, in PCI order."""
+    found = []
+    for device in sorted(devices.iterdir()):
+        ids = tuple((device / name).read_text(encoding="ascii").strip() for name in ("vendor", "device"))
+        if ids == EMULATED and not (device / "physfn").exists():
+            found.append(device.name)
+    return found
+
+
+def cuda_version(driver: str, table: Sequence[dict[str, Any]]) -> int:
+    """The newest CUDA version that a driver supports, as NVML writes it (12040 is 12.4); 0 when unknown."""
+    version = [int(part) for part in driver.split(".") if part.isdigit()]
+    return next((int(entry["cuda"]) for entry in table if entry["driver"] <= version), 0)
+
+
+def type_line(vgpu_type: dict[str, Any]) -> str:
+    """The module's line for one vGPU type."""
+    more = {
+        "guest_fb": vgpu_type["guest_fb_mib"],
+        "per_vm": vgpu_type["max_per_vm"],
+        "series": vgpu_type["series"],
+        "license": vgpu_type["license"] or "NVIDIA-vCS",
+        "bar1": vgpu_type["bar1_mib"],
+        "reserved": vgpu_type["fb_reservation_mib"],
+        "gsp_heap": vgpu_type["gsp_heap_mib"],
+    }
+    placements = ",".join(map(str, vgpu_type["placements"])) or "-"
+    return (
+        f"type {vgpu_type['id']} {vgpu_type['framebuffer_mib']} {vgpu_type['max_instances']} {vgpu_type['device']:x} "
+        f"{vgpu_type['subsystem']:x} {vgpu_type['heads']} {vgpu_type['frl_fps']} {vgpu_type['resolution']} "
+        f"{vgpu_type['gi_profile']} {vgpu_type['placement_size']} {placements} "
+        f"{','.join(f'{key}={value}' for key, value in more.items())} {vgpu_type['name']}"
+    )
+
+
+def _facts(gpu: dict[str, Any], model: dict[str, Any], index: int, host: str) -> dict[str, object]:
+    identity = uuid.uuid5(_SEED, f"{host}/{index}")
+    facts: dict[str, object] = {
+        "name": gpu.get("name", model["name"]),
+        "arch": model["arch"],
+        "uuid": gpu.get("uuid", f"GPU-{identity}"),
+        "serial": gpu.get("serial", identity.int % 10**13),
+        "memory_mib": model["memory_mib"],
+        "mig_capable": int(model["mig_capable"]),
+        "vgpu_capable": int(model["vgpu_capable"]),
+        "ecc": int(model["ecc"]),
+        "module_id": gpu.get("module_id", index + 1),
+        "minor": index,
+    }
+    if model["power_limit_w"]:
+        facts["power_limit_mw"] = model["power_limit_w"] * 1000
+    return facts
+
+
+def _gpu_lines(gpu: dict[str, Any], index: int, host: str, tables: dict[str, Any], pfs: Sequence[str]) -> list[str]:
+    model = tables["models"].get(gpu.get("model"))
+    if model is None:
+        raise ScenarioError(f"GPU {index}: the tables have no model {gpu.get('model')!r}")
+    framework = gpu.get("framework") or ("mdev_pf" if model["host_vgpu_mode"] == "mdev" else "vendor_vfio")
+    if framework not in FRAMEWORKS:
+        raise ScenarioError(f"GPU {index}: framework {framework!r} is none of {', '.join(FRAMEWORKS)}")
+    address = gpu.get("pci") or (pfs[index] if index < len(pfs) else None)
+    if address not in pfs:
+        raise ScenarioError(f"GPU {index}: no emulated device at {address or 'any address'}, this host has {pfs}")
+    vfs = 0 if framework == "mdev_pf" else gpu.get("vfs", model["total_vfs"] or 16)
+    lines = [
+        f"gpu {address} {framework} {model['device']:x} {gpu.get('subsystem', model['subsystem']):x} "
+        f"{vfs} {gpu.get('numa', -1)}"
+    ]
+    lines += [f"fact {key} {value}" for key, value in _facts(gpu, model, index, host).items()]
+    return lines + [type_line(vgpu_type) for vgpu_type in model["types"]]
+
+
+def config_text(scenario: dict[str, Any], tables: dict[str, Any], pfs: Sequence[str]) -> str:
+    """The module's configuration for a host of a scenario; raises ScenarioError when they do not fit."""
+    driver = scenario.get("driver_version", DEFAULT_DRIVER)
+    lines = [f"driver {driver}"]
+    for index, gpu in enumerate(scenario.get("gpus", [])):
+        lines += _gpu_lines(gpu, index, scenario.get("host", ""), tables, pfs)
+        lines.append(f"fact cuda_version {cuda_version(driver, tables['cuda'])}")
+    return "\n".join(lines) + "\n"
+
+
+def load_modules() -> None:
+    """Let go of the emulated devices, then load VFIO and the module; raises CalledProcessError."""
+    subprocess.run(["modprobe", "-q", "-r", "nvme"], check=False)
+    for module in ("vfio_iommu_type1", "vfio-pci", "mdev", "vgpu_lab"):
+        subprocess.run(["modprobe", module], check=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="load", description=__doc__.partition("\n")[0])
+    parser.add_argument("--scenario", type=Path, default=SCENARIO)
+    parser.add_argument("--tables", type=Path, default=TABLES)
+    parser.add_argument("--print", action="store_true", help="print the configuration and load nothing")
+    options = parser.parse_args(arguments)
+    try:
+        scenario = json.loads(options.scenario.read_text(encoding="utf-8"))
+        text = config_text(scenario, json.loads(options.tables.read_text(encoding="utf-8")), emulated_pfs())
+        if options.print:
+            print(text, end="")
+            return 0
+        CONFIG.parent.mkdir(exist_ok=True)
+        CONFIG.write_text(text, encoding="utf-8")
+        load_modules()
+    except (OSError, ValueError, ScenarioError, subprocess.CalledProcessError) as error:
+        print(f"load: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
