@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Geometries from plain tables: what the driver says, or the catalogue where it does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.core.geometry.cut import Cut
+from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.geometry.mask_cut import MaskCut, Places, intervals
+from orchestrator.core.geometry.nested import Inside, NestedCut
+
+MIG = "mig"
+MIXED = "mixed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TypeRow:
+    """One vGPU type as the geometry needs it. Sizes are MiB, placements are units of 1 GB of profile size."""
+
+    name: str
+    framebuffer_mib: int
+    max_per_gpu: int | None = None
+    """Most on a GPU of one size (time-sliced)."""
+    placement_ids: tuple[int, ...] = ()
+    """Legal starts in mixed-size mode; empty: no mixed sizes."""
+    placement_size: int | None = None
+    placement_region: int | None = None
+    gi_profile: str | None = None
+    """MIG-backed: the GPU-instance profile it needs; None: time-sliced."""
+    max_per_gi: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MigRow:
+    """One GPU-instance profile. ``starts`` and ``size`` are memory slots of ``total_slots``."""
+
+    name: str
+    starts: tuple[int, ...]
+    size: int
+    total_slots: int
+    max_instances: int
+
+
+def build_geometry(
+    model: str,
+    memory_mib: int,
+    *,
+    types: Iterable[TypeRow] = (),
+    mig: Iterable[MigRow] = (),
+    kinds: frozenset[str] = frozenset({"mig", "time_sliced", "mixed"}),
+) -> Geometry:
+    """The geometry of a GPU with these vGPU types and GPU-instance profiles.
+
+    ``kinds``: the cut kinds the operator or the driver allows here. Types without a known maximum (or
+    profiles without known starts) are left out: they cannot be placed truthfully.
+    """
+    cuts: list[Cut] = []
+    options: dict[str, list[tuple[str, str]]] = {}
+    rows = tuple(types)
+    mig_rows = tuple(row for row in mig if row.starts)
+    if "mig" in kinds and mig_rows:
+        cuts.append(_mig_cut(memory_mib, mig_rows, rows, options))
+    if "time_sliced" in kinds:
+        cuts.extend(_equal_cuts(rows, options))
+    if "mixed" in kinds:
+        cuts.extend(_mixed_cut(rows, options))
+    return Geometry(model, memory_mib, tuple(cuts), {name: tuple(found) for name, found in options.items()})
+
+
+def _equal_cuts(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]) -> list[Cut]:
+    """A cut per size. Series share a size; where the driver allows series different maxima, the lowest holds."""
+    most: dict[int, int] = {}
+    for row in rows:
+        if row.gi_profile is None and row.max_per_gpu:
+            most[row.framebuffer_mib] = min(row.max_per_gpu, most.get(row.framebuffer_mib, row.max_per_gpu))
+    cuts = {size: EqualSizeCut(size, count) for size, count in sorted(most.items())}
+    for row in rows:
+        if row.gi_profile is None and row.max_per_gpu:
+            cut = cuts[row.framebuffer_mib]
+            options.setdefault(row.name, []).append((cut.name, cut.shape))
+    return list(cuts.values())
+
+
+def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]) -> list[Cut]:
+    places: dict[str, Places] = {}
+    region = 0
+    for row in rows:
+        if row.placement_ids and row.placement_size and row.placement_region:
+            region = max(region, row.placement_region)
+            shape = f"{row.placement_size}@{','.join(map(str, row.placement_ids))}"
+            places[shape] = intervals(row.placement_ids, row.placement_size)
+            options.setdefault(row.name, []).append((MIXED, shape))
+    return [MaskCut(MIXED, "mixed", region, 1024, places)] if places else []
+
+
+def _mig_cut(
+    memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]
+) -> Cut:
+    total = max(row.total_slots for row in mig)
+    known = {row.name for row in mig}
+    backed = [row for row in types if row.gi_profile in known]
+    if any((row.max_per_gi or 1) > 1 for row in backed):
+        return _nested_cut(memory_mib, mig, backed, options)
+    for row in mig:
+        options.setdefault(row.name, []).append((MIG, row.name))
+    for vgpu in backed:
+        options.setdefault(vgpu.name, []).append((MIG, vgpu.gi_profile or ""))
+    places = {row.name: intervals(row.starts, row.size, at_most_one=_once(row)) for row in mig}
+    return MaskCut(MIG, "mig", total, memory_mib // total, places)
+
+
+def _once(row: MigRow) -> str | None:
+    """A profile with room for several but a maximum of one uses engines that the GPU has once."""
+    room = len(row.starts) if row.size == 1 else _disjoint(row.starts, row.size)
+    return row.name.partition("+")[2] or "once" if row.max_instances == 1 and room > 1 else None
+
+
+def _disjoint(starts: tuple[int, ...], size: int) -> int:
+    count, end = 0, -1
+    for start in sorted(starts):
+        if start >= end:
+            count, end = count + 1, start + size
+    return count
+
+
+def _nested_cut(
+    memory_mib: int, mig: tuple[MigRow, ...], backed: list[TypeRow], options: dict[str, list[tuple[str, str]]]
+) -> Cut:
+    """Slots become GiB of nominal profile size, so that every vGPU size is whole."""
+    total = max(row.total_slots for row in mig)
+    scale = max(1, round(memory_mib / 1024 / total))
+    instances = {
+        row.name: intervals((start * scale for start in row.starts), row.size * scale) for row in mig
+    }  # fmt: skip
+    inside: dict[str, Inside] = {}
+    for row in mig:
+        shape = f"{row.name}/whole"
+        inside[shape] = Inside(row.name, row.size * scale, 1)
+        options.setdefault(row.name, []).append((MIG, shape))
+    for vgpu in backed:
+        profile, count = vgpu.gi_profile or "", vgpu.max_per_gi or 1
+        shape = f"{profile}/{vgpu.framebuffer_mib}"
+        inside[shape] = Inside(profile, instances[profile].size // count, count)
+        options.setdefault(vgpu.name, []).append((MIG, shape))
+    return NestedCut(MIG, total * scale, memory_mib // (total * scale), instances, inside)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cut: one way of dividing a GPU (or a host's GPUs) into slots, and where each shape may lie in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+CutKind = Literal["mig", "time_sliced", "mixed", "whole"]
+State = Hashable
+"""What matters of an occupied cut for the future. Equal states offer the same choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One occupied place. ``start`` and ``size`` are slots of the cut."""
+
+    shape: str
+    start: int
+    size: int
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slot numbers it holds."""
+        return tuple(range(self.start, self.start + self.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One legal place for a shape in a state, and the state it leads to."""
+
+    start: int
+    size: int
+    after: State
+    mask: int = 0
+    """Bit i is set when slot i is taken; 0 where only a number is known (slots are interchangeable)."""
+
+
+class IllegalLayout(ValueError):
+    """Places that overlap or that the table does not allow: what is there was not made by these rules."""
+
+
+class Cut(ABC):
+    """One way of dividing. Instances are immutable; equal ``key`` means equal behaviour."""
+
+    name: str
+    """Stable text stored with claims, e.g. ``mig``, ``time_sliced:2048``, ``mixed``, ``whole``."""
+    kind: CutKind
+    slots: int
+    slot_mib: int
+    """GPU memory behind one slot, for weighing waste on different GPUs against each other."""
+    shapes: tuple[str, ...]
+    empty: State
+    key: tuple[Hashable, ...]
+
+    @abstractmethod
+    def size(self, shape: str) -> int:
+        """Slots that one instance takes."""
+
+    @abstractmethod
+    def classify(self, taken: Iterable[Taken]) -> State:
+        """The state that these places amount to.
+
+        :raises IllegalLayout: they overlap or one is not where the table allows it
+        """
+
+    @abstractmethod
+    def choices(self, state: State, shape: str) -> tuple[Choice, ...]:
+        """Every distinct legal place, lowest start first. Empty: it does not fit."""
+
+    @abstractmethod
+    def real_start(self, taken: Iterable[Taken], choice: Choice) -> int:
+        """Where ``choice`` lies on a GPU that holds ``taken``: states may leave open which of equal slots is free."""
+
+    @abstractmethod
+    def free(self, state: State) -> int:
+        """Slots not taken."""
+
+    @abstractmethod
+    def usable(self, state: State, shape: str) -> int:
+        """Free slots that instances of ``shape`` could cover."""
+
+    def slots_of(self, start: int, choice: Choice) -> tuple[int, ...]:
+        """Slot numbers to claim for ``choice`` placed at its real ``start``."""
+        if choice.mask:
+            return tuple(i for i in range(self.slots) if choice.mask >> i & 1)
+        return tuple(range(start, start + choice.size))
+
+
+def bits(mask: int) -> int:
+    """Number of set bits."""
+    return bin(mask).count("1")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU instances that hold several time-sliced vGPUs (GB20x): one framebuffer size per instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from orchestrator.core.geometry.cut import Choice, Cut, IllegalLayout, State, Taken
+from orchestrator.core.geometry.mask_cut import Places
+
+_Instance = tuple[int, str, str, int]
+"""(first slot, GPU-instance profile, shape inside, how many of them)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A shape that lies in a GPU instance of ``profile``: ``per_instance`` of them, ``size`` slots each."""
+
+    profile: str
+    size: int
+    per_instance: int
+
+
+class NestedCut(Cut):
+    """Slots are fine enough that every vGPU size is a whole number of them; a state lists the GPU instances."""
+
+    def __init__(
+        self, name: str, slots: int, slot_mib: int, instances: Mapping[str, Places], inside: Mapping[str, Inside]
+    ) -> None:
+        self.name, self.kind, self.slots, self.slot_mib = name, "mig", slots, slot_mib
+        self.instances, self.inside = dict(instances), dict(inside)
+        self.shapes = tuple(self.inside)
+        self.empty = ()
+        self.key = (
+            name, slots, slot_mib,
+            tuple(sorted((n, p.size, p.masks) for n, p in instances.items())),
+            tuple(sorted((n, i.profile, i.size, i.per_instance) for n, i in inside.items())),
+        )  # fmt: skip
+
+    def size(self, shape: str) -> int:
+        """Slots of one vGPU."""
+        return self.inside[shape].size
+
+    def classify(self, taken: Iterable[Taken]) -> State:
+        """GPU instances by start; each vGPU must lie on the grid of the instance around it."""
+        found: dict[int, _Instance] = {}
+        for place in taken:
+            start, profile = self._instance_of(place)
+            count = found[start][3] if start in found else 0
+            if start in found and found[start][1:3] != (profile, place.shape):
+                raise IllegalLayout(f"the GPU instance at slot {start} of {self.name} holds another size")
+            found[start] = (start, profile, place.shape, count + 1)
+        state = tuple(sorted(found.values()))
+        if bin(self._mask(state)).count("1") != sum(self.instances[i[1]].size for i in state):
+            raise IllegalLayout(f"GPU instances of {self.name} overlap")
+        return state
+
+    def _instance_of(self, place: Taken) -> tuple[int, str]:
+        inside = self.inside.get(place.shape)
+        if inside is None:
+            raise IllegalLayout(f"{place.shape} is not a shape of {self.name}")
+        for mask in self.instances[inside.profile].masks:
+            first = _lowest(mask)
+            index, rest = divmod(place.start - first, inside.size)
+            if rest == 0 and 0 <= index < inside.per_instance:
+                return first, inside.profile
+        raise IllegalLayout(f"{place.shape} may not start at slot {place.start} of {self.name}")
+
+    def _mask(self, state: tuple[_Instance, ...]) -> int:
+        mask = 0
+        for start, profile, _, _ in state:
+            mask |= ((1 << self.instances[profile].size) - 1) << start
+        return mask
+
+    def choices(self, state: State, shape: str) -> tuple[Choice, ...]:
+        """Instances of its size with room first, then every place for a new instance."""
+        here = cast("tuple[_Instance, ...]", state)
+        inside = self.inside[shape]
+        found = [
+            Choice(item[0], inside.size, _replaced(here, item, item[3] + 1))
+            for item in here
+            if item[1:3] == (inside.profile, shape) and item[3] < inside.per_instance
+        ]
+        mask = self._mask(here)
+        for place in self.instances[inside.profile].masks:
+            if not mask & place:
+                new = (_lowest(place), inside.profile, shape, 1)
+                found.append(Choice(new[0], inside.size, tuple(sorted((*here, new)))))
+        return tuple(found)
+
+    def real_start(self, taken: Iterable[Taken], choice: Choice) -> int:
+        """The lowest free place on the grid of the choice's instance."""
+        used = {place.start for place in taken}
+        start = choice.start
+        while start in used:
+            start += choice.size
+        return start
+
+    def free(self, state: State) -> int:
+        """Slots that no vGPU holds, those inside half-filled instances too."""
+        here = cast("tuple[_Instance, ...]", state)
+        return self.slots - sum(self.inside[item[2]].size * item[3] for item in here)
+
+    def usable(self, state: State, shape: str) -> int:
+        """Room in instances of its size and under new ones."""
+        here = cast("tuple[_Instance, ...]", state)
+        inside = self.inside[shape]
+        room = sum(
+            (inside.per_instance - item[3]) * inside.size for item in here if item[1:3] == (inside.profile, shape)
+        )
+        taken, cover = self._mask(here), 0
+        for place in self.instances[inside.profile].masks:
+            if not taken & place:
+                cover |= place
+        return room + bin(cover).count("1")
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def _replaced(state: tuple[_Instance, ...], item: _Instance, count: int) -> State:
+    return tuple(sorted((*(i for i in state if i != item), (*item[:3], count))))

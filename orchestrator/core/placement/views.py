@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine is told and what it answers. Plain values; sizes are MiB unless the name says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.errors import Reason
+from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.geometry.geometry import Geometry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Occupied:
+    """One place on a GPU that a claim holds (all its slots together). ``start`` and ``size`` are slots of the cut."""
+
+    vm_id: str
+    profile: str
+    """The resolved name the claim was made with: a vGPU type, a MIG profile or ``gpu:N``."""
+    start: int
+    size: int
+    tenant: str = ""
+    priority: int = 0
+    migratable: bool = False
+    since_s: float = 0.0
+    """When it was claimed; seconds on the same clock as ``Request.now_s``."""
+    vcpus: int = 0
+    memory_mib: int = 0
+    disk_gib: int = 0
+    """What moves along with it, for plans that move or preempt it. 0: unknown, plans count the GPU only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuView:
+    """One GPU as the database and the last snapshot show it."""
+
+    gpu_id: str
+    geometry: Geometry
+    """From ``geometry.build.build_geometry``: what the driver says this GPU can be cut into."""
+    cut: str | None = None
+    """Name of the cut that its claims share (``mig``, ``mixed``, ``time_sliced:4096``, ``whole``); None: no claims."""
+    occupied: tuple[Occupied, ...] = ()
+    numa: int | None = None
+    module_id: int | None = None
+    usable: bool = True
+    """False: never placed on (quarantined, not ours, driver gone); ``reason_unusable`` says why."""
+    reason_unusable: str | None = None
+    exclusive_tenant: str | None = None
+    """Only this tenant's VMs may be on it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostView:
+    """One host with what is free on it now, claims subtracted."""
+
+    host_id: str
+    name: str
+    free_vcpus: int
+    free_memory_mib: int
+    free_disk_gib: int
+    gpus: tuple[GpuView, ...]
+    cordoned: bool = False
+    reason: str | None = None
+    """Why it is cordoned or not ready; None with ``cordoned``: no reason was given."""
+    free_nic_vfs: int | None = None
+    """None: not counted."""
+    free_hugepages_mib: int | None = None
+    """None: not counted."""
+    numa_free_vcpus: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, free vCPUs); empty: not known, strict NUMA then cannot be promised."""
+    fabric_partitions: tuple[tuple[int, ...], ...] = ()
+    """Module ids of the baseboard's partitions; empty: no fabric, any set of GPUs will do."""
+    driver_branch: str | None = None
+    vms: frozenset[str] = frozenset()
+    """Every VM on it, for affinity."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One VM asked for. ``profile`` is resolved: a vGPU type's full name, a MIG profile's name or ``gpu:N``."""
+
+    vm_id: str
+    profile: str
+    vcpus: int
+    memory_mib: int
+    tenant: str
+    disk_gib: int = 0
+    count: int = 1
+    """Devices of that profile in the VM, all on one host. ``gpu:N`` counts as one device."""
+    host: str | None = None
+    """Id or name of the only host that will do."""
+    gpu_models: tuple[str, ...] = ()
+    """Models that will do; empty: any."""
+    cut_kinds: tuple[CutKind, ...] = ()
+    """Ways of cutting that will do, e.g. ``("mixed",)``; empty: any that has the profile."""
+    near_vms: tuple[str, ...] = ()
+    """Affinity: only on hosts with all of these VMs."""
+    apart_from_vms: tuple[str, ...] = ()
+    """Anti-affinity: on no host (``apart="host"``) or no GPU (``apart="gpu"``) with any of these."""
+    apart: str = "host"
+    exclusive_gpu: bool = False
+    """No other tenant may share the GPU while this VM is on it."""
+    numa_strict: bool = False
+    """vCPUs must come from the NUMA node of the GPU."""
+    nic_vfs: int = 0
+    hugepages_mib: int = 0
+    driver_branches: tuple[str, ...] = ()
+    """Host driver branches that will do (``R580``); empty: any."""
+    priority: int = 0
+    migratable: bool = False
+    now_s: float = 0.0
+
+    @property
+    def whole_gpus(self) -> int:
+        """N of ``gpu:N``, 0 for parts of GPUs."""
+        return int(self.profile.removeprefix("gpu:")) if self.profile.startswith("gpu:") else 0
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some hosts or GPUs are ruled out for reasons other than room."""
+        return bool(
+            self.host or self.gpu_models or self.near_vms or self.apart_from_vms or self.exclusive_gpu
+            or self.numa_strict or self.nic_vfs or self.hugepages_mib or self.driver_branches
+            or self.disk_gib or self.cut_kinds
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One device's place: claim every slot of ``slots`` on ``gpu_id`` under ``cut``."""
+
+    gpu_id: str
+    cut: str
+    slots: tuple[int, ...]
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the VM goes. One part per device; whole GPUs have one part per GPU, each with slot 0."""
+
+    host_id: str
+    parts: tuple[Part, ...]
+    why: str
+    """One sentence for people."""
+
+    @property
+    def gpu_ids(self) -> tuple[str, ...]:
+        """The GPUs, in the order of the parts."""
+        return tuple(part.gpu_id for part in self.parts)
+
+    @property
+    def gpu_id(self) -> str:
+        """The first part's GPU; the only one unless several devices were asked for."""
+        return self.parts[0].gpu_id
+
+    @property
+    def cut(self) -> str:
+        """The cut to claim under; the same for all parts."""
+        return self.parts[0].cut
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The first part's slots."""
+        return self.parts[0].slots
+
+    @property
+    def start(self) -> int:
+        """The first part's first slot: memory slot of a GPU instance, placement id of a mixed size."""
+        return self.parts[0].start
+
+    @property
+    def size(self) -> int:
+        """The first part's number of slots."""
+        return self.parts[0].size
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Nothing fits. ``reasons`` are grouped, biggest group first: ``subjects`` are host names or GPU ids.
+
+    Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
+    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.unusable`` · ``gpu.other_tenant`` ·
+    ``gpu.anti_affinity`` · ``host.vcpus`` · ``host.memory`` · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` ·
+    ``host.hugepages`` · ``host.cordoned`` · ``host.driver_branch`` · ``host.affinity`` · ``host.anti_affinity`` ·
+    ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
+    """
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def code(self) -> str:
+        """``quota.<what>`` when the quota refused, ``profile.unsupported`` when nothing could ever fit,
+        otherwise ``gpu.no_capacity``."""
+        codes = {reason.code for reason in self.reasons}
+        for reason in self.reasons:
+            if reason.code.startswith("quota."):
+                return reason.code
+        return "profile.unsupported" if codes == {"profile.unsupported"} else "gpu.no_capacity"
