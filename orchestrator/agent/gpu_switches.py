@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPUs are ours, and their virtual functions on and off."""
+
+from __future__ import annotations
+
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import mdev, open_files, pci, reading, sriov, vendor_vfio
+from orchestrator.agent.timing import Timing
+from orchestrator.agent.vgpus import check_managed
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
+from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.pci import parse_pci_address
+
+
+class GpuSwitches:
+    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Nvml) -> None:
+        self._paths = paths
+        self._ledger = ledger
+        self._timing = timing
+        self._nvml = nvml
+
+    def manage(self, addresses: tuple[str, ...]) -> ActionResult:
+        """:raises InvalidInput: ``gpu.unknown``
+        :raises Conflict: ``gpu.in_use`` for a GPU to be given back that still has a vGPU of ours"""
+        wanted = frozenset(parse_pci_address(address) for address in addresses)
+        here = {gpu.address for gpu in pci.gpus(self._paths)}
+        if wanted - here:
+            raise InvalidInput(
+                "gpu.unknown", "the host has no such GPU", hint="see lspci -D", details=", ".join(sorted(wanted - here))
+            )
+        before = self._ledger.managed_gpus()
+        for gpu in sorted((before - wanted) & here):
+            self._check_no_vgpus(gpu)
+        if wanted == before:
+            return ActionResult(changed=False)
+        self._ledger.manage_gpus(tuple(wanted))
+        return ActionResult(changed=True)
+
+    def enable_virtual_functions(self, gpu: str) -> ActionResult:
+        """:raises Fatal: ``gpu.no_sriov``, ``gpu.sriov_failed``"""
+        check_managed(self._ledger, gpu)
+        if self._enabled(gpu):
+            return ActionResult(changed=False)
+        if not reading.number(self._paths.pci(gpu) / "sriov_totalvfs"):
+            raise Fatal("gpu.no_sriov", f"GPU {gpu} has no virtual functions", hint="is SR-IOV on in the firmware?")
+        with self._nvml.closed():
+            sriov.manage(self._paths, self._timing, "-e", gpu)
+        if not self._enabled(gpu):
+            raise Unknown("gpu.sriov_failed", f"GPU {gpu} shows no virtual functions after sriov-manage -e")
+        return ActionResult(changed=True)
+
+    def disable_virtual_functions(self, gpu: str) -> ActionResult:
+        """:raises Conflict: ``gpu.in_use``; sriov-manage clears the types of all functions, also those of others"""
+        check_managed(self._ledger, gpu)
+        if not self._enabled(gpu):
+            return ActionResult(changed=False)
+        self._check_no_vgpus(gpu)
+        with self._nvml.closed():
+            sriov.manage(self._paths, self._timing, "-d", gpu)
+        if self._enabled(gpu):
+            raise Unknown("gpu.sriov_failed", f"GPU {gpu} still shows virtual functions after sriov-manage -d")
+        return ActionResult(changed=True)
+
+    def _enabled(self, gpu: str) -> int:
+        return reading.number(self._paths.pci(gpu) / "sriov_numvfs") or 0
+
+    def _check_no_vgpus(self, gpu: str) -> None:
+        functions = (gpu, *pci.virtual_functions(self._paths, gpu))
+        opened = open_files.open_vfio_devices(self._paths)
+        used = [device.uuid for device in mdev.existing(self._paths, {}) if device.parent in functions]
+        for address in functions:
+            typed = (
+                vendor_vfio.is_vendor_vfio(self._paths, address)
+                and vendor_vfio.read(self._paths, address).current_id != 0
+            )
+            if typed or open_files.in_use(self._paths.pci(address), opened) is not False:
+                used.append(address)
+        if used:
+            raise Conflict(
+                "gpu.in_use", f"GPU {gpu} has vGPUs or is in use", hint="remove them first", details=", ".join(used)
+            )

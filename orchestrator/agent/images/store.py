@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images, volumes and seeds on this host."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.agent.images import files
+from orchestrator.agent.images.header import check_base_image, read_header
+from orchestrator.agent.images.qemu_img import create_overlay
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs.open_files import open_below
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.host_actions import ActionResult, CreateVolume, ImageFormat
+from orchestrator.core.snapshot import FileSnapshot
+
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MOST_SEED_BYTES = 8 * 1024 * 1024
+_CHUNK = 256 * 1024
+
+
+def image_name(sha256: str, image_format: ImageFormat) -> str:
+    """:raises InvalidInput: ``image.sha256_invalid``"""
+    if _SHA256.fullmatch(sha256) is None or image_format not in ("qcow2", "raw"):
+        raise InvalidInput("image.sha256_invalid", "an image is named by 64 lower-case hex digits and qcow2 or raw")
+    return f"{sha256}.{image_format}"
+
+
+class Storage:
+    """Every file is owned by a VM in the ledger, but base images, which are everybody's."""
+
+    def __init__(self, paths: Paths, ledger: Ledger) -> None:
+        """:raises Fatal: ``host.storage_failed``"""
+        self._paths = paths
+        self._ledger = ledger
+        try:
+            # QEMU runs as a user of its own and has to get through to the files, not to list them.
+            paths.storage.mkdir(parents=True, exist_ok=True)
+            paths.storage.chmod(0o711)
+            for directory in (paths.images, paths.volumes, paths.seeds):
+                directory.mkdir(exist_ok=True)
+                directory.chmod(0o711)
+                files.remove_partial_files(directory)
+        except OSError as error:
+            raise files.storage_error(error) from error
+
+    def create_volume(self, action: CreateVolume) -> ActionResult:
+        """:raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
+        :raises Conflict: ``host.foreign_file``, ``volume.differs``"""
+        target = self._paths.volumes / files.check_file_name(action.volume)
+        base = self._paths.images / image_name(action.base_sha256, action.base_format)
+        if self._is_ours(target, "volume", action.vm):
+            header = read_header(target, "qcow2")
+            if header.backing_name != str(base) or header.virtual_bytes != action.size_bytes:
+                raise Conflict("volume.differs", "the VM's disk exists with another size or image", details=target.name)
+            return ActionResult(changed=False)
+        if not base.exists():
+            raise Fatal("image.missing", "the base image is not on the host", hint="send it first", details=base.name)
+        smallest = check_base_image(base, action.base_format).virtual_bytes
+        if action.size_bytes < smallest:
+            raise Fatal(
+                "volume.smaller_than_image",
+                "the disk is smaller than the image",
+                hint=f"ask for at least {-(-smallest // 1024**2)}MiB",
+                details=f"{action.size_bytes} < {smallest} bytes",
+            )
+        with self._owned("volume", target, action.vm), files.written_whole(target, mode=0o600) as part:
+            create_overlay(part, base=base, base_format=action.base_format, size_bytes=action.size_bytes)
+        return ActionResult(changed=True)
+
+    def write_seed(self, vm: str, seed: str, iso_base64: str) -> ActionResult:
+        """:raises InvalidInput: ``seed.invalid``"""
+        target = self._paths.seeds / files.check_file_name(seed)
+        try:
+            content = base64.b64decode(iso_base64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidInput("seed.invalid", "the seed is not base64", details=str(error)) from error
+        if not 0 < len(content) <= _MOST_SEED_BYTES:
+            raise InvalidInput("seed.invalid", f"a seed has 1 to {_MOST_SEED_BYTES} bytes, this one {len(content)}")
+        if self._is_ours(target, "seed", vm) and target.read_bytes() == content:
+            return ActionResult(changed=False)
+        with self._owned("seed", target, vm), files.written_whole(target, mode=0o600) as part:
+            part.touch(mode=0o600)
+            part.write_bytes(content)
+        return ActionResult(changed=True)
+
+    def delete_volume(self, vm: str, volume: str) -> ActionResult:
+        return self._delete(self._paths.volumes, "volume", vm, volume)
+
+    def delete_seed(self, vm: str, seed: str) -> ActionResult:
+        return self._delete(self._paths.seeds, "seed", vm, seed)
+
+    def delete_image(self, sha256: str, image_format: ImageFormat) -> ActionResult:
+        """:raises Conflict: ``image.in_use``"""
+        path = self._paths.images / image_name(sha256, image_format)
+        users = [volume.name for volume in self._paths.volumes.iterdir() if self._backing(volume) == str(path)]
+        if users:
+            raise Conflict(
+                "image.in_use", "disks on this host are based on the image", hint="delete their VMs first",
+                details=", ".join(sorted(users)),
+            )  # fmt: skip
+        return ActionResult(changed=files.remove(path))
+
+    def has_image(self, sha256: str, image_format: ImageFormat) -> bool:
+        return (self._paths.images / image_name(sha256, image_format)).exists()
+
+    def receive_image(
+        self, sha256: str, image_format: ImageFormat, size_bytes: int, read: Callable[[int], bytes]
+    ) -> ActionResult:
+        """Take exactly ``size_bytes`` from ``read`` and keep them when digest and header are right.
+
+        :raises Fatal: ``image.cut``, ``image.digest_differs``, ``image.malformed``, ``image.not_alone``
+        """
+        target = self._paths.images / image_name(sha256, image_format)
+        with files.written_whole(target, mode=0o644) as part:
+            digest = _copy(read, part, size_bytes)
+            if digest != sha256:
+                raise Fatal(
+                    "image.digest_differs", "the image changed on its way", hint="send it again", details=digest
+                )
+            check_base_image(part, image_format)
+        return ActionResult(changed=True)
+
+    def volumes(self) -> tuple[FileSnapshot, ...]:
+        return self._list(self._paths.volumes, "volume")
+
+    def seeds(self) -> tuple[FileSnapshot, ...]:
+        return self._list(self._paths.seeds, "seed")
+
+    def images(self) -> tuple[FileSnapshot, ...]:
+        return self._list(self._paths.images, "image")
+
+    def _delete(self, directory: Path, kind: str, vm: str, name: str) -> ActionResult:
+        path = directory / files.check_file_name(name)
+        changed = False
+        if self._is_ours(path, kind, vm):
+            opened = open_below(self._paths, str(path))
+            if opened is None or str(path) in opened:
+                raise Conflict(
+                    f"{kind}.in_use", f"the VM's {kind} is in use", hint="stop the VM first", details=str(path)
+                )
+            changed = files.remove(path)
+        if self._owner(kind, path.name) == vm:
+            self._ledger.release(f"{kind}:{path.name}")
+        return ActionResult(changed=changed)
+
+    def _is_ours(self, path: Path, kind: str, vm: str) -> bool:
+        """Whether the file exists and is this VM's.
+
+        :raises Conflict: ``host.foreign_file`` when it exists and is somebody else's"""
+        if not path.exists():
+            return False
+        if self._owner(kind, path.name) != vm:
+            raise Conflict("host.foreign_file", f"{path.name} exists and is not this VM's", hint="look at the host")
+        return True
+
+    def _owner(self, kind: str, name: str) -> str | None:
+        owner = self._ledger.owner(f"{kind}:{name}")
+        return None if owner is None else owner.vm
+
+    @contextmanager
+    def _owned(self, kind: str, target: Path, vm: str) -> Iterator[None]:
+        """Record the owner first, and take it back when no file came of it."""
+        self._ledger.claim(f"{kind}:{target.name}", vm)
+        try:
+            yield
+        finally:
+            if not target.exists():
+                self._ledger.release(f"{kind}:{target.name}")
+
+    def _backing(self, volume: Path) -> str | None:
+        try:
+            return read_header(volume, "qcow2").backing_name
+        except (OSError, Fatal):
+            return None
+
+    def _list(self, directory: Path, kind: str) -> tuple[FileSnapshot, ...]:
+        found = []
+        for path in sorted(directory.iterdir()):
+            if files.is_partial(path):
+                continue
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                continue
+            found.append(FileSnapshot(name=path.name, size_bytes=size, owner=self._owner(kind, path.name)))
+        return tuple(found)
+
+
+def _copy(read: Callable[[int], bytes], part: Path, size_bytes: int) -> str:
+    digest = hashlib.sha256()
+    missing = size_bytes
+    with part.open("xb") as file:
+        while missing:
+            chunk = read(min(_CHUNK, missing))
+            if not chunk:
+                raise Fatal("image.cut", "the image was cut on its way", hint="send it again")
+            file.write(chunk)
+            digest.update(chunk)
+            missing -= len(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to the host's libvirt: kept alive, opened again after a restart of the daemon, with deadlines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import libvirt
+
+from orchestrator.agent.deadline import CallHangs, Gate, TooManyHang
+from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
+
+T = TypeVar("T")
+
+CALL_SECONDS = 60.0
+_KEEPALIVE_SECONDS, _KEEPALIVE_MISSED = 5, 5
+
+_event_loop_lock = threading.Lock()
+_event_loop: list[threading.Thread] = []
+
+
+def _ignore(_context: object, _error: object) -> None:
+    """libvirt prints every error to stderr by default; ours are raised."""
+
+
+def start_event_loop() -> None:
+    """Run libvirt's event loop in one thread: keep-alives and events need it. Once per process."""
+    with _event_loop_lock:
+        if _event_loop:
+            return
+        libvirt.registerErrorHandler(_ignore, None)
+        libvirt.virEventRegisterDefaultImpl()
+        thread = threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True)
+        _event_loop.append(thread)
+        thread.start()
+
+
+def _run_event_loop() -> None:
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+_RETRYABLE = frozenset(
+    {
+        libvirt.VIR_ERR_NO_CONNECT,
+        libvirt.VIR_ERR_OPERATION_TIMEOUT,
+        libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+        libvirt.VIR_ERR_RESOURCE_BUSY,
+    }
+)
+_CONNECTION_LOST = frozenset({libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE, libvirt.VIR_FROM_STREAMS})
+
+
+def translated(error: Any, code: str, message: str, hint: str) -> VgpuctlError:
+    """The libvirt error as one of ours. A connection that broke during the call leaves the outcome open."""
+    details = f"libvirt: {error}"
+    if error.get_error_domain() in _CONNECTION_LOST and error.get_error_code() in (
+        libvirt.VIR_ERR_SYSTEM_ERROR,
+        libvirt.VIR_ERR_INTERNAL_ERROR,
+        libvirt.VIR_ERR_RPC,
+    ):
+        return Unknown("libvirt.answer_lost", "the connection to libvirt broke", hint="look at the VM", details=details)
+    family = Retryable if error.get_error_code() in _RETRYABLE else Fatal
+    return family(code, message, hint=hint, details=details)
+
+
+class Libvirt:
+    """One shared connection; libvirt's are safe to use from many threads."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._gate = Gate("libvirt", limit_s=CALL_SECONDS)
+        start_event_loop()
+
+    def call(
+        self,
+        function: Callable[[Any], T],
+        *,
+        code: str = "libvirt.failed",
+        message: str = "libvirt refused",
+        hint: str = "see the details",
+        limit_s: float = CALL_SECONDS,
+    ) -> T:
+        """``function(connection)`` with a deadline; what libvirt raises becomes ``code`` and ``message``.
+
+        :raises Retryable: ``libvirt.unreachable`` when nothing was done
+        :raises Unknown: ``libvirt.hung`` or ``libvirt.answer_lost`` when it may have been done
+        :raises Fatal: ``code``
+        """
+        try:
+            return self._gate.call(lambda: function(self.connected()), limit_s=limit_s)
+        except CallHangs as error:
+            raise Unknown(
+                "libvirt.hung", "libvirt did not answer in time", hint="look at libvirtd", details=str(error)
+            ) from error
+        except TooManyHang as error:
+            raise Retryable(
+                "libvirt.unreachable", "libvirt does not answer", hint="look at libvirtd", details=str(error)
+            ) from error
+        except libvirt.libvirtError as error:
+            raise translated(error, code, message, hint) from error
+
+    def versions(self) -> tuple[str, str]:
+        """Of libvirt and of its hypervisor.
+
+        :raises WorldError: see :meth:`call`
+        """
+        return self.call(lambda connection: (_dotted(connection.getLibVersion()), _dotted(connection.getVersion())))
+
+    def connected(self) -> Any:
+        """The live connection.
+
+        :raises Retryable: ``libvirt.unreachable``
+        """
+        with self._lock:
+            if self._connection is None or not self._connection.isAlive():
+                self._connection = self.open()
+            return self._connection
+
+    def open(self) -> Any:
+        """A connection of the caller's own.
+
+        :raises Retryable: ``libvirt.unreachable``
+        """
+        try:
+            connection = libvirt.open(self._uri)
+        except libvirt.libvirtError as error:
+            raise Retryable(
+                "libvirt.unreachable", "libvirt is not running on the host", hint="start libvirtd", details=str(error)
+            ) from error
+        if not self._uri.startswith("test:"):
+            connection.setKeepAlive(_KEEPALIVE_SECONDS, _KEEPALIVE_MISSED)
+        return connection
+
+
+def _dotted(number: int) -> str:
+    """libvirt packs versions as major * 1,000,000 + minor * 1,000 + release."""
+    return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
+
+
+def is_absent(error: Any) -> bool:
+    """Whether libvirt says that there is no such domain or network."""
+    return error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_NETWORK)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a domain's XML says: its UUID and name, and the host devices it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from orchestrator.core.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class DomainText:
+    uuid: str
+    name: str
+    devices: tuple[str, ...]
+    """mdev UUIDs and PCI addresses, in the order of the XML."""
+
+
+def read_domain_xml(xml: str) -> DomainText:
+    """:raises InvalidInput: ``vm.xml_invalid``"""
+    try:
+        root = ElementTree.fromstring(xml)  # noqa: S314 - from our own controller or libvirt; expat stops entity bombs
+    except ElementTree.ParseError as error:
+        raise InvalidInput("vm.xml_invalid", "the VM's definition is not XML", details=str(error)) from error
+    if root.tag != "domain":
+        raise InvalidInput("vm.xml_invalid", "the VM's definition is not a libvirt domain")
+    devices = [_device(address) for address in root.findall("./devices/hostdev/source/address")]
+    return DomainText(
+        uuid=(root.findtext("uuid") or "").strip().lower(),
+        name=(root.findtext("name") or "").strip(),
+        devices=tuple(device for device in devices if device),
+    )
+
+
+def _device(address: ElementTree.Element) -> str:
+    uuid = address.get("uuid")
+    if uuid is not None:
+        return uuid.lower()
+    try:
+        domain, bus, slot, function = (int(address.get(part, "0"), 0) for part in ("domain", "bus", "slot", "function"))
+    except ValueError:
+        return ""
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"

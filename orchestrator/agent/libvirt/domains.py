@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define, start, stop and undefine domains; list what is there.
+
+A VM's id is its domain's UUID. The ledger says which domains are ours; others are shown and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import libvirt
+
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.connection import Libvirt, is_absent
+from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.agent.timing import Timing
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
+from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.snapshot import DomainSnapshot, DomainState
+
+_STATES: dict[int, DomainState] = {
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "running",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "paused",
+    libvirt.VIR_DOMAIN_SHUTOFF: "shut_off",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+}
+
+_UNDEFINE = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+)
+_POLL_SECONDS = 0.5
+_START_SECONDS = 300.0
+
+
+def domain_key(vm: str) -> str:
+    """Name of a domain in the ledger."""
+    return f"domain:{vm}"
+
+
+def _digest(xml: str) -> str:
+    return hashlib.sha256(xml.encode()).hexdigest()
+
+
+class Domains:
+    def __init__(self, connection: Libvirt, ledger: Ledger, timing: Timing) -> None:
+        self._libvirt = connection
+        self._ledger = ledger
+        self._timing = timing
+
+    def define(self, vm: str, xml: str) -> ActionResult:
+        """:raises Conflict: ``vm.foreign_domain``
+        :raises Fatal: ``vm.definition_refused``"""
+        text = read_domain_xml(xml)
+        if text.uuid != vm:
+            raise InvalidInput(
+                "vm.xml_invalid", "the definition's UUID is not the VM's id", details=f"{text.uuid} / {vm}"
+            )
+        there = self._libvirt.call(lambda connection: _lookup(connection, vm) is not None)
+        owner = self._ledger.owner(domain_key(vm))
+        if there and owner is None:
+            raise _foreign(vm)
+        if there and owner is not None and owner.detail == _digest(xml):
+            return ActionResult(changed=False)
+        self._ledger.claim(domain_key(vm), vm)  # the digest follows when libvirt has taken the definition
+        try:
+            self._libvirt.call(
+                lambda connection: connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE),
+                code="vm.definition_refused",
+                message="libvirt refused the VM's definition",
+                hint="the host's libvirt or QEMU may be too old for it",
+            )
+        except (Fatal, Retryable):
+            if not there:
+                self._ledger.release(domain_key(vm))
+            raise
+        self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
+        return ActionResult(changed=True)
+
+    def undefine(self, vm: str) -> ActionResult:
+        """:raises Conflict: ``vm.foreign_domain``, ``vm.running``"""
+
+        def undefine(connection: Any) -> bool:
+            domain = _lookup(connection, vm)
+            if domain is None:
+                return False
+            self.check_ours(vm)
+            if domain.isActive():
+                raise Conflict("vm.running", "the VM is running", hint="stop it first")
+            domain.undefineFlags(_UNDEFINE)
+            return True
+
+        changed = self._libvirt.call(undefine, code="vm.undefine_failed", message="libvirt did not remove the VM")
+        self._ledger.release(domain_key(vm))
+        return ActionResult(changed=changed)
+
+    def start(self, vm: str) -> ActionResult:
+        """Start it and see it running.
+
+        :raises Fatal: ``vm.start_failed``; QEMU's words are in the details
+        """
+
+        def start(domain: Any) -> bool:
+            if domain.isActive():
+                return False
+            domain.create()
+            return True
+
+        changed = self._on_own_domain(
+            vm,
+            start,
+            code="vm.start_failed",
+            message="the VM did not start",
+            hint="the details hold what QEMU said",
+            limit_s=_START_SECONDS,
+        )
+        state = self._on_own_domain(vm, _state)
+        if state not in ("running", "paused"):
+            raise Unknown("vm.start_failed", f"the VM was started and is {state} now", hint="look at its console")
+        return ActionResult(changed=changed)
+
+    def stop(self, vm: str, grace_seconds: int) -> ActionResult:
+        """Ask, wait, then power off. A domain that is not there is stopped."""
+        if not self._libvirt.call(lambda connection: _is_active(connection, vm)):
+            return ActionResult(changed=False)
+        self.check_ours(vm)
+        if grace_seconds > 0 and self._shuts_down(vm, grace_seconds):
+            return ActionResult(changed=True, message="the guest shut down")
+
+        def power_off(connection: Any) -> None:
+            domain = _lookup(connection, vm)
+            if domain is not None and domain.isActive():
+                domain.destroy()
+
+        self._libvirt.call(power_off, code="vm.stop_failed", message="the VM could not be powered off")
+        return ActionResult(changed=True, message="powered off")
+
+    def addresses(self, vm: str) -> tuple[str, ...]:
+        """IP addresses of our VM, as libvirt's DHCP server leased them.
+
+        :raises NotFound: ``vm.not_found``"""
+        found: tuple[str, ...] = self._on_own_domain(vm, _addresses)
+        return found
+
+    def is_active(self, vm: str) -> bool:
+        return self._libvirt.call(lambda connection: _is_active(connection, vm))
+
+    def snapshots(self) -> tuple[DomainSnapshot, ...]:
+        """All domains of the host, in the order of their names."""
+        found = self._libvirt.call(
+            lambda connection: [self._snapshot(domain) for domain in connection.listAllDomains()]
+        )
+        return tuple(sorted((one for one in found if one is not None), key=lambda one: one.name))
+
+    def _snapshot(self, domain: Any) -> DomainSnapshot | None:
+        try:
+            uuid = domain.UUIDString().lower()
+            owner = self._ledger.owner(domain_key(uuid))
+            return DomainSnapshot(
+                uuid=uuid,
+                name=domain.name(),
+                state=_state(domain),
+                owner=None if owner is None else owner.vm,
+                devices=read_domain_xml(domain.XMLDesc()).devices,
+                addresses=_addresses(domain),
+            )
+        except libvirt.libvirtError as error:
+            if is_absent(error):
+                return None  # undefined since the list was made
+            raise
+
+    def _shuts_down(self, vm: str, grace_seconds: int) -> bool:
+        def ask(connection: Any) -> None:
+            domain = _lookup(connection, vm)
+            if domain is not None and domain.isActive():
+                domain.shutdown()
+
+        self._libvirt.call(ask, code="vm.stop_failed", message="the VM could not be asked to shut down")
+        deadline = self._timing.monotonic() + grace_seconds
+        while self._timing.monotonic() < deadline:
+            if not self.is_active(vm):
+                return True
+            self._timing.sleep(_POLL_SECONDS)
+        return False
+
+    def check_ours(self, vm: str) -> None:
+        """:raises Conflict: ``vm.foreign_domain``"""
+        if self._ledger.owner(domain_key(vm)) is None:
+            raise _foreign(vm)
+
+    def _on_own_domain(self, vm: str, function: Callable[[Any], Any], **call: Any) -> Any:
+        self.check_ours(vm)
+
+        def on_domain(connection: Any) -> Any:
+            domain = _lookup(connection, vm)
+            if domain is None:
+                raise NotFound("vm.not_found", "the VM is not defined on this host", details=vm)
+            return function(domain)
+
+        return self._libvirt.call(on_domain, **call)
+
+
+def _foreign(vm: str) -> Conflict:
+    return Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours", details=vm)
+
+
+def _lookup(connection: Any, vm: str) -> Any:
+    try:
+        return connection.lookupByUUIDString(vm)
+    except libvirt.libvirtError as error:
+        if is_absent(error):
+            return None
+        raise
+
+
+def _is_active(connection: Any, vm: str) -> bool:
+    domain = _lookup(connection, vm)
+    return domain is not None and bool(domain.isActive())
+
+
+def _state(domain: Any) -> DomainState:
+    return _STATES.get(domain.state()[0], "other")
+
+
+def _addresses(domain: Any) -> tuple[str, ...]:
+    """Of the DHCP leases, and of the host's ARP table where the guest took no lease."""
+    if not domain.isActive():
+        return ()
+    for source in (libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP):
+        try:
+            interfaces = domain.interfaceAddresses(source) or {}
+        except libvirt.libvirtError:
+            continue  # a hypervisor or version without this source
+        found = [entry["addr"] for interface in interfaces.values() for entry in interface["addrs"] or ()]
+        if found:
+            return tuple(sorted(set(found)))
+    return ()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA's management library, through pynvml; the only importer of it."""

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One reading of all GPUs through NVML.
+
+A function that the driver lacks, or that a GPU does not support, is a capability it does not have.
+Any other error of a GPU becomes a line in its ``problems``: it is never left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import pynvml
+
+from orchestrator.agent.deadline import CallHangs, Gate, TooManyHang
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.snapshot import HostVgpuType
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+_ABSENT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
+_READ_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvmlGpu:
+    """What NVML says of one GPU; None where it does not say."""
+
+    uuid: str | None
+    serial: str | None
+    name: str | None
+    memory_mib: int | None
+    mig_enabled: bool | None
+    heterogeneous: bool | None
+    module_id: int | None
+    types: tuple[HostVgpuType, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvmlReading:
+    driver_version: str | None = None
+    gpus: Mapping[str, NvmlGpu] = field(default_factory=dict)
+    """By PCI address."""
+    problems: tuple[str, ...] = ()
+
+
+class _Asker:
+    """Calls NVML functions of one GPU and collects what went wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def ask(self, what: str, function: Callable[[], T]) -> T | None:
+        try:
+            return function()
+        except pynvml.NVMLError as error:
+            if error.value not in _ABSENT:
+                self.problems.append(f"NVML {what}: {error}")
+            return None
+
+
+def _vgpu_types(asker: _Asker, device: Any) -> tuple[HostVgpuType, ...]:
+    ids = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or []
+    types = [asker.ask(f"vGPU type {type_id}", partial(_vgpu_type, device, type_id)) for type_id in ids]
+    return tuple(found for found in types if found is not None)
+
+
+def _vgpu_type(device: Any, type_id: int) -> HostVgpuType:
+    return HostVgpuType(
+        name=str(pynvml.nvmlVgpuTypeGetName(type_id)),
+        type_id=int(type_id),
+        framebuffer_mib=int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB,
+        max_instances=int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id)),
+    )
+
+
+def _gpu(device: Any) -> NvmlGpu:
+    asker = _Asker()
+    memory = asker.ask("memory", lambda: pynvml.nvmlDeviceGetMemoryInfo(device))
+    mig = asker.ask("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(device))
+    mixed = asker.ask("heterogeneous mode", lambda: pynvml.nvmlDeviceGetVgpuHeterogeneousMode(device))
+    return NvmlGpu(
+        uuid=asker.ask("UUID", lambda: str(pynvml.nvmlDeviceGetUUID(device))),
+        serial=asker.ask("serial number", lambda: str(pynvml.nvmlDeviceGetSerial(device))),
+        name=asker.ask("name", lambda: str(pynvml.nvmlDeviceGetName(device))),
+        memory_mib=None if memory is None else int(memory.total) // MIB,
+        mig_enabled=None if mig is None else bool(mig[0]),
+        heterogeneous=None if mixed is None else bool(mixed),
+        module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
+        types=_vgpu_types(asker, device),
+        problems=tuple(asker.problems),
+    )
+
+
+def _read_all() -> NvmlReading:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
+    try:
+        asker = _Asker()
+        gpus: dict[str, NvmlGpu] = {}
+        for index in range(asker.ask("device count", pynvml.nvmlDeviceGetCount) or 0):
+            device = asker.ask(f"device {index}", partial(pynvml.nvmlDeviceGetHandleByIndex, index))
+            address = None if device is None else _address(asker, index, device)
+            if address is not None:
+                gpus[address] = _gpu(device)
+        version = asker.ask("driver version", lambda: str(pynvml.nvmlSystemGetDriverVersion()))
+        return NvmlReading(driver_version=version, gpus=gpus, problems=tuple(asker.problems))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _address(asker: _Asker, index: int, device: Any) -> str | None:
+    info = asker.ask(f"PCI address of device {index}", lambda: pynvml.nvmlDeviceGetPciInfo(device))
+    if info is None:
+        return None
+    text = info.busId.decode(errors="replace") if isinstance(info.busId, bytes) else str(info.busId)
+    try:
+        return parse_pci_address(text)
+    except InvalidInput:
+        asker.problems.append(f"NVML device {index} has the unreadable PCI address {text!a}")
+        return None
+
+
+def type_names(reading: NvmlReading) -> dict[int, str]:
+    return {found.type_id: found.name for gpu in reading.gpus.values() for found in gpu.types}
+
+
+class Nvml:
+    """NVML for the whole agent. Opened for each reading and closed again: an open client keeps NVIDIA's
+    sriov-manage from getting its unbind lock."""
+
+    def __init__(self) -> None:
+        self._gate = Gate("NVML", limit_s=_READ_SECONDS, most_hanging=1)
+        self._lock = threading.Lock()
+        self._type_names: dict[int, str] = {}
+
+    def read(self) -> NvmlReading:
+        """Never raises: no driver, or one that hangs, is a reading with problems."""
+        with self._lock:
+            try:
+                reading = self._gate.call(_read_all)
+            except (CallHangs, TooManyHang) as error:
+                return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
+            self._type_names = type_names(reading)
+            return reading
+
+    def type_names(self) -> dict[int, str]:
+        """Ids and names of vGPU types as last read; an id means the same type on every GPU of one driver."""
+        return self._type_names or type_names(self.read())
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """While this is held, the agent is no client of NVML."""
+        with self._lock:
+            yield

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at the whole host. A part that cannot be read becomes a problem of the snapshot, not a failure of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import machine
+from orchestrator.agent.version import agent_version
+from orchestrator.core.errors import VgpuctlError, WorldError
+from orchestrator.core.snapshot import HostSnapshot
+
+T = TypeVar("T")
+
+
+class _Problems:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def read(self, function: Callable[[], T], instead: T) -> T:
+        try:
+            return function()
+        except WorldError as error:
+            self.found.append(shown(error))
+            return instead
+
+
+def shown(error: VgpuctlError) -> str:
+    """One line for people."""
+    return error.message if error.details is None else f"{error.message} ({error.details})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """Where it looks."""
+
+    paths: Paths
+    ledger: Ledger
+    nvml: Nvml
+    libvirt: Libvirt
+    domains: Domains
+    networks: Networks
+    storage: Storage
+
+    def observe(self) -> HostSnapshot:
+        problems = _Problems()
+        nvml = self.nvml.read()
+        problems.found.extend(nvml.problems)
+        libvirt_version, qemu_version = problems.read(self.libvirt.versions, ("unknown", "unknown"))
+        about = machine.read(self.paths)
+        disk = shutil.disk_usage(self.paths.storage)
+        return HostSnapshot(
+            machine_id=about.machine_id,
+            boot_id=about.boot_id,
+            hostname=about.hostname,
+            agent_version=agent_version(),
+            kernel=about.kernel,
+            os_name=about.os_name,
+            libvirt_version=libvirt_version,
+            qemu_version=qemu_version,
+            driver_version=nvml.driver_version,
+            vcpus=about.vcpus,
+            memory_mib=about.memory_mib,
+            storage_free_bytes=disk.free,
+            storage_total_bytes=disk.total,
+            iommu=about.iommu,
+            gpus=observe_gpus(self.paths, self.ledger, nvml),
+            domains=problems.read(self.domains.snapshots, ()),
+            volumes=self.storage.volumes(),
+            seeds=self.storage.seeds(),
+            images=self.storage.images(),
+            networks=problems.read(self.networks.active, ()),
+            problems=tuple(problems.found),
+        )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where things are on a host. ``root`` is ``/``, or a directory tree that looks like one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CONFIG_FILE = Path("/etc/vgpuctl-agent/config.json")
+SOCKET_FILE = Path("/run/vgpuctl-agent/agent.sock")
+SOCKET_GROUP = "vgpuctl-agent"
+"""Group of the unprivileged account that the controller logs in as; its members may talk to the agent."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Directories of the kernel below ``root`` and ours below ``storage``."""
+
+    root: Path
+    storage: Path
+
+    @property
+    def pci_devices(self) -> Path:
+        return self.root / "sys/bus/pci/devices"
+
+    @property
+    def mdev_devices(self) -> Path:
+        return self.root / "sys/bus/mdev/devices"
+
+    @property
+    def iommu_groups(self) -> Path:
+        return self.root / "sys/kernel/iommu_groups"
+
+    @property
+    def proc(self) -> Path:
+        return self.root / "proc"
+
+    @property
+    def etc(self) -> Path:
+        return self.root / "etc"
+
+    @property
+    def sriov_manage(self) -> Path:
+        return self.root / "usr/lib/nvidia/sriov-manage"
+
+    @property
+    def images(self) -> Path:
+        return self.storage / "images"
+
+    @property
+    def volumes(self) -> Path:
+        return self.storage / "volumes"
+
+    @property
+    def seeds(self) -> Path:
+        return self.storage / "seeds"
+
+    @property
+    def ledger(self) -> Path:
+        return self.storage / "ledger"
+
+    def pci(self, address: str) -> Path:
+        """The sysfs directory of one PCI function."""
+        return self.pci_devices / address

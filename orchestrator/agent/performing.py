@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Performing host actions: fence first, one VM at a time, then the one part that knows how."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.vgpus import Vgpus
+from orchestrator.core.host_actions import (
+    ActionResult,
+    ClearVgpuType,
+    CreateMdev,
+    CreateVolume,
+    DefineDomain,
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    EnsureNetwork,
+    HostAction,
+    ManageGpus,
+    RemoveMdev,
+    RemoveNetwork,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    Token,
+    UndefineDomain,
+    WriteSeed,
+)
+
+_FINISH_SECONDS = 60.0
+
+_HOST = "host"
+"""What actions that are about no single VM wait for each other on."""
+
+
+class _Turns:
+    """One lock per name, kept while somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nobody = threading.Condition(self._lock)
+        self._locks: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        with self._lock:
+            lock, waiting = self._locks.get(name, (threading.Lock(), 0))
+            self._locks[name] = (lock, waiting + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, waiting = self._locks[name]
+                if waiting == 1:
+                    del self._locks[name]
+                    self._nobody.notify_all()
+                else:
+                    self._locks[name] = (lock, waiting - 1)
+
+    def wait_until_none(self, limit_s: float) -> None:
+        with self._nobody:
+            self._nobody.wait_for(lambda: not self._locks, timeout=limit_s)
+
+
+class Performer:
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        storage: Storage,
+        vgpus: Vgpus,
+        switches: GpuSwitches,
+        domains: Domains,
+        networks: Networks,
+    ) -> None:
+        self._ledger = ledger
+        self._turns = _Turns()
+        self._handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
+            CreateVolume: storage.create_volume,
+            DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
+            WriteSeed: lambda a: storage.write_seed(a.vm, a.seed, a.iso_base64),
+            DeleteSeed: lambda a: storage.delete_seed(a.vm, a.seed),
+            DeleteImage: lambda a: storage.delete_image(a.sha256, a.image_format),
+            ManageGpus: lambda a: switches.manage(a.gpus),
+            EnableVirtualFunctions: lambda a: switches.enable_virtual_functions(a.gpu),
+            DisableVirtualFunctions: lambda a: switches.disable_virtual_functions(a.gpu),
+            CreateMdev: vgpus.create_mdev,
+            RemoveMdev: vgpus.remove_mdev,
+            SetVgpuType: vgpus.set_type,
+            ClearVgpuType: vgpus.clear_type,
+            EnsureNetwork: lambda a: networks.ensure(a.name, a.xml),
+            RemoveNetwork: lambda a: networks.remove(a.name),
+            DefineDomain: lambda a: domains.define(a.vm, a.xml),
+            UndefineDomain: lambda a: domains.undefine(a.vm),
+            StartDomain: lambda a: domains.start(a.vm),
+            StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
+        }
+
+    def perform(self, action: HostAction, token: Token) -> ActionResult:
+        """:raises Denied: ``agent.stale_token``, ``agent.other_site``"""
+        self._ledger.admit(token)
+        with self.turn(action, token):
+            return self._handlers[type(action)](action)
+
+    @contextmanager
+    def turn(self, action: HostAction, token: Token) -> Iterator[None]:
+        """Wait for earlier actions on the same VM, then look again whether a newer attempt came meanwhile."""
+        with self._turns.of(getattr(action, "vm", _HOST)):
+            self._ledger.admit(token)
+            yield
+
+    def finish(self) -> None:
+        """Wait for the actions that are under way; one that takes too long is found again by observing."""
+        self._turns.wait_until_none(_FINISH_SECONDS)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forced command of the controller's SSH key: copies between SSH and the agent's socket, and can do nothing else.
+
+Started for every channel, so it imports little.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sys
+from pathlib import Path
+
+from orchestrator.core.errors import Denied, Retryable, VgpuctlError, error_to_dict
+from orchestrator.core.protocol import encode_frame
+
+REQUEST = "vgpuctl-agent"
+"""The only command line that a controller may ask for."""
+
+_CHUNK = 64 * 1024
+_STDIN, _STDOUT = 0, 1
+
+
+def relay(socket_path: Path, asked_for: str | None) -> int:
+    """Exit code. ``asked_for``: what sshd says the client wanted to run."""
+    if asked_for not in (None, REQUEST) or os.isatty(_STDIN):
+        return _refuse(Denied("agent.command_refused", "this key may only talk to the vgpuctl agent"))
+    agent = socket.socket(socket.AF_UNIX)
+    try:
+        agent.connect(str(socket_path))
+    except OSError as error:
+        return _refuse(
+            Retryable(
+                "agent.not_running",
+                "the agent does not run on the host",
+                hint="on the host: systemctl status vgpuctl-agent",
+                details=str(error),
+            )
+        )
+    with agent:
+        _copy_both_ways(agent)
+    return 0
+
+
+def _refuse(error: VgpuctlError) -> int:
+    """Tell whoever listens: the controller as a frame, a person at a terminal as a line."""
+    print(error.message, file=sys.stderr)
+    if not os.isatty(_STDOUT):
+        _write_all(_STDOUT, encode_frame({"error": error_to_dict(error)}))
+    return error.exit_code
+
+
+def _copy_both_ways(agent: socket.socket) -> None:
+    """Until the agent closes. The end of stdin is passed on, since the last answer may still be on its way."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(_STDIN, selectors.EVENT_READ)
+        ready.register(agent, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fd == _STDIN:
+                    data = os.read(_STDIN, _CHUNK)
+                    if not data:
+                        ready.unregister(_STDIN)
+                        agent.shutdown(socket.SHUT_WR)
+                        continue
+                    agent.sendall(data)
+                else:
+                    data = agent.recv(_CHUNK)
+                    if not data:
+                        return
+                    _write_all(_STDOUT, data)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection of a controller: the hello, then requests and answers, or a stream of bytes."""
+
+from __future__ import annotations
+
+import queue
+import select
+import socket
+from collections.abc import Callable
+
+from orchestrator.agent import streams
+from orchestrator.agent.assembly import Agent
+from orchestrator.agent.libvirt.events import subscribed
+from orchestrator.agent.version import agent_version
+from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.core.protocol import PROTOCOL_VERSION, SUPPORTED_VERSIONS, encode_frame, read_frame
+from orchestrator.core.wire import action_from_dict, result_to_dict, snapshot_to_dict, token_from_dict
+
+HELLO_SECONDS = 30.0
+_EVENT_POLL_SECONDS = 1.0
+
+Message = dict[str, object]
+
+
+class Session:
+    """Runs in a thread of its own until the controller closes the connection."""
+
+    def __init__(self, agent: Agent, connection: socket.socket) -> None:
+        self._agent = agent
+        self._socket = connection
+        self._reader = connection.makefile("rb")
+        self._methods: dict[str, Callable[[Message], Message]] = {
+            "observe": lambda _params: snapshot_to_dict(agent.observer.observe()),
+            "perform": self._perform,
+        }
+
+    def run(self) -> None:
+        try:
+            self._socket.settimeout(HELLO_SECONDS)
+            hello = self._hello()
+            self._socket.settimeout(None)
+            self._serve(hello)
+        except VgpuctlError as error:
+            self._send_error({}, error)
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            return  # the controller went away; it will ask again
+        finally:
+            self._reader.close()
+            self._socket.close()
+
+    def _hello(self) -> Message:
+        """:raises InvalidInput: ``agent.request_invalid``, ``agent.protocol_unsupported``
+        :raises Denied: ``agent.other_site``"""
+        hello = (read_frame(self._reader) or {}).get("hello")
+        if not isinstance(hello, dict):
+            raise InvalidInput("agent.request_invalid", "the first message must be a hello")
+        offered = hello.get("protocol")
+        if not isinstance(offered, list) or not set(SUPPORTED_VERSIONS) & {v for v in offered if isinstance(v, int)}:
+            raise InvalidInput(
+                "agent.protocol_unsupported",
+                f"agent and controller share no protocol version: {list(SUPPORTED_VERSIONS)} and {ascii(offered)[:60]}",
+                hint="upgrade the agent with vgpuctl host upgrade-agent",
+            )
+        self._agent.ledger.check_site(str(hello.get("site")))
+        return hello
+
+    def _serve(self, hello: Message) -> None:
+        kind = hello.get("kind")
+        if kind == "channel":
+            self._greet()
+            self._channel()
+        elif kind == "console":
+            streams.serve_console(self._agent, hello, self._greet, self._reader, self._socket)
+        elif kind == "tcp":
+            streams.serve_tcp(self._agent, hello, self._greet, self._reader, self._socket)
+        elif kind == "image":
+            self._send({"result": result_to_dict(streams.receive_image(self._agent, hello, self._greet, self._reader))})
+        else:
+            raise InvalidInput("agent.request_invalid", f"there is no stream kind {ascii(kind)[:60]}")
+
+    def _greet(self, **more: object) -> None:
+        self._send({"hello": {"protocol": PROTOCOL_VERSION, "agent_version": agent_version(), **more}})
+
+    def _channel(self) -> None:
+        while True:
+            request = read_frame(self._reader)
+            if request is None:
+                return
+            answer: Message = {"id": request.get("id")}
+            if request.get("method") == "watch":
+                self._watch(answer)
+                return
+            try:
+                self._send({**answer, "result": self._answer(request)})
+            except VgpuctlError as error:
+                self._send_error(answer, error)
+
+    def _answer(self, request: Message) -> Message:
+        method, params = request.get("method"), request.get("params")
+        function = self._methods.get(method) if isinstance(method, str) else None
+        if function is None or not isinstance(params, dict):
+            raise InvalidInput(
+                "agent.request_invalid",
+                f"this agent has no method {ascii(method)[:60]}",
+                hint="upgrade the agent with vgpuctl host upgrade-agent",
+            )
+        try:
+            return function(params)
+        except OSError as error:
+            raise Fatal(
+                "host.failed", "the host's system refused", hint="see the details", details=str(error)
+            ) from error
+
+    def _perform(self, params: Message) -> Message:
+        fields = {key: value for key, value in params.items() if key != "token"}
+        token = token_from_dict(params.get("token"))
+        return result_to_dict(self._agent.performer.perform(action_from_dict(fields), token))
+
+    def _watch(self, answer: Message) -> None:
+        with subscribed(self._agent.libvirt) as events:
+            self._send({**answer, "result": {}})
+            while not self._hung_up():
+                try:
+                    self._send({"event": events.get(timeout=_EVENT_POLL_SECONDS)})
+                except queue.Empty:
+                    continue
+
+    def _hung_up(self) -> bool:
+        """A watching controller sends nothing more: what can be read is the end of the stream."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def _send(self, message: Message) -> None:
+        self._socket.sendall(encode_frame(message))
+
+    def _send_error(self, answer: Message, error: VgpuctlError) -> None:
+        try:
+            self._send({**answer, "error": error_to_dict(error)})
+        except OSError:
+            return  # nobody is left to be told

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams of bytes after the hellos: a VM's console, a connection to a VM, an image on its way here."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from orchestrator.agent.assembly import Agent
+from orchestrator.agent.libvirt.console import Console
+from orchestrator.core.errors import Conflict, InvalidInput, Retryable
+from orchestrator.core.host_actions import ActionResult, ImageFormat
+from orchestrator.core.wire import token_from_dict
+
+_CHUNK = 64 * 1024
+_CONNECT_SECONDS = 10.0
+
+Hello = dict[str, object]
+
+
+class Greet(Protocol):
+    def __call__(self, **more: object) -> None: ...
+
+
+class Far(Protocol):
+    """The other end that a controller's stream is joined to."""
+
+    def send(self, data: bytes) -> None: ...
+    def receive(self, size: int) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class _Tcp:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def send(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def receive(self, size: int) -> bytes:
+        try:
+            return self._connection.recv(size)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the guest closed it already
+        finally:
+            self._connection.close()
+
+
+def serve_console(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader, near: socket.socket) -> None:
+    """:raises Fatal: ``console.refused``
+    :raises Conflict: ``vm.foreign_domain``"""
+    vm = _text(hello, "vm")
+    agent.domains.check_ours(vm)
+    console = Console(agent.libvirt, vm)
+    greet()
+    _join(reader, near, console)
+
+
+def serve_tcp(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader, near: socket.socket) -> None:
+    """Connect to an address that the VM itself leased; the controller names a VM, never an address.
+
+    :raises Conflict: ``vm.no_address``
+    :raises Retryable: ``vm.unreachable``
+    """
+    vm, port = _text(hello, "vm"), _number(hello, "port")
+    addresses = agent.domains.addresses(vm)
+    if not addresses:
+        raise Conflict("vm.no_address", "the VM has no address yet", hint="wait until it has booted")
+    try:
+        connection = socket.create_connection((addresses[0], port), timeout=_CONNECT_SECONDS)
+    except OSError as error:
+        raise Retryable(
+            "vm.unreachable",
+            f"the VM does not answer on port {port}",
+            hint="is the service running in the guest?",
+            details=f"{addresses[0]}: {error}",
+        ) from error
+    connection.settimeout(None)
+    greet()
+    _join(reader, near, _Tcp(connection))
+
+
+def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedReader) -> ActionResult:
+    """:raises Denied: ``agent.stale_token``
+    :raises Fatal: see images/store.py"""
+    sha256, size = _text(hello, "sha256"), _number(hello, "size")
+    image_format = _format(hello)
+    agent.ledger.admit(token_from_dict(hello.get("token")))
+    present = agent.storage.has_image(sha256, image_format)
+    greet(present=present)
+    if present:
+        return ActionResult(changed=False)
+    return agent.storage.receive_image(sha256, image_format, size, reader.read1)
+
+
+def _join(reader: io.BufferedReader, near: socket.socket, far: Far) -> None:
+    """Copy both ways until one end closes."""
+
+    def to_controller() -> None:
+        _copy(far.receive, near.sendall)
+        _shut_down(near)
+
+    back = threading.Thread(target=to_controller, name="stream-out", daemon=True)
+    back.start()
+    try:
+        _copy(reader.read1, far.send)
+    finally:
+        far.close()
+    back.join()
+
+
+def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> None:
+    try:
+        while data := read(_CHUNK):
+            write(data)
+    except OSError:
+        return  # one end is gone: that is how streams end
+
+
+def _shut_down(near: socket.socket) -> None:
+    try:
+        near.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # the controller closed first
+
+
+def _text(hello: Hello, name: str) -> str:
+    value = hello.get(name)
+    if not isinstance(value, str):
+        raise InvalidInput("agent.request_invalid", f"the stream needs {name}")
+    return value
+
+
+def _number(hello: Hello, name: str) -> int:
+    value = hello.get(name)
+    if type(value) is not int or value < 0:
+        raise InvalidInput("agent.request_invalid", f"the stream needs a number {name}")
+    return value
+
+
+def _format(hello: Hello) -> ImageFormat:
+    value = hello.get("format")
+    if value == "qcow2":
+        return "qcow2"
+    if value == "raw":
+        return "raw"
+    raise InvalidInput("agent.request_invalid", "the stream needs format qcow2 or raw")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel's errno means when a vGPU is made or removed.
+
+From linux drivers/vfio/mdev/mdev_core.c and mdev_sysfs.c and, for EIO and EPERM,
+NVIDIA/open-gpu-kernel-modules tag 595.45.04.
+Which errno stands for "no room left" differs between drivers (ENOSPC, EINVAL, EUSERS): the caller reads capacity first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import Fatal, Retryable, WorldError
+
+
+@dataclass(frozen=True)
+class Meaning:
+    family: type[WorldError]
+    code: str
+    message: str
+    hint: str
+
+
+MEANINGS: dict[int, Meaning] = {
+    errno.EBUSY: Meaning(Retryable, "vgpu.busy", "the GPU driver is busy", "try again"),
+    errno.EAGAIN: Meaning(Retryable, "vgpu.busy", "the GPU driver is busy with this device", "try again"),
+    errno.EINTR: Meaning(Retryable, "vgpu.busy", "the GPU driver was interrupted", "try again"),
+    errno.EIO: Meaning(
+        Fatal, "vgpu.driver_refused", "the GPU driver refused the vGPU", "read the NVRM lines of the host's kernel log"
+    ),
+    errno.ENOSPC: Meaning(Fatal, "vgpu.no_room", "the GPU has no room left for this type", "see vgpuctl gpu show"),
+    errno.EUSERS: Meaning(Fatal, "vgpu.no_room", "the GPU has no instance left of this type", "see vgpuctl gpu show"),
+    errno.ENOMEM: Meaning(Retryable, "vgpu.no_memory", "the host's kernel has no memory for the vGPU", "try again"),
+    errno.EINVAL: Meaning(
+        Fatal, "vgpu.type_refused", "the GPU driver does not take this type here", "see vgpuctl gpu show for what fits"
+    ),
+    errno.ERANGE: Meaning(
+        Fatal, "vgpu.type_refused", "the GPU driver does not know this type", "see vgpuctl gpu show for what fits"
+    ),
+    errno.EPERM: Meaning(
+        Fatal, "vgpu.state_changed", "the virtual function has a vGPU already or none any more", "look at the host"
+    ),
+    errno.EACCES: Meaning(Fatal, "vgpu.not_permitted", "the agent may not write this file", "run the agent as root"),
+    errno.EROFS: Meaning(Fatal, "vgpu.not_permitted", "the host's sysfs is read-only", "look at the host's mounts"),
+    errno.ENODEV: Meaning(Fatal, "vgpu.gpu_gone", "the GPU is gone", "look at the host's kernel log"),
+    errno.ENXIO: Meaning(Fatal, "vgpu.gpu_gone", "the GPU does not answer", "look at the host's kernel log"),
+    errno.ENOENT: Meaning(
+        Fatal, "vgpu.function_gone", "the PCI function or type is not there", "are virtual functions enabled?"
+    ),
+    errno.EEXIST: Meaning(Fatal, "vgpu.uuid_taken", "a mediated device with this UUID exists", "use another UUID"),
+}
+
+OTHER = Meaning(
+    Fatal, "vgpu.driver_refused", "the GPU driver refused the vGPU", "read the NVRM lines of the host's kernel log"
+)
+
+
+def error_for(number: int, path: Path, value: str) -> WorldError:
+    """The error to raise when writing ``value`` to ``path`` failed with errno ``number``."""
+    meaning = MEANINGS.get(number, OTHER)
+    name = errno.errorcode.get(number, str(number))
+    return meaning.family(
+        meaning.code,
+        meaning.message,
+        hint=meaning.hint,
+        details=f"writing {value!r} to {path}: {name} ({os.strerror(number) if number > 0 else 'killed'})",
+    )

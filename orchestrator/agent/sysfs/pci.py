@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA GPUs on the PCI bus and their virtual functions. Works whatever driver is bound to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import reading
+
+NVIDIA = "10de"
+_GPU_CLASSES = ("0300", "0302")
+"""VGA controller and 3D controller; an NVSwitch is a bridge (0680) and an audio function 0403."""
+
+
+@dataclass(frozen=True)
+class PciGpu:
+    """A physical GPU as the kernel lists it."""
+
+    address: str
+    vendor: str
+    device: str
+    subsystem_vendor: str
+    subsystem_device: str
+    numa_node: int | None
+    driver: str | None
+    total_vfs: int
+    enabled_vfs: int
+    virtual_functions: tuple[str, ...]
+
+
+def _hex4(paths: Paths, address: str, name: str) -> str:
+    return f"{reading.number(paths.pci(address) / name) or 0:04x}"
+
+
+def _is_gpu(paths: Paths, address: str) -> bool:
+    if _hex4(paths, address, "vendor") != NVIDIA or (paths.pci(address) / "physfn").exists():
+        return False
+    code = reading.number(paths.pci(address) / "class") or 0
+    return f"{code >> 8:04x}" in _GPU_CLASSES
+
+
+def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
+    """Addresses of the GPU's enabled virtual functions, in the driver's order."""
+    links = [name for name in reading.names(paths.pci(address)) if name.startswith("virtfn")]
+    links.sort(key=lambda name: int(name[6:]) if name[6:].isdecimal() else -1)
+    found = [reading.link_name(paths.pci(address) / name) for name in links]
+    return tuple(vf for vf in found if vf is not None)
+
+
+def physical_gpu(paths: Paths, address: str) -> str:
+    """The GPU that a PCI function belongs to: its physical function, or itself."""
+    return reading.link_name(paths.pci(address) / "physfn") or address
+
+
+def _read(paths: Paths, address: str) -> PciGpu:
+    directory = paths.pci(address)
+    node = reading.number(directory / "numa_node")
+    return PciGpu(
+        address=address,
+        vendor=NVIDIA,
+        device=_hex4(paths, address, "device"),
+        subsystem_vendor=_hex4(paths, address, "subsystem_vendor"),
+        subsystem_device=_hex4(paths, address, "subsystem_device"),
+        numa_node=node if node is not None and node >= 0 else None,
+        driver=reading.link_name(directory / "driver"),
+        total_vfs=reading.number(directory / "sriov_totalvfs") or 0,
+        enabled_vfs=reading.number(directory / "sriov_numvfs") or 0,
+        virtual_functions=virtual_functions(paths, address),
+    )
+
+
+def gpus(paths: Paths) -> tuple[PciGpu, ...]:
+    """All physical NVIDIA GPUs in PCI order."""
+    return tuple(_read(paths, address) for address in reading.names(paths.pci_devices) if _is_gpu(paths, address))

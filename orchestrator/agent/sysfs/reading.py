@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading single kernel files. One that is not there or cannot be read is None: parts of the tree come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MOST_BYTES = 1024 * 1024
+
+
+def text(path: Path) -> str | None:
+    """The file's text without surrounding blanks."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def number(path: Path) -> int | None:
+    """The file's decimal or 0x number."""
+    content = text(path)
+    try:
+        return None if content is None else int(content, 0)
+    except ValueError:
+        return None
+
+
+def link_name(path: Path) -> str | None:
+    """Last part of where a symbolic link points to."""
+    try:
+        return path.readlink().name
+    except OSError:
+        return None
+
+
+def names(directory: Path) -> tuple[str, ...]:
+    """Names in a directory in order; empty when there is none."""
+    try:
+        return tuple(sorted(entry.name for entry in directory.iterdir()))
+    except OSError:
+        return ()
