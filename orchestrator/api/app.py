@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts routes, limits and errors together into one ASGI application."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, FastAPI
+
+from orchestrator.api import errors
+from orchestrator.api.limits import CountRequests, LimitBody
+from orchestrator.api.peers import require_admin
+from orchestrator.api.routes import gpus, guest_streams, hosts, images, networks, operations, profiles, server, vms
+from orchestrator.api.services import Process, Services
+from orchestrator.client.version import VERSION
+
+
+def create_app(services: Services, process: Process) -> FastAPI:
+    """The application. Every HTTP route asks who is there; websockets do so themselves before they open."""
+    app = FastAPI(
+        title="vgpuctl",
+        version=VERSION,
+        summary="VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.process = process
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)])
+    for noun in (vms, hosts, gpus, profiles, images, networks, operations, server):
+        v1.include_router(noun.router)
+    app.include_router(v1)
+    app.include_router(guest_streams.router, prefix="/v1")
+    errors.install(app)
+    app.add_middleware(LimitBody)
+    app.add_middleware(CountRequests, activity=process.activity)
+    return app

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error as application/problem+json (RFC 9457), with our code, hint and reasons beside the standard members."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from orchestrator.core.errors import (
+    Bug,
+    Conflict,
+    Denied,
+    InvalidInput,
+    NotFound,
+    Reason,
+    VgpuctlError,
+    error_to_dict,
+)
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_SHOWN_INPUT = 60
+
+
+def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The error as an answer; ``status`` where HTTP has a finer one than the family's."""
+    data = error_to_dict(error)
+    content = {
+        "type": f"urn:vgpuctl:error:{error.code}",
+        "title": error.family.replace("_", " "),
+        "status": status or error.http_status,
+        "detail": data.pop("message"),
+        "operator_details": data.pop("details"),
+        **data,
+    }
+    return JSONResponse(content, status_code=status or error.http_status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer everything that can be raised with a problem."""
+    app.add_exception_handler(VgpuctlError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(RecursionError, _too_deep)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _ours(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, VgpuctlError):
+        raise error
+    return problem(error)
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    return problem(invalid_request(error.errors()))
+
+
+async def _too_deep(_: Request, __: Exception) -> JSONResponse:
+    return problem(InvalidInput("request.too_deep", "the request's body is nested too deeply"))
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        raise error
+    return problem(_from_status(error), error.status_code, error.headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    number = uuid.uuid4().hex[:12]
+    log.error("unexpected error %s in %s %s", number, request.method, request.url.path, exc_info=error)
+    return problem(Bug("bug", f"unexpected error {number}", hint="the server's log has the details under this number"))
+
+
+def invalid_request(mistakes: Sequence[Mapping[str, Any]]) -> InvalidInput:
+    """pydantic's mistakes as one error: the first in its line, all as reasons."""
+    reasons = tuple(
+        Reason(code="request.invalid", message=_sentence(mistake), subjects=(_field(mistake),)) for mistake in mistakes
+    )
+    first = reasons[0]
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return InvalidInput(
+        "request.invalid", f"{first.subjects[0]}: {first.message}{more}", reasons=reasons if len(reasons) > 1 else ()
+    )
+
+
+def _field(mistake: Mapping[str, Any]) -> str:
+    where = [str(part) for part in mistake["loc"] if part not in {"body", "query", "path"}]
+    name = ".".join(where) or "body"
+    shown = ascii(name)[1:-1]
+    return shown if len(shown) <= _SHOWN_INPUT else shown[:_SHOWN_INPUT] + "..."
+
+
+def _sentence(mistake: Mapping[str, Any]) -> str:
+    message = str(mistake["msg"])
+    return ascii(message[:1].lower() + message[1:])[1:-1]
+
+
+def _from_status(error: HTTPException) -> VgpuctlError:
+    text = str(error.detail).lower()
+    if error.status_code == 404:
+        return NotFound("request.no_such_path", "the API has no such path")
+    if error.status_code == 405:
+        return InvalidInput("request.method", "the API does not have this method here")
+    if error.status_code in {401, 403}:
+        return Denied("request.denied", text)
+    if error.status_code == 409:
+        return Conflict("request.conflict", text)
+    if error.status_code == 413:
+        return InvalidInput("request.too_large", text)
+    if error.status_code < 500:
+        return InvalidInput("request.invalid", text)
+    return Bug("bug", text)

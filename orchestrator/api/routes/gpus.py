@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/gpus"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from orchestrator.api.schemas.gpus import GpuAnswer
+from orchestrator.api.services import ServicesOf
+from orchestrator.core.pci import parse_pci_address
+
+router = APIRouter(prefix="/gpus", tags=["gpus"])
+
+
+@router.get("")
+def list_all(services: ServicesOf, host: Annotated[str | None, Query(max_length=255)] = None) -> list[GpuAnswer]:
+    """GPUs of all hosts, or of one."""
+    return [GpuAnswer.of(info) for info in services.gpus.list(host)]
+
+
+@router.get("/{host}/{address}")
+def get(host: str, address: str, services: ServicesOf) -> GpuAnswer:
+    """One GPU by its host and PCI address."""
+    return GpuAnswer.of(services.gpus.get(host, parse_pci_address(address)))

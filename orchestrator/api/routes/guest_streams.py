@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/vms/{name}/console and /v1/vms/{name}/tcp/{port}: raw bytes of a guest over a websocket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Path, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from orchestrator.api.errors import problem
+from orchestrator.api.peers import require_admin
+from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantOf
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.ports.host import ByteStream
+
+router = APIRouter(prefix="/vms", tags=["vms"])
+
+CHUNK: Final = 65536
+MAX_STREAMS: Final = 64
+_threads = CapacityLimiter(MAX_STREAMS * 2)
+"""Streams have threads of their own, so that open consoles never starve requests."""
+
+
+@router.websocket("/{name}/console")
+async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """The serial console."""
+    await _serve(socket, lambda: services.vms.open_console(tenant, name))
+
+
+@router.websocket("/{name}/tcp/{port}")
+async def tcp(
+    socket: WebSocket,
+    name: str,
+    port: Annotated[int, Path(ge=1, le=65535)],
+    services: ServicesOf,
+    tenant: TenantOf = DEFAULT_TENANT,
+) -> None:
+    """A TCP port of the guest, reached from its host."""
+    await _serve(socket, lambda: services.vms.open_tcp(tenant, name, port))
+
+
+async def _serve(socket: WebSocket, open_stream: Callable[[], ByteStream]) -> None:
+    try:
+        require_admin(socket)
+        stream = await to_thread.run_sync(open_stream, limiter=_threads)
+    except VgpuctlError as error:
+        await socket.send_denial_response(problem(error))
+        return
+    await socket.accept()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
+            await _to_guest(socket, stream)
+            stream.close()
+            tasks.cancel_scope.cancel()
+    finally:
+        stream.close()
+
+
+async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
+    try:
+        while True:
+            data = await socket.receive_bytes()
+            await to_thread.run_sync(stream.send, data, limiter=_threads)
+    except (WebSocketDisconnect, VgpuctlError, OSError):
+        return
+
+
+async def _to_client(socket: WebSocket, stream: ByteStream, both: anyio.CancelScope) -> None:
+    """Until the guest's side ends; then the other direction ends too."""
+    try:
+        while data := await to_thread.run_sync(stream.receive, CHUNK, limiter=_threads, abandon_on_cancel=True):
+            await socket.send_bytes(data)
+        await socket.close()
+    except (WebSocketDisconnect, VgpuctlError, OSError):
+        pass
+    both.cancel()

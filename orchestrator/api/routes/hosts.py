@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/hosts"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.hosts import AddHostBody, HostAnswer, HostKeyAnswer, ScanBody
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/hosts", tags=["hosts"])
+
+
+@router.post("/scan")
+def scan(body: ScanBody, services: ServicesOf) -> HostKeyAnswer:
+    """The SSH host key at an address, for the operator to confirm; nothing is pinned."""
+    return HostKeyAnswer.of(services.hosts.scan(body.address, body.port))
+
+
+@router.post("", status_code=202)
+def add(body: AddHostBody, services: ServicesOf) -> StartedAnswer:
+    """Enrol a host."""
+    return StartedAnswer.of(services.hosts.add(body.to_request()))
+
+
+@router.get("")
+def list_all(services: ServicesOf) -> list[HostAnswer]:
+    """All hosts."""
+    return [HostAnswer.of(info) for info in services.hosts.list()]
+
+
+@router.get("/{name}")
+def get(name: str, services: ServicesOf) -> HostAnswer:
+    """One host."""
+    return HostAnswer.of(services.hosts.get(name))
+
+
+@router.delete("/{name}", status_code=202)
+def remove(name: str, services: ServicesOf) -> StartedAnswer:
+    """Give the host back as it was; refused while VMs are there."""
+    return StartedAnswer.of(services.hosts.remove(name))
+
+
+@router.post("/{name}/upgrade-agent", status_code=202)
+def upgrade_agent(name: str, services: ServicesOf) -> StartedAnswer:
+    """Install this version's agent; VMs are left alone."""
+    return StartedAnswer.of(services.hosts.upgrade_agent(name))
+
+
+@router.post("/{name}/cordon")
+def cordon(name: str, services: ServicesOf) -> HostAnswer:
+    """Place no new VMs there."""
+    return HostAnswer.of(services.hosts.cordon(name))
+
+
+@router.post("/{name}/uncordon")
+def uncordon(name: str, services: ServicesOf) -> HostAnswer:
+    """Place VMs there again."""
+    return HostAnswer.of(services.hosts.uncordon(name))

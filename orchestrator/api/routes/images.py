@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/images"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.images import AddImageBody, ImageAnswer
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/images", tags=["images"])
+
+
+@router.post("", status_code=201)
+def add(body: AddImageBody, services: ServicesOf) -> ImageAnswer:
+    """Take a file or URL as a base image; answers when it is stored and checked."""
+    return ImageAnswer.of(services.images.add(body.name, body.source, body.sha256))
+
+
+@router.get("")
+def list_all(services: ServicesOf) -> list[ImageAnswer]:
+    """All base images."""
+    return [ImageAnswer.of(image) for image in services.images.list()]
+
+
+@router.get("/{name}")
+def get(name: str, services: ServicesOf) -> ImageAnswer:
+    """One base image."""
+    return ImageAnswer.of(services.images.get(name))
+
+
+@router.delete("/{name}", status_code=204)
+def remove(name: str, services: ServicesOf) -> None:
+    """Forget a base image that no VM uses."""
+    services.images.remove(name)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/networks"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.networks import AddNetworkBody, NetworkAnswer
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/networks", tags=["networks"])
+
+
+@router.post("", status_code=201)
+def add(body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
+    """Add a NAT network; hosts get it when a VM needs it."""
+    return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
+
+
+@router.get("")
+def list_all(services: ServicesOf) -> list[NetworkAnswer]:
+    """All networks."""
+    return [NetworkAnswer.of(network) for network in services.networks.list()]

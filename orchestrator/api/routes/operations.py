@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/operations"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+
+from orchestrator.api.schemas.operations import OperationAnswer
+from orchestrator.api.services import Process, ProcessOf, Services, ServicesOf
+from orchestrator.core.operation import FINISHED
+from orchestrator.services.messages import Watched
+
+router = APIRouter(prefix="/operations", tags=["operations"])
+
+MAX_WAIT_S: Final = 60.0
+SLICE_S: Final = 1.0
+"""A wait looks this often whether the client or this process is leaving."""
+
+
+@router.get("")
+def list_all(
+    services: ServicesOf,
+    active: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> list[OperationAnswer]:
+    """Operations, newest first."""
+    return [OperationAnswer.of(found) for found in services.operations.list(unfinished=active, limit=limit)]
+
+
+@router.get("/{operation_id}")
+async def get(
+    operation_id: str,
+    request: Request,
+    services: ServicesOf,
+    process: ProcessOf,
+    wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change")] = 0,
+    since: Annotated[int, Query(ge=-1, le=2**62, description="Revision that is known already")] = -1,
+) -> OperationAnswer:
+    """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
+    watched = await _wait(services, process, request, operation_id, wait, since)
+    return OperationAnswer.of(watched.operation, watched.revision)
+
+
+async def _wait(
+    services: Services, process: Process, request: Request, operation_id: str, wait: float, since: int
+) -> Watched:
+    deadline = time.monotonic() + wait
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        watched = await to_thread.run_sync(_look, services, operation_id, min(left, SLICE_S), since)
+        changed = watched.revision > since or watched.operation.state in FINISHED
+        if changed or left <= 0 or process.stopping or await request.is_disconnected():
+            return watched
+
+
+def _look(services: Services, operation_id: str, timeout_s: float, since: int) -> Watched:
+    return services.operations.wait(operation_id, timeout_s=timeout_s, since=since)
+
+
+@router.post("/{operation_id}/retry")
+def retry(operation_id: str, services: ServicesOf) -> OperationAnswer:
+    """A stuck operation: try again to take the rest back."""
+    return OperationAnswer.of(services.operations.retry(operation_id))
+
+
+@router.post("/{operation_id}/abandon")
+def abandon(operation_id: str, services: ServicesOf) -> OperationAnswer:
+    """A stuck operation: cleaned up by hand, release what it holds."""
+    return OperationAnswer.of(services.operations.abandon(operation_id))
+
+
+@router.post("/{operation_id}/cancel")
+def cancel(operation_id: str, services: ServicesOf) -> OperationAnswer:
+    """Stop after the current step and take everything back."""
+    return OperationAnswer.of(services.operations.cancel(operation_id))

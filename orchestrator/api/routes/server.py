@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/server"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.base import moment
+from orchestrator.api.schemas.server import ServerAnswer, StopBody
+from orchestrator.api.services import ProcessOf, Services, ServicesOf
+from orchestrator.client.version import VERSION
+from orchestrator.core.errors import Conflict
+
+router = APIRouter(prefix="/server", tags=["server"])
+
+_COUNTED: Final = 1000
+
+
+def running_operations(services: Services) -> int:
+    """How many operations are not finished; counts to 1000."""
+    return len(services.operations.list(unfinished=True, limit=_COUNTED))
+
+
+@router.get("")
+def get(services: ServicesOf, process: ProcessOf) -> ServerAnswer:
+    """The process that answers."""
+    return ServerAnswer(
+        version=VERSION,
+        pid=os.getpid(),
+        started_at=moment(process.started_at),
+        running_operations=running_operations(services),
+        stops_after_idle_seconds=process.idle_seconds,
+    )
+
+
+@router.post("/stop", status_code=202)
+def stop(body: StopBody, services: ServicesOf, process: ProcessOf) -> None:
+    """End the process; running operations are parked after their current step and taken up by the next one."""
+    running = running_operations(services)
+    if body.only_idle and running:
+        raise Conflict("server.busy", f"{running} operations are running", hint="wait for them or stop it anyway")
+    process.stopping = True

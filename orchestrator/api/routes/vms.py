@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/vms"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.vms import CreateVmBody, PlanAnswer, VmAnswer
+from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantFilter, TenantOf
+
+router = APIRouter(prefix="/vms", tags=["vms"])
+
+
+@router.post("", status_code=202)
+def create(body: CreateVmBody, services: ServicesOf) -> StartedAnswer:
+    """Create a VM. The same request again is answered with what it started before."""
+    return StartedAnswer.of(services.vms.create(body.to_request()))
+
+
+@router.post("/plan")
+def plan(body: CreateVmBody, services: ServicesOf) -> PlanAnswer:
+    """What create would do; nothing is stored."""
+    return PlanAnswer.of(services.vms.plan(body.to_request()))
+
+
+@router.get("")
+def list_all(services: ServicesOf, tenant: TenantFilter = None) -> list[VmAnswer]:
+    """VMs by tenant and name."""
+    return [VmAnswer.of(vm) for vm in services.vms.list(tenant)]
+
+
+@router.get("/{name}")
+def get(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+    """One VM."""
+    return VmAnswer.of(services.vms.get(tenant, name))
+
+
+@router.delete("/{name}", status_code=202)
+def delete(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+    """Delete a VM; a create that still runs is cancelled first."""
+    return StartedAnswer.of(services.vms.delete(tenant, name))
+
+
+@router.post("/{name}/start", status_code=202)
+def start(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+    """Make the device again and start the VM."""
+    return StartedAnswer.of(services.vms.start(tenant, name))
+
+
+@router.post("/{name}/stop", status_code=202)
+def stop(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+    """Shut the VM down and remove its device; the claim stays."""
+    return StartedAnswer.of(services.vms.stop(tenant, name))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about GPUs."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.snapshot import Framework
+from orchestrator.services.messages import GpuInfo, TypeUse
+
+
+class TypeUseAnswer(AnswerBody):
+    """One vGPU type on one GPU."""
+
+    name: str
+    framebuffer_mib: int
+    max_instances: int
+    used: int
+    free: int = Field(description="How many could still be claimed now")
+
+    @classmethod
+    def of(cls, use: TypeUse) -> TypeUseAnswer:
+        return cls(
+            name=use.name,
+            framebuffer_mib=use.framebuffer_mib,
+            max_instances=use.max_instances,
+            used=use.used,
+            free=use.free,
+        )
+
+
+class GpuAnswer(AnswerBody):
+    """A physical GPU as last seen, with its claims."""
+
+    model_config = ConfigDict(title="Gpu")
+
+    host: str
+    address: str = Field(description="PCI address")
+    uuid: str
+    model: str
+    pci_id: str = Field(description="vendor:device as lspci prints it")
+    numa_node: int | None
+    memory_mib: int
+    driver: str | None = Field(description="Kernel driver bound to it")
+    framework: Framework = Field(description="How the driver offers vGPUs here, probed")
+    virtual_functions: int
+    mig_enabled: bool | None
+    managed: bool = Field(description="Given to us at host add; no other GPU is ever touched")
+    cut: str | None = Field(description="How it is cut now; None: nothing is claimed on it")
+    types: tuple[TypeUseAnswer, ...]
+    vms: tuple[str, ...] = Field(description="tenant/name of the VMs with a claim on it")
+    problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, info: GpuInfo) -> GpuAnswer:
+        gpu = info.gpu
+        return cls(
+            host=info.host,
+            address=gpu.address,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            pci_id=f"{gpu.pci_vendor}:{gpu.pci_device}",
+            numa_node=gpu.numa_node,
+            memory_mib=gpu.memory_mib,
+            driver=gpu.driver,
+            framework=gpu.framework,
+            virtual_functions=gpu.sriov_enabled_vfs,
+            mig_enabled=gpu.mig_enabled,
+            managed=info.managed,
+            cut=info.cut,
+            types=tuple(TypeUseAnswer.of(use) for use in info.types),
+            vms=info.vms,
+            problems=gpu.problems,
+        )

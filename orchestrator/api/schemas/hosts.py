@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about hosts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment_or_none
+from orchestrator.core.host import HostState
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.services.messages import AddHost, HostInfo, HostKey
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Address = Annotated[str, Field(min_length=1, max_length=255, description="IP address or DNS name")]
+
+
+class ScanBody(RequestBody):
+    """Where to look for an SSH host key."""
+
+    model_config = ConfigDict(title="ScanHost", json_schema_extra={"examples": [{"address": "192.0.2.10", "port": 22}]})
+
+    address: Address
+    port: Port = 22
+
+
+class HostKeyAnswer(AnswerBody):
+    """The SSH host key that answers there now; nothing is pinned yet."""
+
+    model_config = ConfigDict(title="HostKey")
+
+    type: str
+    key: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, key: HostKey) -> HostKeyAnswer:
+        return cls(type=key.type, key=key.key, fingerprint=key.fingerprint)
+
+
+class AddHostBody(RequestBody):
+    """A host to enrol."""
+
+    model_config = ConfigDict(
+        title="AddHost",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "gpu1",
+                    "address": "192.0.2.10",
+                    "provisioning_key": "(private key in OpenSSH form)",
+                    "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
+                }
+            ]
+        },
+    )
+
+    name: Annotated[str, Field(max_length=255)]
+    address: Address
+    port: Port = 22
+    user: str = Field(default="root", min_length=1, max_length=64)
+    provisioning_key: str = Field(max_length=64 * 1024, repr=False, description="Private key for Ansible alone")
+    fingerprint: str = Field(max_length=100, description="SHA256:… of the host key that the operator confirmed")
+    gpus: str = Field(default="unused", max_length=4096, description="unused, all or PCI addresses with commas")
+    take_over: bool = Field(default=False, description="Take a host that obeys another control plane")
+
+    def to_request(self) -> AddHost:
+        """What the service takes."""
+        return AddHost(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class SoftwareAnswer(AnswerBody):
+    """What runs on a host, as its agent last said."""
+
+    agent: str
+    kernel: str
+    os: str
+    libvirt: str
+    qemu: str
+    nvidia_driver: str | None
+
+    @classmethod
+    def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:
+        return cls(
+            agent=snapshot.agent_version,
+            kernel=snapshot.kernel,
+            os=snapshot.os_name,
+            libvirt=snapshot.libvirt_version,
+            qemu=snapshot.qemu_version,
+            nvidia_driver=snapshot.driver_version,
+        )
+
+
+class HostGpuAnswer(AnswerBody):
+    """A GPU of a host, in short."""
+
+    address: str
+    model: str
+    managed: bool
+
+
+class HostAnswer(AnswerBody):
+    """A host with what was last seen on it; what nobody has seen yet is null."""
+
+    model_config = ConfigDict(title="Host")
+
+    name: str
+    address: str
+    port: int
+    user: str
+    state: HostState
+    state_reason: str | None
+    cordoned: bool
+    host_key: str
+    machine_id: str | None
+    last_seen_at: datetime | None
+    vcpus: int | None
+    memory_mib: int | None
+    storage_free_bytes: int | None
+    software: SoftwareAnswer | None
+    gpus: tuple[HostGpuAnswer, ...]
+    vms: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, info: HostInfo) -> HostAnswer:
+        host, seen = info.host, info.snapshot
+        return cls(
+            name=host.name,
+            address=host.address,
+            port=host.port,
+            user=host.provisioning_user,
+            state=host.state,
+            state_reason=host.state_reason,
+            cordoned=host.cordoned,
+            host_key=host.host_key,
+            machine_id=host.machine_id,
+            last_seen_at=moment_or_none(host.last_seen_at),
+            vcpus=seen.vcpus if seen else None,
+            memory_mib=seen.memory_mib if seen else None,
+            storage_free_bytes=seen.storage_free_bytes if seen else None,
+            software=SoftwareAnswer.of(seen) if seen else None,
+            gpus=tuple(
+                HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)
+                for gpu in (seen.gpus if seen else ())
+            ),
+            vms=info.vms,
+            problems=seen.problems if seen else (),
+        )

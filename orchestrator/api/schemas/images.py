@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about base images."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.image import Image
+
+
+class AddImageBody(RequestBody):
+    """A file or URL to take as a base image."""
+
+    model_config = ConfigDict(
+        title="AddImage",
+        json_schema_extra={"examples": [{"name": "debian-13", "source": "/srv/images/debian-13.qcow2"}]},
+    )
+
+    name: str = Field(max_length=255)
+    source: str = Field(max_length=4096, description="Absolute path on the server's machine, or an http(s) URL")
+    sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
+
+
+class ImageAnswer(AnswerBody):
+    """A registered base image."""
+
+    model_config = ConfigDict(title="Image")
+
+    name: str
+    sha256: str
+    format: ImageFormat
+    size_bytes: int
+    virtual_size_bytes: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, image: Image) -> ImageAnswer:
+        return cls(
+            name=image.name,
+            sha256=image.sha256,
+            format=image.format,
+            size_bytes=image.size_bytes,
+            virtual_size_bytes=image.virtual_size_bytes,
+            created_at=moment(image.created_at),
+        )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about operations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
+from orchestrator.core.operation import Operation, OperationState, StepRecord, StepState
+from orchestrator.services.messages import Started
+
+
+class StepAnswer(AnswerBody):
+    """One step of an operation."""
+
+    name: str = Field(description="Versioned, for example create_volume.1")
+    title: str
+    state: StepState
+    started_at: datetime | None
+    finished_at: datetime | None
+    message: str
+
+    @classmethod
+    def of(cls, step: StepRecord) -> StepAnswer:
+        return cls(
+            name=step.name,
+            title=step.title,
+            state=step.state,
+            started_at=moment_or_none(step.started_at),
+            finished_at=moment_or_none(step.finished_at),
+            message=step.message,
+        )
+
+
+class OperationAnswer(AnswerBody):
+    """What is being done. ``done``: it worked; ``undone``: it failed and was taken back; ``stuck``: that failed too."""
+
+    model_config = ConfigDict(title="Operation")
+
+    id: str
+    kind: str
+    subject: str = Field(description="Id of the VM or name of the host it is about")
+    tenant: str | None
+    state: OperationState
+    steps: tuple[StepAnswer, ...]
+    attempt: int
+    created_at: datetime
+    finished_at: datetime | None
+    error: dict[str, object] | None
+    remainder: tuple[str, ...] = Field(description="When stuck: exactly what is left and where")
+    warnings: tuple[str, ...]
+    revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
+
+    @classmethod
+    def of(cls, operation: Operation, revision: int | None = None) -> OperationAnswer:
+        return cls(
+            revision=revision,
+            id=operation.id,
+            kind=operation.kind,
+            subject=operation.subject,
+            tenant=operation.tenant,
+            state=operation.state,
+            steps=tuple(StepAnswer.of(step) for step in operation.steps),
+            attempt=operation.attempt,
+            created_at=moment(operation.created_at),
+            finished_at=moment_or_none(operation.finished_at),
+            error=operation.error,
+            remainder=operation.remainder,
+            warnings=operation.warnings,
+        )
+
+
+class StartedAnswer(AnswerBody):
+    """An accepted change: which operation does it, and on what."""
+
+    model_config = ConfigDict(title="Started")
+
+    operation: str | None = Field(description="None: nothing has to be done")
+    name: str
+    existing: bool = Field(description="The same request was made before")
+
+    @classmethod
+    def of(cls, started: Started) -> StartedAnswer:
+        return cls(operation=started.operation, name=started.name, existing=started.existing)

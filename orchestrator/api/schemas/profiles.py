@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about profiles: what ``--profile`` takes."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.offering import OfferingKind
+from orchestrator.services.messages import ProfileInfo
+
+
+class ProfileAnswer(AnswerBody):
+    """An offering, a vGPU type, a MIG profile or a number of whole GPUs."""
+
+    model_config = ConfigDict(title="Profile")
+
+    name: str
+    kind: OfferingKind
+    version: int
+    origin: str = Field(description="Written down (catalogue), or following from a name of NVIDIA's")
+    description: str
+    vgpu_type: str | None
+    vgpu_count: int
+    mig_profile: str | None
+    gpu_count: int
+    gpu_models: tuple[str, ...]
+    hosts: tuple[str, ...] = Field(description="Hosts that offer it")
+    free: int = Field(description="How many VMs' devices could be claimed now, over all hosts")
+
+    @classmethod
+    def of(cls, info: ProfileInfo) -> ProfileAnswer:
+        offering = info.offering
+        return cls(
+            name=offering.name,
+            kind=offering.kind,
+            version=offering.version,
+            origin=offering.origin,
+            description=offering.description,
+            vgpu_type=offering.vgpu_type,
+            vgpu_count=offering.vgpu_count,
+            mig_profile=offering.mig_profile,
+            gpu_count=offering.gpu_count,
+            gpu_models=offering.gpu_models,
+            hosts=info.hosts,
+            free=info.free,
+        )

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about the server itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody
+
+
+class ServerAnswer(AnswerBody):
+    """The process that answers."""
+
+    model_config = ConfigDict(title="Server")
+
+    version: str
+    pid: int
+    started_at: datetime
+    running_operations: int
+    stops_after_idle_seconds: float | None = Field(description="None: it stays")
+
+
+class StopBody(RequestBody):
+    """How to stop."""
+
+    model_config = ConfigDict(title="StopServer", json_schema_extra={"examples": [{"only_idle": True}]})
+
+    only_idle: bool = Field(default=False, description="Refuse while operations run")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about VMs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.core.vm import (
+    MAX_DISK_BYTES,
+    MAX_MEMORY_MIB,
+    MAX_USER_DATA_BYTES,
+    MAX_VCPUS,
+    MIN_DISK_BYTES,
+    MIN_MEMORY_MIB,
+    Device,
+    Vm,
+    VmState,
+)
+from orchestrator.core.wire import action_to_dict
+from orchestrator.services.messages import CreateVm, DryRun
+
+MAX_NAME = 255
+"""Longer text is no name at all; what a legal name is, core/names.py says."""
+MAX_SSH_KEYS = 64
+
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+
+
+class CreateVmBody(RequestBody):
+    """A wanted VM. The same name and values again mean the same VM."""
+
+    model_config = ConfigDict(
+        title="CreateVm",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "train",
+                    "profile": "NVIDIA L40S-12Q",
+                    "image": "debian-13",
+                    "vcpus": 4,
+                    "memory_mib": 8192,
+                    "disk_bytes": 21474836480,
+                    "ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me@desk"],
+                }
+            ]
+        },
+    )
+
+    name: Name
+    tenant: Name = "default"
+    profile: Name = Field(description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
+    image: Name
+    vcpus: int = Field(default=2, ge=1, le=MAX_VCPUS)
+    memory_mib: int = Field(default=4096, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
+    disk_bytes: int = Field(default=20 * 1024**3, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    network: Name = "default"
+    ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
+        default=(), max_length=MAX_SSH_KEYS, strict=False, description="OpenSSH public key lines"
+    )
+    user_data: str | None = Field(
+        default=None, max_length=MAX_USER_DATA_BYTES, description="For cloud-init; kept secret"
+    )
+    host: Name | None = Field(default=None, description="Only this host will do")
+    start: bool = True
+
+    def to_request(self) -> CreateVm:
+        """What the service takes."""
+        return CreateVm(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class DeviceAnswer(AnswerBody):
+    """The vGPU of a VM; it exists on the host while the VM runs."""
+
+    kind: Literal["mdev", "vendor_vfio"]
+    gpu: str = Field(description="PCI address of the GPU")
+    parent: str = Field(description="PCI address of the function it is made on")
+    type_name: str
+    mdev_uuid: str | None
+
+    @classmethod
+    def of(cls, device: Device) -> DeviceAnswer:
+        return cls(
+            kind=device.kind,
+            gpu=device.gpu,
+            parent=device.parent,
+            type_name=device.type_name,
+            mdev_uuid=device.mdev_uuid,
+        )
+
+
+class VmAnswer(AnswerBody):
+    """A VM. ``state`` is what the database says."""
+
+    model_config = ConfigDict(title="Vm")
+
+    id: str
+    name: str
+    tenant: str
+    state: VmState
+    host: str
+    profile: str
+    device: DeviceAnswer
+    addresses: tuple[str, ...]
+    image: str
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    network: str
+    ssh_keys: tuple[str, ...]
+    has_user_data: bool
+    operation: str | None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, vm: Vm) -> VmAnswer:
+        spec = vm.spec
+        return cls(
+            id=vm.id,
+            name=spec.name,
+            tenant=spec.tenant,
+            state=vm.state,
+            host=vm.host,
+            profile=spec.profile,
+            device=DeviceAnswer.of(vm.device),
+            addresses=vm.addresses,
+            image=spec.image,
+            vcpus=spec.vcpus,
+            memory_mib=spec.memory_mib,
+            disk_bytes=spec.disk_bytes,
+            network=spec.network,
+            ssh_keys=spec.ssh_keys,
+            has_user_data=spec.user_data is not None,
+            operation=vm.operation,
+            created_at=moment(vm.created_at),
+        )
+
+
+class PlanAnswer(AnswerBody):
+    """What create would do, to the last host action. Identifiers differ in a real run."""
+
+    model_config = ConfigDict(title="VmPlan")
+
+    host: str
+    gpu: str = Field(description="PCI address")
+    why: str
+    actions: tuple[dict[str, object], ...] = Field(description="Host actions by name, with all their values")
+    domain_xml: str
+
+    @classmethod
+    def of(cls, plan: DryRun) -> PlanAnswer:
+        actions = tuple(action_to_dict(action) for action in plan.actions)
+        return cls(host=plan.host, gpu=plan.gpu, why=plan.why, actions=actions, domain_xml=plan.domain_xml)

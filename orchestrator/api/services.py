@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the routes need behind them, and how they get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Query
+from starlette.requests import HTTPConnection
+
+from orchestrator.api.limits import Activity
+from orchestrator.services.gpus import GpuService
+from orchestrator.services.hosts import HostService
+from orchestrator.services.images import ImageService
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.operations import OperationService
+from orchestrator.services.profiles import ProfileService
+from orchestrator.services.vms import VmService
+
+
+class Services(Protocol):
+    """All use cases."""
+
+    @property
+    def vms(self) -> VmService: ...
+    @property
+    def hosts(self) -> HostService: ...
+    @property
+    def gpus(self) -> GpuService: ...
+    @property
+    def profiles(self) -> ProfileService: ...
+    @property
+    def images(self) -> ImageService: ...
+    @property
+    def networks(self) -> NetworkService: ...
+    @property
+    def operations(self) -> OperationService: ...
+
+
+@dataclass
+class Process:
+    """The server process as the API may speak of it."""
+
+    started_at: float
+    idle_seconds: float | None
+    """After how long without anything to do it ends; None: never."""
+    activity: Activity
+    stopping: bool = False
+    """Set once: long waits end, no new ones begin, the process ends."""
+
+
+def _services(connection: HTTPConnection) -> Services:
+    services: Services = connection.app.state.services
+    return services
+
+
+def _process(connection: HTTPConnection) -> Process:
+    process: Process = connection.app.state.process
+    return process
+
+
+ServicesOf = Annotated[Services, Depends(_services)]
+ProcessOf = Annotated[Process, Depends(_process)]
+
+DEFAULT_TENANT = "default"
+
+# Every route gets its tenant here and nowhere else: this is where a caller's membership will be checked.
+TenantOf = Annotated[str, Query(alias="tenant", max_length=255, description="Whose it is")]
+TenantFilter = Annotated[str | None, Query(alias="tenant", max_length=255, description="Only this tenant's")]

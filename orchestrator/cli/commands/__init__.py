@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file per noun: arguments in, one or two API calls, output."""

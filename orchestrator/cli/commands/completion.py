@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl completion SHELL``"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer._completion_shared import get_completion_script
+
+from orchestrator.cli.tree import COMPLETE_VARIABLE
+
+
+class Shell(StrEnum):
+    """Shells that we have a script for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+    """Print the completion script for a shell: source <(vgpuctl completion bash)"""
+    print(get_completion_script(prog_name="vgpuctl", complete_var=COMPLETE_VARIABLE, shell=shell.value))

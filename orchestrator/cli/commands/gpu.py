@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl gpu …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, render_details, render_table, show, show_list, shown, width
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.units import MIB, show_size
+
+app = new_group("Show GPUs, what they offer and who uses them.")
+
+
+def _memory(gpu: Mapping[str, Any]) -> str:
+    return show_size(gpu["memory_mib"] * MIB)
+
+
+COLUMNS: Final = (
+    field("HOST", "host"),
+    field("ADDRESS", "address"),
+    field("MODEL", "model"),
+    Column("MEMORY", _memory),
+    field("NUMA", "numa_node"),
+    field("FRAMEWORK", "framework"),
+    field("OURS", "managed"),
+    field("CUT", "cut"),
+    Column("VMS", lambda gpu: str(len(gpu["vms"]))),
+)
+
+TYPE_COLUMNS: Final = (
+    field("TYPE", "name"),
+    Column("FRAMEBUFFER", lambda use: show_size(use["framebuffer_mib"] * MIB)),
+    field("MOST", "max_instances"),
+    field("USED", "used"),
+    field("FREE", "free"),
+)
+
+
+@app.command("list")
+def list_gpus(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """List GPUs of all hosts."""
+    show_list(session_of(ctx).client.gpus(), COLUMNS, output, "no GPUs yet: vgpuctl host add NAME --address A")
+
+
+@app.command("show")
+def show_gpu(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
+    address: Annotated[str, typer.Argument(help="PCI address.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one GPU with its vGPU types, free and used."""
+    gpu = session_of(ctx).client.gpu(host, parse_pci_address(address))
+    show(gpu, output, lambda: details(gpu))
+
+
+def details(gpu: Mapping[str, Any]) -> list[str]:
+    """A GPU for people."""
+    pairs = [
+        ("host", shown(gpu["host"])),
+        ("address", shown(gpu["address"])),
+        ("model", shown(gpu["model"])),
+        ("PCI id", shown(gpu["pci_id"])),
+        ("UUID", shown(gpu["uuid"])),
+        ("memory", _memory(gpu)),
+        ("NUMA node", shown(gpu["numa_node"])),
+        ("driver", shown(gpu["driver"])),
+        ("framework", shown(gpu["framework"])),
+        ("VFs enabled", shown(gpu["virtual_functions"])),
+        ("MIG", shown(gpu["mig_enabled"])),
+        ("ours", shown(gpu["managed"])),
+        ("cut", shown(gpu["cut"])),
+        ("VMs", shown(gpu["vms"])),
+    ]
+    pairs += [("problem", shown(problem)) for problem in gpu["problems"]]
+    lines = render_details(pairs)
+    if gpu["types"]:
+        lines += ["", *render_table(gpu["types"], TYPE_COLUMNS, width())]
+    return lines

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl host …``"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.files import MAX_KEY_BYTES, read_text
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.units import MIB, show_size
+
+app = new_group("Add GPU hosts, look at them, give them back.")
+
+Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
+Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
+
+_OWN_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+
+COLUMNS: Final = (
+    field("NAME", "name"),
+    Column("STATE", lambda host: shown(host["state"]) + (" (cordoned)" if host["cordoned"] else "")),
+    field("ADDRESS", "address"),
+    Column("GPUS", lambda host: str(len(host["gpus"]))),
+    Column("MODELS", lambda host: shown(sorted({gpu["model"] for gpu in host["gpus"]}))),
+    Column("VMS", lambda host: str(len(host["vms"]))),
+    Column("DRIVER", lambda host: shown((host["software"] or {}).get("nvidia_driver"))),
+)
+
+
+@app.command("scan")
+def scan(
+    ctx: typer.Context, address: Annotated[str, typer.Argument(help="IP address or DNS name.")], port: Port = 22,
+    output: Output = Format.TABLE,
+) -> None:  # fmt: skip
+    """Show the SSH host key that answers at an address."""
+    key = session_of(ctx).client.scan_host(_address(address), port)
+    show(key, output, lambda: [f"{shown(key['type'])} {shown(key['fingerprint'])}"])
+
+
+@app.command("add")
+def add(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new host.")],
+    address: Address,
+    port: Port = 22,
+    user: Annotated[str, typer.Option("--user", help="Whom Ansible logs in as; needs sudo when not root.")] = "root",
+    provisioning_key: Annotated[
+        Path | None, typer.Option("--provisioning-key", help="Private key for Ansible; your own ssh key when left out.")
+    ] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option("--host-key-fingerprint", help="SHA256:… of the host's key, known from elsewhere.")
+    ] = None,
+    gpus: Annotated[
+        str, typer.Option("--gpus", help="Which GPUs we get: all, unused, or addresses with commas.")
+    ] = "unused",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take a host that obeys another control plane.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the host key that answers now.")] = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Enrol a host: pin its key, install the agent, take its GPUs."""
+    session = session_of(ctx)
+    wanted: dict[str, object] = {
+        "name": check_name(name, what="host"),
+        "address": _address(address),
+        "port": port,
+        "user": _user(user),
+        "gpus": _gpus(gpus),
+        "provisioning_key": _private_key(provisioning_key),
+        "take_over": take_over,
+    }
+    wanted["fingerprint"] = fingerprint or _confirmed_fingerprint(session, address, port, yes=yes)
+    _finish(session, session.client.add_host(wanted), wait=wait)
+
+
+def _address(text: str) -> str:
+    """Never an option for ssh and never a line break; whether it exists, connecting will tell."""
+    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in ".-:%_")) for c in text):
+        raise InvalidInput(
+            "host.address_invalid",
+            f"{ascii(text)[:70]} is not an address",
+            hint="give an IP address or a DNS name, and the port with --port",
+        )
+    return text
+
+
+def _user(text: str) -> str:
+    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in "._-")) for c in text):
+        raise InvalidInput("host.user_invalid", f"{ascii(text)[:70]} is not a user name")
+    return text
+
+
+def _gpus(text: str) -> str:
+    if text in {"all", "unused"}:
+        return text
+    return ",".join(parse_pci_address(address.strip()) for address in text.split(","))
+
+
+def _private_key(path: Path | None) -> str:
+    if path is None:
+        own = [Path.home() / ".ssh" / name for name in _OWN_KEYS]
+        path = next((key for key in own if key.is_file()), None)
+    if path is None:
+        raise InvalidInput(
+            "provisioning_key.none", "there is no ssh key of yours here", hint="give --provisioning-key FILE"
+        )
+    text = read_text(path, what="provisioning_key", max_bytes=MAX_KEY_BYTES)
+    if "PRIVATE KEY" not in text:
+        raise InvalidInput(
+            "provisioning_key.invalid",
+            f"{ascii(str(path))[1:-1]} is not a private key",
+            hint="give the private key, not the .pub file",
+        )
+    return text
+
+
+def _confirmed_fingerprint(session: Session, address: str, port: int, *, yes: bool) -> str:
+    key = session.client.scan_host(address, port)
+    shown_key = f"{shown(key['type'])} key of {address}: {shown(key['fingerprint'])}"
+    if yes:
+        print(shown_key, file=sys.stderr)
+    elif not sys.stdin.isatty():
+        raise InvalidInput(
+            "host.key_not_confirmed",
+            f"nobody confirmed the {shown_key}",
+            hint=f"compare it and add --host-key-fingerprint {key['fingerprint']}",
+        )
+    elif not typer.confirm(f"{shown_key}\nIs that the host's?", err=True):
+        raise Denied("host.key_not_confirmed", "the host key was not confirmed, nothing was done")
+    return str(key["fingerprint"])
+
+
+def _finish(session: Session, started: Json, *, wait: bool) -> None:
+    if started["operation"] is not None:
+        if not wait:
+            show(started, session.format, lambda: [f"{started['name']}: operation {started['operation']} started"])
+            return
+        follow(session, started["operation"])
+    host = session.client.host(started["name"])
+    show(host, session.format, lambda: details(host))
+
+
+@app.command("list")
+def list_hosts(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """List hosts."""
+    show_list(session_of(ctx).client.hosts(), COLUMNS, output, "no hosts yet: vgpuctl host add NAME --address A")
+
+
+@app.command("show")
+def show_host(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Show one host."""
+    host = session_of(ctx).client.host(name)
+    show(host, output, lambda: details(host))
+
+
+def details(host: Mapping[str, Any]) -> list[str]:
+    """A host for people."""
+    software = host["software"] or {}
+    pairs = [
+        ("name", shown(host["name"])),
+        ("state", shown(host["state"])),
+        ("because", shown(host["state_reason"])),
+        ("cordoned", shown(host["cordoned"])),
+        ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
+        ("last seen", shown(host["last_seen_at"])),
+        ("vCPUs", shown(host["vcpus"])),
+        ("memory", "-" if host["memory_mib"] is None else show_size(host["memory_mib"] * MIB)),
+        (
+            "free disk",
+            "-" if host["storage_free_bytes"] is None else show_size(host["storage_free_bytes"] // MIB * MIB),
+        ),
+        ("driver", shown(software.get("nvidia_driver"))),
+        ("libvirt", shown(software.get("libvirt"))),
+        ("QEMU", shown(software.get("qemu"))),
+        ("agent", shown(software.get("agent"))),
+        ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
+        ("VMs", shown(host["vms"])),
+    ]
+    pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
+    pairs += [("problem", shown(problem)) for problem in host["problems"]]
+    return render_details(pairs)
+
+
+def _gpu_line(gpu: Mapping[str, Any]) -> str:
+    return f"{shown(gpu['address'])}  {shown(gpu['model'])}" + ("" if gpu["managed"] else "  (not ours)")
+
+
+@app.command("remove")
+def remove(ctx: typer.Context, name: Name, wait: Wait = True, output: Output = Format.TABLE) -> None:
+    """Give a host back as it was; refused while VMs are there."""
+    session = session_of(ctx)
+    started = session.client.remove_host(name)
+    if started["operation"] is None or not wait:
+        show(started, output, lambda: [f"{name}: operation {shown(started['operation'])} started"])
+        return
+    operation = follow(session, started["operation"])
+    show(operation, output, lambda: [f"{name} is given back"])
+
+
+@app.command("upgrade-agent")
+def upgrade_agent(ctx: typer.Context, name: Name, wait: Wait = True, output: Output = Format.TABLE) -> None:
+    """Install this version's agent; VMs are left alone."""
+    session = session_of(ctx)
+    _finish(session, session.client.upgrade_agent(name), wait=wait)
+
+
+@app.command("cordon")
+def cordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Place no new VMs on a host."""
+    host = session_of(ctx).client.cordon(name)
+    show(host, output, lambda: [f"{shown(host['name'])} is cordoned"])
+
+
+@app.command("uncordon")
+def uncordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Place VMs on a host again."""
+    host = session_of(ctx).client.uncordon(name)
+    show(host, output, lambda: [f"{shown(host['name'])} takes VMs again"])

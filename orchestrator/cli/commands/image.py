@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl image …``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.complete import images
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, show, show_list, shown
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.units import MIB
+
+app = new_group("Base images that VMs' disks are made on.")
+
+_SHA256_DIGITS: Final = 64
+
+COLUMNS: Final = (
+    field("NAME", "name"),
+    field("FORMAT", "format"),
+    Column("SIZE", lambda image: _size(image["size_bytes"])),
+    Column("DISK", lambda image: _size(image["virtual_size_bytes"])),
+    Column("SHA256", lambda image: shown(image["sha256"])[:16]),
+)
+
+
+def _size(size: int) -> str:
+    return f"{size / MIB:.1f}MiB"
+
+
+@app.command("add")
+def add(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new image.")],
+    source: Annotated[str, typer.Argument(help="File (qcow2 or raw) or http(s) URL.")],
+    sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a file or URL as a base image."""
+    check_name(name, what="image")
+    image = session_of(ctx).client.add_image(name, _source(source), _hash(sha256))
+    show(image, output, lambda: [f"{shown(image['name'])}: {image['format']}, SHA-256 {image['sha256']}"])
+
+
+def _source(text: str) -> str:
+    """URLs as they are; a file by its absolute path, since the server has another working directory."""
+    if "://" in text:
+        return text
+    if not text or "\0" in text:
+        raise InvalidInput("image.source_invalid", "the image's file has no usable name", hint="give a file or a URL")
+    return str(Path(text).absolute())
+
+
+def _hash(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if len(text) != _SHA256_DIGITS or not all(c in "0123456789abcdefABCDEF" for c in text):
+        raise InvalidInput("image.sha256_invalid", f"{ascii(text)[:70]} is not a SHA-256", hint="64 hex digits")
+    return text.lower()
+
+
+@app.command("list")
+def list_images(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """List base images."""
+    show_list(session_of(ctx).client.images(), COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL")
+
+
+@app.command("remove")
+def remove(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Forget a base image that no VM uses."""
+    session_of(ctx).client.remove_image(name)
+    show({"name": name, "removed": True}, output, lambda: [f"{name} is removed"])

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl operation …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import operations
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, render_details, render_table, show, show_list, shown, width
+from orchestrator.cli.progress import follow, seconds_of
+from orchestrator.cli.session import Format, Output, session_of
+
+app = new_group("Watch operations; ways out when one is stuck.")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.", autocompletion=operations)]
+
+COLUMNS: Final = (
+    field("ID", "id"),
+    field("KIND", "kind"),
+    field("SUBJECT", "subject"),
+    field("STATE", "state"),
+    field("CREATED", "created_at"),
+)
+
+
+def _took(step: Mapping[str, Any]) -> str:
+    seconds = seconds_of(step, None)
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+STEP_COLUMNS: Final = (
+    field("STEP", "title"),
+    field("STATE", "state"),
+    Column("TOOK", _took),
+    field("MESSAGE", "message"),
+)
+
+
+@app.command("list")
+def list_operations(
+    ctx: typer.Context,
+    active: Annotated[bool, typer.Option("--active", help="Only those that are not finished.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List operations, newest first."""
+    show_list(session_of(ctx).client.operations(active=active), COLUMNS, output, "no operations")
+
+
+@app.command("show")
+def show_operation(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+    """Show one operation with its steps, and what remains when it is stuck."""
+    operation = session_of(ctx).client.operation(operation_id)
+    show(operation, output, lambda: details(operation))
+
+
+def details(operation: Mapping[str, Any]) -> list[str]:
+    """An operation for people."""
+    pairs = [
+        ("id", shown(operation["id"])),
+        ("kind", shown(operation["kind"])),
+        ("subject", shown(operation["subject"])),
+        ("state", shown(operation["state"])),
+        ("attempt", shown(operation["attempt"])),
+        ("created", shown(operation["created_at"])),
+        ("finished", shown(operation["finished_at"])),
+    ]
+    error = operation["error"]
+    if error:
+        pairs.append(("error", f"{shown(error.get('message'))} [{shown(error.get('code'))}]"))
+    pairs += [("warning", shown(warning)) for warning in operation["warnings"]]
+    pairs += [("remains", shown(item)) for item in operation["remainder"]]
+    if operation["state"] == "stuck":
+        pairs += [
+            ("way out", f"vgpuctl operation retry {operation['id']}: try again to take it back"),
+            ("way out", f"vgpuctl operation abandon {operation['id']}: after cleaning up by hand"),
+        ]
+    return [*render_details(pairs), "", *render_table(operation["steps"], STEP_COLUMNS, width())]
+
+
+@app.command("wait")
+def wait(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+    """Follow an operation until it is finished; fails when it failed."""
+    operation = follow(session_of(ctx), operation_id)
+    show(operation, output, lambda: [f"{shown(operation['kind'])} is done"])
+
+
+@app.command("retry")
+def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+    """A stuck operation: try again to take the rest back."""
+    operation = session_of(ctx).client.retry_operation(operation_id)
+    show(operation, output, lambda: details(operation))
+
+
+@app.command("abandon")
+def abandon(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+    """A stuck operation: you cleaned up by hand, release what it holds."""
+    operation = session_of(ctx).client.abandon_operation(operation_id)
+    show(operation, output, lambda: details(operation))
+
+
+@app.command("cancel")
+def cancel(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
+    """Stop after the current step and take everything back."""
+    operation = session_of(ctx).client.cancel_operation(operation_id)
+    show(operation, output, lambda: details(operation))

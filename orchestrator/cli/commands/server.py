@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl serve`` and ``vgpuctl server …``"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.client.autostart import connect_running, server_info, stop
+
+app = new_group("The local server that commands start when they need it.")
+
+
+def serve(ctx: typer.Context) -> None:
+    """Run the server here, in the foreground, until Ctrl-C."""
+    environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).state)}
+    os.execve(sys.executable, [sys.executable, "-m", "orchestrator.serve"], environment)
+
+
+@app.command("status")
+def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show the running server; starts none."""
+    state = session_of(ctx).state
+    connection = connect_running(state)
+    if connection is None:
+        show({"running": False, "state": str(state)}, output, lambda: [f"no server runs in {state}"])
+        return
+    info = {"running": True, "state": str(state), **server_info(connection)}
+    show(
+        info,
+        output,
+        lambda: render_details(
+            [
+                ("state directory", str(state)),
+                ("pid", shown(info["pid"])),
+                ("version", shown(info["version"])),
+                ("since", shown(info["started_at"])),
+                ("running operations", shown(info["running_operations"])),
+                ("ends when idle for", _idle(info["stops_after_idle_seconds"])),
+            ]
+        ),
+    )
+
+
+def _idle(seconds: object) -> str:
+    return "-" if seconds is None else f"{seconds:g} s" if isinstance(seconds, float) else f"{seconds} s"
+
+
+@app.command("stop")
+def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Stop the server; running operations are taken up by the next one."""
+    state = session_of(ctx).state
+    connection = connect_running(state)
+    if connection is not None:
+        stop(connection, state, only_idle=False)
+    was = connection is not None
+    show({"stopped": was}, output, lambda: ["the server has stopped" if was else f"no server runs in {state}"])

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl vm …`` and the short verbs (``create-vm``, ``list-vms`` …)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli import guest_access
+from orchestrator.cli.complete import images, networks, profiles, vms
+from orchestrator.cli.files import read_ssh_keys, read_text
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Fatal, InvalidInput, NotFound
+from orchestrator.core.names import check_name
+from orchestrator.core.units import GIB, MIB, parse_size, show_size
+from orchestrator.core.vm import (
+    MAX_DISK_BYTES,
+    MAX_MEMORY_MIB,
+    MAX_USER_DATA_BYTES,
+    MAX_VCPUS,
+    MIN_DISK_BYTES,
+    MIN_MEMORY_MIB,
+)
+
+app = new_group("Create, show, start, stop and delete VMs.")
+
+GUEST_PATIENCE_S: Final = 30.0
+"""How long ssh waits for a guest that has an address but no ssh server yet."""
+
+Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms)]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
+
+COLUMNS: Final = (
+    field("NAME", "name"),
+    field("TENANT", "tenant"),
+    field("STATE", "state"),
+    field("PROFILE", "profile"),
+    field("HOST", "host"),
+    Column("GPU", lambda vm: shown(vm["device"]["gpu"])),
+    field("ADDRESS", "addresses"),
+)
+
+
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new VM.")],
+    profile: Annotated[
+        str,
+        typer.Option("--profile", "-p", help="Offering, NVIDIA vGPU type or MIG profile.", autocompletion=profiles),
+    ],
+    tenant: Tenant = "default",
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="Base image; may be left out when there is only one.", autocompletion=images),
+    ] = None,
+    vcpus: Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs.")] = 2,
+    memory: Annotated[str, typer.Option("--memory", help="Memory, for example 512MiB or 4GiB.")] = "4GiB",
+    disk: Annotated[str, typer.Option("--disk", help="Size of the disk.")] = "20GiB",
+    ssh_key: Annotated[
+        list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
+    ] = None,
+    network: Annotated[str, typer.Option("--network", help="Network of the VM.", autocompletion=networks)] = "default",
+    user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
+    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.")] = None,
+    start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
+    wait: Wait = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a VM with a vGPU. The same command again attaches to what is going on."""
+    session = session_of(ctx)
+    wanted: dict[str, object] = {
+        "name": check_name(name, what="vm"),
+        "tenant": check_name(tenant, what="tenant"),
+        "profile": _some(profile, "--profile"),
+        "vcpus": vcpus,
+        "memory_mib": _memory_mib(memory),
+        "disk_bytes": parse_size(disk, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES),
+        "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
+        "network": check_name(network, what="network"),
+        "start": start,
+    }
+    if user_data is not None:
+        wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)
+    if on_host is not None:
+        wanted["host"] = check_name(on_host, what="host")
+    wanted["image"] = check_name(image, what="image") if image is not None else _only_image(session)
+    if dry_run:
+        plan = session.client.plan_vm(wanted)
+        show(plan, output, lambda: _plan_lines(plan))
+        return
+    started = session.client.create_vm(wanted)
+    vm_id = session.client.vm(name, tenant)["id"]
+    for path in ssh_key or ():
+        guest_access.remember_identity(session.state, vm_id, path)
+    _finish(session, started, tenant, wait=wait)
+
+
+def _some(text: str, option: str) -> str:
+    if not text.strip():
+        raise InvalidInput("cli.empty", f"{option} must not be empty")
+    return text
+
+
+def _memory_mib(text: str) -> int:
+    size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
+    return size // MIB
+
+
+def _only_image(session: Session) -> str:
+    known = [str(image["name"]) for image in session.client.images()]
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise InvalidInput("image.none", "there is no base image yet", hint="run 'vgpuctl image add NAME FILE-OR-URL'")
+    raise InvalidInput("image.choose", "there are several base images", hint=f"add --image, one of {', '.join(known)}")
+
+
+def _plan_lines(plan: Json) -> list[str]:
+    lines = [f"host      {shown(plan['host'])}", f"GPU       {shown(plan['gpu'])}", f"because   {shown(plan['why'])}"]
+    for number, action in enumerate(plan["actions"], start=1):
+        values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")
+        lines.append(f"{number:>3}. {action['action']}({values})")
+    return [*lines, "", *plan["domain_xml"].splitlines()]
+
+
+def _brief(value: object) -> str:
+    """Long values (the domain XML, the seed) are printed by their size; the XML follows in full."""
+    text = shown(value)
+    return text if len(text) <= 100 else f"<{len(str(value))} characters>"
+
+
+def _finish(session: Session, started: Json, tenant: str, *, wait: bool) -> None:
+    if started["operation"] is not None:
+        if not wait:
+            show(started, session.format, lambda: _started_lines(started))
+            return
+        follow(session, started["operation"])
+    vm = session.client.vm(started["name"], tenant)
+    show(vm, session.format, lambda: details(vm))
+
+
+def _started_lines(started: Json) -> list[str]:
+    return [f"{shown(started['name'])}: operation {started['operation']} started"]
+
+
+def details(vm: Mapping[str, Any]) -> list[str]:
+    """A VM for people."""
+    device = vm["device"]
+    return render_details(
+        [
+            ("name", shown(vm["name"])),
+            ("tenant", shown(vm["tenant"])),
+            ("state", shown(vm["state"])),
+            ("host", shown(vm["host"])),
+            ("profile", shown(vm["profile"])),
+            ("device", f"{shown(device['type_name'])} ({shown(device['kind'])}) on {shown(device['parent'])}"),
+            ("GPU", shown(device["gpu"])),
+            ("addresses", shown(vm["addresses"])),
+            ("image", shown(vm["image"])),
+            ("vCPUs", shown(vm["vcpus"])),
+            ("memory", show_size(vm["memory_mib"] * MIB)),
+            ("disk", _disk(vm["disk_bytes"])),
+            ("network", shown(vm["network"])),
+            ("id", shown(vm["id"])),
+            ("operation", shown(vm["operation"])),
+            ("created", shown(vm["created_at"])),
+        ]
+    )
+
+
+def _disk(size: int) -> str:
+    return show_size(size) if size % MIB == 0 else f"{size / GIB:.2f}GiB"
+
+
+def delete(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
+) -> None:
+    """Delete a VM and give back everything it had."""
+    session = session_of(ctx)
+    vm_id = session.client.vm(name, tenant)["id"]
+    started = session.client.delete_vm(name, tenant)
+    guest_access.forget(session.state, vm_id)
+    if started["operation"] is None or not wait:
+        show(started, output, lambda: _started_lines(started))
+        return
+    operation = follow(session, started["operation"])
+    show(operation, output, lambda: [f"{name} is deleted"])
+
+
+def show_vm(ctx: typer.Context, name: Name, tenant: Tenant = "default", output: Output = Format.TABLE) -> None:
+    """Show one VM."""
+    vm = session_of(ctx).client.vm(name, tenant)
+    show(vm, output, lambda: details(vm))
+
+
+def list_vms(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List VMs."""
+    show_list(session_of(ctx).client.vms(tenant), COLUMNS, output, "no VMs yet: vgpuctl create-vm NAME --profile P")
+
+
+def start_vm(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
+) -> None:
+    """Start a stopped VM; its vGPU is made again."""
+    session = session_of(ctx)
+    _finish(session, session.client.start_vm(name, tenant), tenant, wait=wait)
+
+
+def stop_vm(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
+) -> None:
+    """Stop a VM; its place on the GPU stays reserved."""
+    session = session_of(ctx)
+    _finish(session, session.client.stop_vm(name, tenant), tenant, wait=wait)
+
+
+def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
+    """Open the serial console. Ctrl-] leaves it."""
+    from orchestrator.cli.guest_stream import LEAVE, join_standard_streams, open_stream, raw_terminal
+
+    session = session_of(ctx)
+    session.client.vm(name, tenant)
+    stream = open_stream(session.state, name, "console", tenant=tenant)
+    print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
+    with raw_terminal():
+        join_standard_streams(stream, leave=LEAVE)
+    print(file=sys.stderr)
+
+
+def proxy(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="TCP port of the guest.")] = 22,
+) -> None:
+    """Carry stdin and stdout to a TCP port of the VM (ssh's ProxyCommand)."""
+    from orchestrator.cli.guest_stream import join_standard_streams, open_stream
+
+    session = session_of(ctx)
+    session.client.vm(name, tenant)
+    stream = open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S)
+    join_standard_streams(stream, leave=None)
+
+
+def ssh(
+    ctx: typer.Context,
+    name: Name,
+    command: Annotated[list[str] | None, typer.Argument(help="Command to run in the guest, after --.")] = None,
+    tenant: Tenant = "default",
+    user: Annotated[str, typer.Option("--user", "-l", help="Whom to log in as.")] = "root",
+) -> None:
+    """Log in to a VM through its host."""
+    session = session_of(ctx)
+    vm = session.client.vm(name, tenant)
+    if vm["state"] != "running":
+        raise NotFound("vm.not_running", f"{name} is {vm['state']}", hint=f"run 'vgpuctl start-vm {name}'")
+    arguments = guest_access.ssh_arguments(session.state, vm["id"], name, tenant, user)
+    try:
+        guest_access.become([*arguments, *(command or ())], session.state)
+    except FileNotFoundError as error:
+        raise Fatal("ssh.missing", "there is no ssh on this machine", hint="install the OpenSSH client") from error
+
+
+for _verb, _function in (
+    ("create", create),
+    ("delete", delete),
+    ("show", show_vm),
+    ("list", list_vms),
+    ("start", start_vm),
+    ("stop", stop_vm),
+    ("console", console),
+    ("ssh", ssh),
+):
+    app.command(_verb)(_function)
+app.command("proxy", hidden=True)(proxy)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that the shell completes. Asks a server that runs; a press of Tab never starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
+from orchestrator.client.location import state_directory
+from orchestrator.core.errors import VgpuctlError
+
+
+def _names(ask: Callable[[Client], Iterable[Mapping[str, Any]]], incomplete: str, key: str = "name") -> list[str]:
+    try:
+        connection = connect_running(state_directory())
+        rows = ask(Client(connection)) if connection is not None else ()
+        return sorted({str(row[key]) for row in rows if str(row[key]).startswith(incomplete)})
+    except VgpuctlError:
+        return []
+
+
+def vms(incomplete: str) -> list[str]:
+    return _names(lambda client: client.vms(), incomplete)
+
+
+def hosts(incomplete: str) -> list[str]:
+    return _names(lambda client: client.hosts(), incomplete)
+
+
+def images(incomplete: str) -> list[str]:
+    return _names(lambda client: client.images(), incomplete)
+
+
+def networks(incomplete: str) -> list[str]:
+    return _names(lambda client: client.networks(), incomplete)
+
+
+def profiles(incomplete: str) -> list[str]:
+    return _names(lambda client: client.profiles(), incomplete)
+
+
+def operations(incomplete: str) -> list[str]:
+    return _names(lambda client: client.operations(), incomplete, "id")

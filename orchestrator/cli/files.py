@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that people name on the command line, read whole and with a bound."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from orchestrator.core.errors import InvalidInput
+
+MAX_KEY_BYTES: Final = 64 * 1024
+_BOM: Final = "\ufeff"
+
+
+def read_text(path: Path, *, what: str, max_bytes: int) -> str:
+    """The UTF-8 text of a regular file.
+
+    :raises InvalidInput: ``<what>.unreadable``, ``<what>.too_large``, ``<what>.not_text``
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(f"{what}.unreadable", f"cannot read {_name(path)}: {reason}", hint=_hint(what)) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidInput(f"{what}.unreadable", f"{_name(path)} is not a regular file", hint=_hint(what))
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InvalidInput(f"{what}.too_large", f"{_name(path)} is over {max_bytes} bytes", hint=_hint(what))
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{what}.not_text", f"{_name(path)} is not UTF-8 text", hint=_hint(what)) from error
+    return text.removeprefix(_BOM)
+
+
+def read_ssh_keys(path: Path) -> list[str]:
+    """The OpenSSH public key lines of a ``.pub`` or ``authorized_keys`` file.
+
+    :raises InvalidInput: ``ssh_key.…``; a private key is refused before it leaves this process
+    """
+    text = read_text(path, what="ssh_key", max_bytes=MAX_KEY_BYTES)
+    if "PRIVATE KEY" in text:
+        raise InvalidInput(
+            "ssh_key.private", f"{_name(path)} is a private key", hint="give the public one, it ends in .pub"
+        )
+    lines = [line.strip() for line in text.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise InvalidInput("ssh_key.empty", f"{_name(path)} has no key in it", hint=_hint("ssh_key"))
+    return keys
+
+
+def _name(path: Path) -> str:
+    return ascii(str(path))[1:-1]
+
+
+def _hint(what: str) -> str:
+    return f"give a text file for --{what.replace('_', '-')}"

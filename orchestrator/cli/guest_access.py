@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``vgpuctl ssh`` remembers of a VM on this machine: its host keys and which key opens it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+_DIRECTORY: Final = "ssh"
+
+
+def _directory(state: Path, vm_id: str) -> Path:
+    return state / _DIRECTORY / vm_id
+
+
+def remember_identity(state: Path, vm_id: str, public_key: Path) -> None:
+    """Note the private key beside ``public_key``, if it is there, for later ``ssh``."""
+    private = public_key.with_suffix("")
+    if public_key.suffix != ".pub" or not private.is_file():
+        return
+    directory = _directory(state, vm_id)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    link = directory / "identity"
+    link.unlink(missing_ok=True)
+    link.symlink_to(private.absolute())
+
+
+def forget(state: Path, vm_id: str) -> None:
+    """The VM is gone: its host keys mean nothing any more."""
+    shutil.rmtree(_directory(state, vm_id), ignore_errors=True)
+
+
+def ssh_arguments(state: Path, vm_id: str, name: str, tenant: str, user: str) -> list[str]:
+    """ssh's own arguments up to the remote command; the connection goes through the server and the VM's host."""
+    directory = _directory(state, vm_id)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    proxy = shlex.join([sys.executable, "-m", "orchestrator.cli.main", "vm", "proxy", name, "--tenant", tenant])
+    options = [
+        f"ProxyCommand={_literal(proxy)}",
+        f'UserKnownHostsFile="{_literal(str(directory / "known_hosts"))}"',
+        "StrictHostKeyChecking=accept-new",
+        "LogLevel=ERROR",
+    ]
+    identity = directory / "identity"
+    arguments = [word for option in options for word in ("-o", option)]
+    if identity.is_file():
+        arguments += ["-i", str(identity)]
+    return ["ssh", *arguments, "-l", user, "--", f"{name}.{tenant}"]
+
+
+def _literal(text: str) -> str:
+    """ssh expands ``%`` tokens in these values (ssh_config(5))."""
+    return text.replace("%", "%%")
+
+
+def become(arguments: list[str], state: Path) -> None:
+    """Replace this process by ssh, so that its exit code and terminal are its own.
+
+    :raises OSError: there is no ssh on this machine
+    """
+    os.execvpe(arguments[0], arguments, {**os.environ, "VGPUCTL_STATE": str(state)})

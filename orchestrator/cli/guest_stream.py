@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes between this process and a VM: its serial console in a raw terminal, or a TCP port on stdin and stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
+
+from orchestrator.client.connection import path_of
+from orchestrator.client.location import SOCKET_NAME, SocketAddress
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+
+LEAVE: Final = b"\x1d"
+"""Ctrl-], as telnet and virsh have it."""
+CHUNK: Final = 65536
+RETRY_S: Final = 0.5
+
+
+def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) -> ClientConnection:
+    """A websocket to ``/v1/vms/…``; waits up to ``patience_s`` for a guest that does not listen yet.
+
+    :raises VgpuctlError: the server's own error
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return _connect(state, path_of("vms", *parts), tenant)
+        except Retryable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _connect(state: Path, path: str, tenant: str) -> ClientConnection:
+    try:
+        with SocketAddress(state / SOCKET_NAME) as address:
+            return unix_connect(
+                address, f"ws://localhost{path}?tenant={tenant}", compression=None, max_size=None, open_timeout=60
+            )
+    except InvalidStatus as refused:
+        raise _problem(refused) from refused
+    except (OSError, TimeoutError) as error:
+        raise Retryable("server.unreachable", f"the server does not answer: {error}") from error
+
+
+def _problem(refused: InvalidStatus) -> VgpuctlError:
+    try:
+        data = json.loads(refused.response.body or b"")
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        return Unknown("server.malformed", f"the server answered with status {refused.response.status_code}")
+    return error_from_dict({**data, "message": data.get("detail")})
+
+
+def join_standard_streams(stream: ClientConnection, *, leave: bytes | None) -> None:
+    """Carry stdin to the VM and the VM to stdout until either side ends; ``leave`` typed alone ends it too."""
+    threading.Thread(target=_send_input, args=(stream, leave), daemon=True).start()
+    try:
+        for message in stream:
+            _write_all(1, message if isinstance(message, bytes) else message.encode())
+    except ConnectionClosed:
+        return
+    finally:
+        stream.close()
+
+
+def _send_input(stream: ClientConnection, leave: bytes | None) -> None:
+    try:
+        while data := os.read(0, CHUNK):
+            if leave is not None and leave in data:
+                break
+            stream.send(data)
+    except (ConnectionClosed, OSError):
+        return
+    stream.close()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@contextmanager
+def raw_terminal() -> Iterator[None]:
+    """Every key goes to the guest; the terminal is put back whatever happens."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(0)
+    try:
+        tty.setraw(0)
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl``: builds the command tree, runs one command, turns every failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import pairwise
+from typing import Final
+
+import typer
+from typer.completion import get_completion_inspect_parameters
+
+from orchestrator.cli.failure import print_error, report_bug
+from orchestrator.cli.session import Format, Session
+from orchestrator.cli.tree import COMPLETE_VARIABLE, ENTRIES, build
+from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
+
+PIPE_EXIT: Final = 141
+"""128 + SIGPIPE: what a shell reports for a program whose reader went away."""
+
+
+def run(arguments: list[str]) -> int:
+    """One command; its exit code. Failures are printed, nothing but bugs escapes."""
+    session = Session()
+    if COMPLETE_VARIABLE in os.environ:
+        get_completion_inspect_parameters()  # registers typer's way of answering shells
+    if _wants_json(arguments):
+        session.format = Format.JSON
+    try:
+        result = build().main(
+            args=arguments,
+            prog_name="vgpuctl",
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+            obj=session,
+        )
+    except VgpuctlError as error:
+        return print_error(error, session.format)
+    except typer.Abort:
+        return print_error(InvalidInput("cli.not_confirmed", "not confirmed, nothing was done"), session.format)
+    except typer.TyperException as error:
+        return print_error(_usage(error, arguments), session.format)
+    return result if isinstance(result, int) else 0
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Whether a mistake in the arguments themselves should be said as JSON."""
+    pairs = list(pairwise(arguments))
+    return ("-o", "json") in pairs or ("--output", "json") in pairs or bool({"-ojson", "--output=json"} & {*arguments})
+
+
+def _usage(error: typer.TyperException, arguments: list[str]) -> InvalidInput:
+    known = [word for word in arguments[:1] if word in ENTRIES]
+    message = " ".join(error.format_message().split())
+    return InvalidInput("cli.usage", message.rstrip("."), hint=f"run 'vgpuctl {' '.join([*known, '--help'])}'")
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    sys.excepthook = report_bug
+    try:
+        code = run(sys.argv[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_went_away()
+    except OSError as error:
+        code = print_error(Fatal("cli.io", f"cannot read or write: {error.strerror or error}"), Format.TABLE)
+        _discard_output()
+    sys.exit(code)
+
+
+def _reader_went_away() -> int:
+    _discard_output()
+    return PIPE_EXIT
+
+
+def _discard_output() -> None:
+    """What is still buffered cannot be written: let the interpreter's last flush go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results on standard output: the API's JSON as it is, the same as YAML, or a table for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.cli.session import Format
+
+GAP: Final = "  "
+MIN_WIDTH: Final = 40
+MIN_COLUMN: Final = 4
+_COLOURS: Final = {
+    "green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1",
+}  # fmt: skip
+STATE_COLOURS: Final = {
+    "running": "green", "ready": "green", "done": "green",
+    "creating": "yellow", "starting": "yellow", "stopping": "yellow", "deleting": "yellow", "queued": "yellow",
+    "undoing": "yellow", "enrolling": "yellow", "removing": "yellow",
+    "failed": "red", "stuck": "red", "unreachable": "red", "quarantined": "red", "undone": "red",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its header and how a row becomes its text."""
+
+    header: str
+    text: Callable[[Mapping[str, Any]], str]
+
+
+def field(header: str, key: str) -> Column:
+    """A column that shows one member; ``-`` when it is not there."""
+    return Column(header, lambda row: shown(row.get(key)))
+
+
+def shown(value: object) -> str:
+    """Any JSON value on one line. Control characters are escaped: names on hosts may be hostile."""
+    if value is None or value in ("", []):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(shown(item) for item in value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that could move the cursor or turn the direction of writing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def width() -> int | None:
+    """Columns of the terminal (or ``COLUMNS``); None when the output goes elsewhere: then nothing is cut."""
+    if not os.environ.get("COLUMNS", "").isdigit() and not _is_terminal():
+        return None
+    return max(shutil.get_terminal_size().columns, MIN_WIDTH)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def colour(text: str, name: str | None, *, stream_is_terminal: bool | None = None) -> str:
+    """Coloured on a terminal unless ``NO_COLOR`` is set or the terminal is dumb."""
+    terminal = _is_terminal() if stream_is_terminal is None else stream_is_terminal
+    if name is None or not terminal or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
+
+
+def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
+    """Lines of a table, headers first, at most ``limit`` wide: the widest columns give way first."""
+    cells = [[column.text(row) for column in columns] for row in rows]
+    headers = [column.header for column in columns]
+    widths = [max(len(text) for text in texts) for texts in zip(headers, *cells, strict=True)]
+    if limit is not None:
+        _shrink(widths, limit - len(GAP) * (len(widths) - 1))
+    lines = [_line(headers, widths, lambda text: colour(text, "bold"))]
+    return lines + [_line(texts, widths, lambda text: colour(text, STATE_COLOURS.get(text.strip()))) for texts in cells]
+
+
+def _shrink(widths: list[int], room: int) -> None:
+    while sum(widths) > room and max(widths) > MIN_COLUMN:
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], paint: Callable[[str], str]) -> str:
+    fitted = [_fit(text, size) for text, size in zip(texts, widths, strict=True)]
+    fitted[-1] = fitted[-1].rstrip()
+    return GAP.join(paint(text) for text in fitted).rstrip()
+
+
+def _fit(text: str, size: int) -> str:
+    return text.ljust(size) if len(text) <= size else text[: size - 1] + "…"
+
+
+def render_details(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """``label  value`` lines, values under each other."""
+    size = max(len(label) for label, _ in pairs)
+    return [f"{colour(label.ljust(size), 'dim')}{GAP}{_state(value)}" for label, value in pairs]
+
+
+def _state(value: str) -> str:
+    return colour(value, STATE_COLOURS.get(value))
+
+
+def show(data: object, output: Format, table: Callable[[], Sequence[str]]) -> None:
+    """Print ``data``; ``table`` gives the lines for people."""
+    if output is Format.JSON:
+        print(json.dumps(data, indent=2))
+    elif output is Format.YAML:
+        import yaml
+
+        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+    else:
+        for line in table():
+            print(line)
+
+
+def show_list(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str) -> None:
+    """Print a list; ``none`` says in the table that there is nothing."""
+    show(rows, output, lambda: render_table(rows, columns, width()) if rows else [none])

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows an operation: step by step with times, live on a terminal and as plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from orchestrator.cli.output import printable
+from orchestrator.cli.session import Session
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.operation import FINISHED
+
+POLL_S: Final = 20
+"""How long one question to the server may take to be answered."""
+RECONNECTS: Final = 5
+_MARKS: Final = {"done": "✓", "failed": "✗", "undone": "↩", "undo_failed": "✗"}
+_SHOWN: Final = {
+    "done": "done",
+    "failed": "failed",
+    "undone": "taken back",
+    "undo_failed": "could not be taken back",
+}
+
+
+class Display(Protocol):
+    """Shows an operation as it goes."""
+
+    def update(self, operation: Json) -> None: ...
+
+
+class PlainLines:
+    """One line on standard error for each step that ended. For logs and pipes."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, str]] = set()
+
+    def update(self, operation: Json) -> None:
+        for step in operation["steps"]:
+            event = (step["name"], step["state"])
+            if step["state"] in _SHOWN and event not in self._said:
+                self._said.add(event)
+                print(line_of(step), file=sys.stderr, flush=True)
+
+
+class Silent:
+    """For output that a program reads."""
+
+    def update(self, operation: Json) -> None:
+        """Nothing to show."""
+
+
+def line_of(step: Mapping[str, Any]) -> str:
+    """``✓ disk on lab1  0.8 s``."""
+    text = f"{_MARKS[step['state']]} {printable(step['title'])}: {_SHOWN[step['state']]}"
+    seconds = seconds_of(step, None)
+    if seconds is not None:
+        text += f" ({seconds:.1f} s)"
+    if step["message"]:
+        text += f": {printable(step['message'])}"
+    return text
+
+
+def seconds_of(step: Mapping[str, Any], now: datetime | None) -> float | None:
+    """How long a step took, or has been taking."""
+    if step["started_at"] is None:
+        return None
+    start = datetime.fromisoformat(step["started_at"])
+    end = datetime.fromisoformat(step["finished_at"]) if step["finished_at"] else now
+    return None if end is None else max(0.0, (end - start).total_seconds())
+
+
+@contextmanager
+def _display(session: Session) -> Iterator[Display]:
+    if sys.stderr is None or session.format != "table":
+        yield Silent()
+    elif sys.stderr.isatty() and os.environ.get("TERM") not in {None, "dumb"}:
+        from orchestrator.cli.live import LiveSteps
+
+        with LiveSteps() as live:
+            yield live
+    else:
+        yield PlainLines()
+
+
+def follow(session: Session, operation_id: str) -> Json:
+    """Wait until the operation is finished. A server that goes away is started again: it takes the operation up.
+
+    :raises VgpuctlError: what made the operation fail
+    """
+    try:
+        with _display(session) as display:
+            operation = _until_finished(session, operation_id, display)
+    except KeyboardInterrupt:
+        print(f"The operation goes on. Watch it with: vgpuctl operation wait {operation_id}", file=sys.stderr)
+        raise
+    for warning in operation["warnings"]:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
+    if operation["state"] == "done":
+        return operation
+    raise failure_of(operation)
+
+
+def _until_finished(session: Session, operation_id: str, display: Display) -> Json:
+    revision: int | None = None
+    left = RECONNECTS
+    while True:
+        try:
+            operation = session.client.operation(operation_id, wait_s=POLL_S, since=revision)
+        except (Retryable, Unknown) as error:
+            if left == 0 or not error.code.startswith("server."):
+                raise
+            left -= 1
+            time.sleep(0.2)
+            session.reconnect()
+            continue
+        display.update(operation)
+        if operation["state"] in FINISHED:
+            return operation
+        revision = operation["revision"]
+
+
+def failure_of(operation: Json) -> VgpuctlError:
+    """Why it failed: the step's error; for a stuck one with what remains and the two ways out."""
+    stored = operation["error"]
+    cause = error_from_dict(stored) if stored else Bug("operation.failed", "the operation failed without a reason")
+    if operation["state"] != "stuck":
+        return cause
+    remains = "; ".join(operation["remainder"])
+    return Stuck(
+        "operation.stuck",
+        f"{cause.message}; it could not be taken back, this remains: {remains}",
+        hint=f"'vgpuctl operation retry {operation['id']}' tries again to take it back; "
+        f"'vgpuctl operation abandon {operation['id']}' when you cleaned up by hand",
+        details=cause.details,
+        reasons=cause.reasons,
+    )
+
+
+def now() -> datetime:
+    """The moment, for steps that are running."""
+    return datetime.now(UTC)

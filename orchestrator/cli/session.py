@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one run of the command line knows: output format, state directory, its connection to the server."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.client.location import state_directory
+
+if TYPE_CHECKING:
+    from orchestrator.client.client import Client
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Session:
+    """Made by ``main`` before the arguments are read; the commands find it in typer's context."""
+
+    def __init__(self) -> None:
+        self.format = Format.TABLE
+
+    @cached_property
+    def state(self) -> Path:
+        return state_directory()
+
+    @cached_property
+    def client(self) -> Client:
+        """Connected when first used; starts the local server when none runs."""
+        from orchestrator.client.autostart import connect
+        from orchestrator.client.client import Client
+
+        return Client(connect(self.state))
+
+    def reconnect(self) -> Client:
+        """A new connection after the server went away."""
+        self.__dict__.pop("client", None)
+        return self.client
+
+
+def session_of(ctx: typer.Context) -> Session:
+    """The session of this run."""
+    session = ctx.find_root().obj
+    if not isinstance(session, Session):
+        raise TypeError("the command line was not started by its main()")
+    return session
+
+
+def _remember(ctx: typer.Context, chosen: Format) -> Format:
+    if isinstance(ctx.find_root().obj, Session):
+        session_of(ctx).format = chosen
+    return chosen
+
+
+Output = Annotated[
+    Format, typer.Option("--output", "-o", callback=_remember, help="How to print the result.", show_default=True)
+]

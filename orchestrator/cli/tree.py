@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command tree. A command's module is imported when it is called: help must come in less time than loading all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
+"""The shell's completion script sets it when it asks for the words that fit."""
+HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One word after ``vgpuctl``."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+ENTRIES: Final = {
+    "create-vm": Entry("vm", "create", "Create a VM with a vGPU."),
+    "delete-vm": Entry("vm", "delete", "Delete a VM and give back everything it had."),
+    "show-vm": Entry("vm", "show_vm", "Show one VM."),
+    "list-vms": Entry("vm", "list_vms", "List VMs."),
+    "start-vm": Entry("vm", "start_vm", "Start a stopped VM; its vGPU is made again."),
+    "stop-vm": Entry("vm", "stop_vm", "Stop a VM; its place on the GPU stays reserved."),
+    "console": Entry("vm", "console", "Open the serial console. Ctrl-] leaves it."),
+    "ssh": Entry("vm", "ssh", "Log in to a VM through its host."),
+    "vm": Entry("vm", "app", "Create, show, start, stop and delete VMs."),
+    "host": Entry("host", "app", "Add GPU hosts, look at them, give them back."),
+    "gpu": Entry("gpu", "app", "Show GPUs, what they offer and who uses them."),
+    "profile": Entry("profile", "app", "What --profile takes: offerings, vGPU types, MIG profiles."),
+    "image": Entry("image", "app", "Base images that VMs' disks are made on."),
+    "network": Entry("network", "app", "Networks that VMs are put on."),
+    "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
+    "serve": Entry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
+    "server": Entry("server", "app", "The local server that commands start when they need it."),
+    "completion": Entry("completion", "completion", "Print the completion script for a shell."),
+    "version": Entry("version", "version", "Print the version."),
+}
+
+
+class Root(TyperGroup):
+    """Knows all commands by name and summary, and each one's code only when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(ENTRIES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = ENTRIES.get(cmd_name)
+        return None if entry is None else load(cmd_name, entry)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in ENTRIES.items()])
+
+
+def load(name: str, entry: Entry) -> Any:
+    """The command or group behind a word."""
+    found = getattr(import_module(f"orchestrator.cli.commands.{entry.module}"), entry.attribute)
+    if isinstance(found, typer.Typer):
+        command = get_command(found)
+    else:
+        single = typer.Typer(rich_markup_mode=None, add_completion=False)
+        single.command(name, context_settings=HELP_OPTIONS)(found)
+        command = get_command(single)
+    command.name = name
+    return command
+
+
+def _root(ctx: typer.Context) -> None:
+    """VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+def build() -> Any:
+    """The root command. Help is plain text: rich takes longer to load than the whole answer may take."""
+    app = typer.Typer(cls=Root, rich_markup_mode=None, add_completion=False, context_settings=HELP_OPTIONS)
+    app.callback(invoke_without_command=True)(_root)
+    return get_command(app)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the local server, starts it when nobody listens and replaces an idle one of another version."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from orchestrator.client.connection import Connection, Json, path_of
+from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
+from orchestrator.client.version import VERSION
+from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
+
+START_LIMIT_S: Final = 60.0
+STOP_LIMIT_S: Final = 60.0
+POLL_S: Final = 0.02
+HANDSHAKES: Final = 3
+START_ERROR_MARK: Final = "vgpuctl-start-error "
+"""Before the JSON of the error that kept a server from starting, in its log."""
+
+
+def connect(state: Path) -> Connection:
+    """A connection to this state directory's server, started when there is none.
+
+    :raises VgpuctlError: it cannot be started, is not ours, or is of another version and busy
+    """
+    for _ in range(HANDSHAKES):
+        connection = _open(state) or _start(state)
+        try:
+            version = str(server_info(connection)["version"])
+        except Unknown:
+            continue  # it ended, being idle, just when we came
+        if version == VERSION:
+            return connection
+        _stop_other_version(connection, state, version)
+    raise Fatal("server.unstable", "the server ends again and again", hint=f"see {state / LOG_NAME}")
+
+
+def connect_running(state: Path) -> Connection | None:
+    """A connection to the server if one runs, of whatever version; starts nothing."""
+    return _open(state)
+
+
+def server_info(connection: Connection) -> Json:
+    """Version, pid and what the server is doing."""
+    info: Json = connection.call("GET", path_of("server"))
+    return info
+
+
+def stop(connection: Connection, state: Path, *, only_idle: bool) -> None:
+    """Ask the server to stop and wait until it is gone. Running operations are parked and taken up again later.
+
+    :raises Conflict: ``server.busy`` with ``only_idle`` while operations run
+    """
+    connection.call("POST", path_of("server", "stop"), {"only_idle": only_idle})
+    connection.close()
+    with _locked(state / SERVE_LOCK_NAME, STOP_LIMIT_S, "the server takes too long to stop"):
+        return
+
+
+def _open(state: Path) -> Connection | None:
+    connection = Connection(state / SOCKET_NAME)
+    try:
+        connection.open()
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise Denied(
+            "server.not_yours",
+            f"the server in {state} belongs to somebody else",
+            hint="set VGPUCTL_STATE to a directory of your own, or run as the server's owner",
+        ) from error
+    return connection
+
+
+def _stop_other_version(connection: Connection, state: Path, version: str) -> None:
+    try:
+        stop(connection, state, only_idle=True)
+    except Conflict as error:
+        raise Conflict(
+            "server.other_version",
+            f"a server of version {version} is busy here, this is version {VERSION}",
+            hint="wait for its operations ('vgpuctl operation list' of that version), or run 'vgpuctl server stop'",
+        ) from error
+
+
+def _start(state: Path) -> Connection:
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _bad_state(state, error) from error
+    with _locked(state / START_LOCK_NAME, START_LIMIT_S, "another command has been starting the server for too long"):
+        running = _open(state)
+        if running is not None:
+            return running
+        log = state / LOG_NAME
+        log_start = log.stat().st_size if log.exists() else 0
+        return _wait_until_open(state, _spawn(state, log), log, log_start)
+
+
+def _spawn(state: Path, log: Path) -> int:
+    """Start the server as a session of its own, so that Ctrl-C here does not reach it."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "orchestrator.serve", "--detached"],
+        {**os.environ, "VGPUCTL_STATE": str(state)},
+        file_actions=actions,
+        setsid=True,
+    )
+
+
+def _wait_until_open(state: Path, pid: int, log: Path, log_start: int) -> Connection:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        connection = _open(state)
+        if connection is not None:
+            return connection
+        ended, _ = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            raise _start_error(log, log_start)
+        time.sleep(POLL_S)
+    raise Fatal("server.start_slow", f"the server did not answer within {START_LIMIT_S:.0f} s", hint=f"see {log}")
+
+
+def _start_error(log: Path, log_start: int) -> VgpuctlError:
+    with log.open("rb") as stream:
+        stream.seek(log_start)
+        lines = stream.read().decode(errors="replace").splitlines()
+    for line in lines:
+        if line.startswith(START_ERROR_MARK):
+            return error_from_dict(json.loads(line.removeprefix(START_ERROR_MARK)))
+    return Fatal("server.start_failed", "the server ended while it started", hint=f"see {log}")
+
+
+@contextmanager
+def _locked(path: Path, limit_s: float, too_slow: str) -> Iterator[None]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _bad_state(path.parent, error) from error
+    try:
+        deadline = time.monotonic() + limit_s
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise Fatal("server.lock_held", too_slow, hint=f"see who holds {path}")
+            time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _bad_state(state: Path, error: OSError) -> Fatal:
+    return Fatal(
+        "server.state_unusable",
+        f"cannot use {state}: {error.strerror or error}",
+        hint="set VGPUCTL_STATE to a directory you may write to",
+    )

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call of the API as a method. Objects come as the API's JSON; errors are those of core/errors.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.client.connection import Connection, Json, path_of
+
+Body = Mapping[str, object]
+
+
+class Client:
+    """All nouns of the API. Times are RFC 3339 in UTC, sizes MiB or bytes as their names say."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def _get(self, path: str, **query: object) -> Any:
+        return self.connection.call("GET", path, query=query)
+
+    def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
+        return self.connection.call("POST", path, body if body is not None else {}, query)
+
+    def _delete(self, path: str, **query: object) -> Any:
+        return self.connection.call("DELETE", path, query=query)
+
+    def create_vm(self, wanted: Body) -> Json:
+        """Started. The same request again attaches to the operation or shows the VM."""
+        started: Json = self._post(path_of("vms"), wanted)
+        return started
+
+    def plan_vm(self, wanted: Body) -> Json:
+        """Where it would go, every host action and the domain XML; changes nothing."""
+        planned: Json = self._post(path_of("vms", "plan"), wanted)
+        return planned
+
+    def vms(self, tenant: str | None = None) -> list[Json]:
+        found: list[Json] = self._get(path_of("vms"), tenant=tenant)
+        return found
+
+    def vm(self, name: str, tenant: str) -> Json:
+        found: Json = self._get(path_of("vms", name), tenant=tenant)
+        return found
+
+    def delete_vm(self, name: str, tenant: str) -> Json:
+        started: Json = self._delete(path_of("vms", name), tenant=tenant)
+        return started
+
+    def start_vm(self, name: str, tenant: str) -> Json:
+        started: Json = self._post(path_of("vms", name, "start"), tenant=tenant)
+        return started
+
+    def stop_vm(self, name: str, tenant: str) -> Json:
+        started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant)
+        return started
+
+    def scan_host(self, address: str, port: int) -> Json:
+        """The SSH host key that answers there now; nothing is pinned."""
+        key: Json = self._post(path_of("hosts", "scan"), {"address": address, "port": port})
+        return key
+
+    def add_host(self, wanted: Body) -> Json:
+        started: Json = self._post(path_of("hosts"), wanted)
+        return started
+
+    def hosts(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("hosts"))
+        return found
+
+    def host(self, name: str) -> Json:
+        found: Json = self._get(path_of("hosts", name))
+        return found
+
+    def remove_host(self, name: str) -> Json:
+        started: Json = self._delete(path_of("hosts", name))
+        return started
+
+    def upgrade_agent(self, name: str) -> Json:
+        started: Json = self._post(path_of("hosts", name, "upgrade-agent"))
+        return started
+
+    def cordon(self, name: str) -> Json:
+        host: Json = self._post(path_of("hosts", name, "cordon"))
+        return host
+
+    def uncordon(self, name: str) -> Json:
+        host: Json = self._post(path_of("hosts", name, "uncordon"))
+        return host
+
+    def gpus(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("gpus"))
+        return found
+
+    def gpu(self, host: str, address: str) -> Json:
+        found: Json = self._get(path_of("gpus", host, address))
+        return found
+
+    def profiles(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("profiles"))
+        return found
+
+    def profile(self, name: str) -> Json:
+        found: Json = self._get(path_of("profiles", name))
+        return found
+
+    def images(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("images"))
+        return found
+
+    def add_image(self, name: str, source: str, sha256: str | None) -> Json:
+        """``source``: an absolute path on the server's machine, or an http(s) URL."""
+        image: Json = self._post(path_of("images"), {"name": name, "source": source, "sha256": sha256})
+        return image
+
+    def remove_image(self, name: str) -> None:
+        self._delete(path_of("images", name))
+
+    def networks(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("networks"))
+        return found
+
+    def add_network(self, wanted: Body) -> Json:
+        network: Json = self._post(path_of("networks"), wanted)
+        return network
+
+    def operations(self, *, active: bool = False) -> list[Json]:
+        found: list[Json] = self._get(path_of("operations"), active="true" if active else None)
+        return found
+
+    def operation(self, operation_id: str, *, wait_s: float | None = None, since: int | None = None) -> Json:
+        """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""
+        found: Json = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
+        return found
+
+    def retry_operation(self, operation_id: str) -> Json:
+        found: Json = self._post(path_of("operations", operation_id, "retry"))
+        return found
+
+    def abandon_operation(self, operation_id: str) -> Json:
+        found: Json = self._post(path_of("operations", operation_id, "abandon"))
+        return found
+
+    def cancel_operation(self, operation_id: str) -> Json:
+        found: Json = self._post(path_of("operations", operation_id, "cancel"))
+        return found
+
+    def capacity(self, profile: str | None = None) -> Json:
+        found: Json = self._get(path_of("capacity"), profile=profile)
+        return found
+
+    def explain(self, request: Body) -> Json:
+        found: Json = self._get(path_of("explain"), **request)
+        return found
+
+    def gpu_map(self) -> Json:
+        found: Json = self._get(path_of("gpu-map"))
+        return found

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m orchestrator.serve``: builds the control plane and serves it.
+
+Graceful stop: no new work is taken, the running step of every operation ends and is journalled,
+the rest is taken up by the next server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Final
+
+from orchestrator.api.limits import Activity
+from orchestrator.api.process import only_one, serve_until_done
+from orchestrator.api.services import Process
+from orchestrator.bootstrap import build
+from orchestrator.client.autostart import START_ERROR_MARK
+from orchestrator.client.location import SOCKET_NAME, state_directory
+from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.settings import load_settings
+
+IDLE_VARIABLE: Final = "VGPUCTL_SERVE_IDLE_SECONDS"
+DEFAULT_IDLE_S: Final = 15 * 60.0
+LOCK_PATIENCE_S: Final = 50.0
+"""A server that just ends may still be parking its operations."""
+
+
+def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
+    """After how long without work the server ends. One that a person started in a terminal stays.
+
+    :raises InvalidInput: ``serve.idle_invalid``
+    """
+    if not environment:
+        return DEFAULT_IDLE_S if detached else None
+    if not environment.isascii() or not environment.isdigit() or len(environment) > 9:
+        raise InvalidInput("serve.idle_invalid", f"{IDLE_VARIABLE} is not a number of seconds", hint="for example 900")
+    return float(environment)
+
+
+def run(*, detached: bool) -> None:
+    """Serve until told to stop.
+
+    :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
+    """
+    state = state_directory()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    limit = idle_seconds(os.environ.get(IDLE_VARIABLE), detached=detached)
+    with only_one(state, LOCK_PATIENCE_S if detached else 0):
+        app = build(load_settings())
+        try:
+            process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
+            if not detached:
+                print(f"serving on {state / SOCKET_NAME}; Ctrl-C stops", file=sys.stderr)
+            serve_until_done(state, app.services, process)
+        finally:
+            app.close()
+
+
+def main() -> int:
+    """``python -m orchestrator.serve``: exit codes as everywhere."""
+    parser = argparse.ArgumentParser(prog="vgpuctl serve", description="Run the control plane's server.")
+    parser.add_argument("--detached", action="store_true", help="started by a command: ends when idle")
+    detached = bool(parser.parse_args().detached)
+    try:
+        run(detached=detached)
+    except VgpuctlError as error:
+        if detached:
+            print(START_ERROR_MARK + json.dumps(error_to_dict(error)), file=sys.stderr, flush=True)
+        else:
+            print(f"error: {error.message} [{error.code}]", file=sys.stderr)
+            if error.hint:
+                print(f"hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
