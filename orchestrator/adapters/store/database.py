@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the database, brings its schema up to date, hands out transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+from cryptography.fernet import Fernet
+from pysqlite3 import dbapi2 as sqlite
+from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from orchestrator.adapters.store.host_rows import SqlHosts
+from orchestrator.adapters.store.operation_rows import SqlOperations
+from orchestrator.adapters.store.schema import bring_up_to_date
+from orchestrator.adapters.store.small_rows import SqlAudit, SqlImages, SqlNetworks, SqlSecrets
+from orchestrator.adapters.store.tables import meta
+from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
+from orchestrator.core.errors import Fatal, Retryable
+
+_BUSY_TIMEOUT_MS = 30_000
+
+
+class SqlTransaction:
+    """One connection inside one transaction, as the repositories of ports/store."""
+
+    def __init__(self, connection: Connection, cipher: Fernet) -> None:
+        self.hosts = SqlHosts(connection)
+        self.vms = SqlVms(connection)
+        self.claims = SqlClaims(connection)
+        self.operations = SqlOperations(connection)
+        self.images = SqlImages(connection)
+        self.networks = SqlNetworks(connection)
+        self.secrets = SqlSecrets(connection, cipher)
+        self.audit = SqlAudit(connection)
+
+
+class SqlStore:
+    """Implements ports/store.Store. ``url`` as SQLAlchemy writes it; ``new_site`` names a database made now."""
+
+    def __init__(self, url: str, *, key: bytes, new_site: str) -> None:
+        self._engine = _engine(url)
+        self._cipher = Fernet(key)
+        with self._connect(reading=False) as connection:
+            bring_up_to_date(connection)
+            if _site_of(connection) is None:
+                connection.execute(insert(meta).values(key="site", value=new_site))
+
+    @cached_property
+    def site(self) -> str:
+        """Id of this database, drawn when it was made."""
+        with self._connect(reading=True) as connection:
+            site = _site_of(connection)
+        if site is None:
+            raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
+        return site
+
+    @contextmanager
+    def begin(self) -> Iterator[SqlTransaction]:
+        """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
+        with self._connect(reading=False) as connection:
+            yield SqlTransaction(connection, self._cipher)
+
+    @contextmanager
+    def read(self) -> Iterator[SqlTransaction]:
+        """One consistent view, never waiting for writers."""
+        with self._connect(reading=True) as connection:
+            yield SqlTransaction(connection, self._cipher)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _connect(self, *, reading: bool) -> Iterator[Connection]:
+        try:
+            with self._engine.connect().execution_options(reading=reading) as connection, connection.begin():
+                yield connection
+        except OperationalError as error:
+            if "locked" in str(error.orig) or "busy" in str(error.orig):
+                raise Retryable("store.busy", "the database is busy", details=str(error.orig)) from error
+            raise Fatal(
+                "store.unavailable",
+                "the database cannot be used",
+                details=str(error.orig),
+                hint="is its disk full or read-only?",
+            ) from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise Retryable("store.connection_lost", "the connection to the database was lost") from error
+            raise
+
+
+def _site_of(connection: Connection) -> str | None:
+    return connection.execute(select(meta.c.value).where(meta.c.key == "site")).scalar_one_or_none()
+
+
+def _engine(url: str) -> Engine:
+    if make_url(url).get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, module=sqlite)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite.Connection, _record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            f"busy_timeout={_BUSY_TIMEOUT_MS}",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that turns into a writer fails at once when another one is writing.
+        reading = connection.get_execution_options().get("reading", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal: operations and their steps. Every write raises the operation's revision."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Select, insert, select, update
+
+from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
+from orchestrator.adapters.store.tables import operations, steps
+from orchestrator.core.errors import NotFound
+from orchestrator.core.operation import FINISHED, Operation, StepRecord
+from orchestrator.ports.store import Job
+
+
+class SqlOperations:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, operation: Operation, *, host: str, inputs: dict[str, object]) -> None:
+        self._db.execute(
+            insert(operations).values(
+                {**operation_values(operation), "host": host, "inputs": inputs, "cancelled": False, "revision": 1}
+            )
+        )
+        rows = [
+            {"operation": operation.id, "position": position, **asdict(step)}
+            for position, step in enumerate(operation.steps)
+        ]
+        self._db.execute(insert(steps), rows)
+
+    def get(self, operation_id: str) -> Job:
+        """:raises NotFound: ``operation.unknown``"""
+        row = self._db.execute(select(operations).where(operations.c.id == operation_id)).one_or_none()
+        if row is None:
+            raise NotFound("operation.unknown", f"no operation has the id {operation_id[:40]!a}")
+        return Job(
+            operation=operation_of(row, self._steps_of(row.id)),
+            inputs=row.inputs,
+            host=row.host,
+            cancelled=row.cancelled,
+            revision=row.revision,
+        )
+
+    def list(self, *, unfinished: bool = False, limit: int = 1000) -> tuple[Operation, ...]:
+        """Newest first."""
+        query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
+        if unfinished:
+            query = query.where(operations.c.state.not_in(FINISHED))
+        return self._all(query)
+
+    def of_subject(self, subject: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+        query = select(operations).where(operations.c.subject == subject)
+        return self._all(query.order_by(operations.c.created_at, operations.c.id))
+
+    def update(self, operation: Operation) -> None:
+        """State, attempt, error, remainder, warnings, end; not the steps."""
+        self._touch(operation.id, **operation_values(operation))
+
+    def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
+        self._db.execute(
+            update(steps).where(steps.c.operation == operation_id, steps.c.position == position).values(asdict(step))
+        )
+        self._touch(operation_id)
+
+    def request_cancel(self, operation_id: str) -> None:
+        self._touch(operation_id, cancelled=True)
+
+    def _touch(self, operation_id: str, **values: Any) -> None:
+        self._db.execute(
+            update(operations)
+            .where(operations.c.id == operation_id)
+            .values({**values, "revision": operations.c.revision + 1})
+        )
+
+    def _all(self, query: Select[Any]) -> tuple[Operation, ...]:
+        return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query).all())
+
+    def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
+        query = select(steps).where(steps.c.operation == operation_id).order_by(steps.c.position)
+        return tuple(step_of(row) for row in self._db.execute(query))

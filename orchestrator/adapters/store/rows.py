@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows to core values and back. JSON columns hold what is never searched."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Row
+
+from orchestrator.core.claim import Claim, DeviceClaim
+from orchestrator.core.host import Host
+from orchestrator.core.image import Image
+from orchestrator.core.network import Network
+from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.vm import Device, Vm, VmSpec
+
+AnyRow = Row[Any]
+
+
+def host_values(host: Host) -> dict[str, Any]:
+    values = asdict(host)
+    del values["managed_gpus"]
+    return values
+
+
+def host_of(row: AnyRow, gpus: tuple[str, ...]) -> Host:
+    return Host(**row._asdict(), managed_gpus=gpus)
+
+
+def vm_values(vm: Vm) -> dict[str, Any]:
+    return {
+        "id": vm.id,
+        "tenant": vm.spec.tenant,
+        "name": vm.spec.name,
+        "host": vm.host,
+        "image": vm.spec.image,
+        "state": vm.state,
+        "spec": asdict(vm.spec),
+        "device": asdict(vm.device),
+        "addresses": list(vm.addresses),
+        "operation": vm.operation,
+        "created_at": vm.created_at,
+    }
+
+
+def vm_of(row: AnyRow) -> Vm:
+    spec = {**row.spec, "ssh_keys": tuple(row.spec["ssh_keys"])}
+    return Vm(
+        id=row.id,
+        spec=VmSpec(**spec),
+        state=row.state,
+        host=row.host,
+        device=Device(**row.device),
+        addresses=tuple(row.addresses),
+        operation=row.operation,
+        created_at=row.created_at,
+    )
+
+
+def operation_values(operation: Operation) -> dict[str, Any]:
+    return {
+        "id": operation.id,
+        "kind": operation.kind,
+        "subject": operation.subject,
+        "tenant": operation.tenant,
+        "state": operation.state,
+        "attempt": operation.attempt,
+        "created_at": operation.created_at,
+        "finished_at": operation.finished_at,
+        "error": operation.error,
+        "remainder": list(operation.remainder),
+        "warnings": list(operation.warnings),
+    }
+
+
+def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
+    return Operation(
+        id=row.id,
+        kind=row.kind,
+        subject=row.subject,
+        tenant=row.tenant,
+        state=row.state,
+        steps=steps,
+        attempt=row.attempt,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        error=row.error,
+        remainder=tuple(row.remainder),
+        warnings=tuple(row.warnings),
+    )
+
+
+def step_of(row: AnyRow) -> StepRecord:
+    return StepRecord(
+        name=row.name,
+        title=row.title,
+        state=row.state,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        message=row.message,
+    )
+
+
+def image_of(row: AnyRow) -> Image:
+    return Image(**row._asdict())
+
+
+def network_of(row: AnyRow) -> Network:
+    return Network(**row._asdict())
+
+
+def claim_of(share: AnyRow, slots: list[AnyRow], function: str | None) -> Claim:
+    """``share`` is the VM's row of host_claims, ``slots`` its rows of slot_claims, by slot."""
+    return Claim(
+        vm=share.vm,
+        host=share.host,
+        device=DeviceClaim(gpu=slots[0].gpu, cut=slots[0].cut, slots=tuple(slot.slot for slot in slots)),
+        function=function,
+        vcpus=share.vcpus,
+        memory_mib=share.memory_mib,
+        disk_bytes=share.disk_bytes,
+    )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images, networks, encrypted secrets, audit records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from cryptography.fernet import Fernet, InvalidToken
+from sqlalchemy import Connection, delete, insert, select
+
+from orchestrator.adapters.store.rows import image_of, network_of
+from orchestrator.adapters.store.tables import audit, images, networks, secrets
+from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
+from orchestrator.core.image import Image
+from orchestrator.core.network import Network
+
+
+class SqlImages:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, image: Image) -> None:
+        """:raises Conflict: ``image.exists``"""
+        if self._db.execute(select(images.c.name).where(images.c.name == image.name)).one_or_none() is not None:
+            raise Conflict("image.exists", f"there is already an image {image.name} with other content")
+        self._db.execute(insert(images).values(asdict(image)))
+
+    def get(self, name: str) -> Image:
+        """:raises NotFound: ``image.unknown``"""
+        row = self._db.execute(select(images).where(images.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound("image.unknown", f"no image is called {name[:63]!a}", hint="'vgpuctl image list' shows them")
+        return image_of(row)
+
+    def list(self) -> tuple[Image, ...]:
+        return tuple(image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))
+
+    def remove(self, name: str) -> None:
+        self._db.execute(delete(images).where(images.c.name == name))
+
+
+class SqlNetworks:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, network: Network) -> None:
+        """:raises Conflict: ``network.exists``"""
+        if self._db.execute(select(networks).where(networks.c.name == network.name)).one_or_none() is not None:
+            raise Conflict("network.exists", f"there is already a network {network.name} with another subnet")
+        self._db.execute(insert(networks).values(asdict(network)))
+
+    def get(self, name: str) -> Network:
+        """:raises NotFound: ``network.unknown``"""
+        row = self._db.execute(select(networks).where(networks.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound(
+                "network.unknown", f"no network is called {name[:63]!a}", hint="'vgpuctl network list' shows them"
+            )
+        return network_of(row)
+
+    def list(self) -> tuple[Network, ...]:
+        return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
+
+
+class SqlSecrets:
+    """Encrypted with the key file of the state directory: a copy of the database alone tells nothing."""
+
+    def __init__(self, connection: Connection, cipher: Fernet) -> None:
+        self._db = connection
+        self._cipher = cipher
+
+    def put(self, secret_id: str, text: str) -> None:
+        self._db.execute(insert(secrets).values(id=secret_id, blob=self._cipher.encrypt(text.encode())))
+
+    def get(self, secret_id: str) -> str:
+        """:raises Bug: ``secret.missing``; :raises Fatal: ``secret.unreadable``"""
+        blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == secret_id)).scalar_one_or_none()
+        if blob is None:
+            raise Bug("secret.missing", "stored user data is missing")
+        try:
+            return self._cipher.decrypt(blob).decode()
+        except InvalidToken as error:
+            raise Fatal(
+                "secret.unreadable",
+                "stored user data cannot be decrypted",
+                hint="the key file in the state directory is not the one that the database was written with",
+            ) from error
+
+    def remove(self, secret_id: str) -> None:
+        self._db.execute(delete(secrets).where(secrets.c.id == secret_id))
+
+
+class SqlAudit:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
+        self._db.execute(insert(audit).values(at=at, actor=actor, action=action, subject=subject, outcome=outcome))

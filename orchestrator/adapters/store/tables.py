@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All tables. Constraints are the judge: what must never be, the database refuses."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+meta = Table("meta", metadata, Column("key", String(40), primary_key=True), Column("value", Text, nullable=False))
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("address", String(255), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("provisioning_user", String(64), nullable=False),
+    Column("host_key", Text, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("state_reason", Text),
+    Column("cordoned", Boolean, nullable=False),
+    Column("machine_id", String(64)),
+    Column("epoch", Integer, nullable=False),
+    Column("last_seen_at", Float),
+    UniqueConstraint("address", "port"),
+)
+
+gpus = Table(
+    "gpus",
+    metadata,
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+    Column("address", String(12), primary_key=True),
+    Column("functions_by_us", Boolean, nullable=False),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+    Column("taken_at", Float, nullable=False),
+    Column("document", JSON, nullable=False),
+)
+
+images = Table(
+    "images",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("sha256", String(64), nullable=False),
+    Column("format", String(8), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("virtual_size_bytes", BigInteger, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+networks = Table(
+    "networks",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("subnet", String(18), nullable=False, unique=True),
+)
+
+vms = Table(
+    "vms",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("host", ForeignKey("hosts.name"), nullable=False),
+    Column("image", ForeignKey("images.name"), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("device", JSON, nullable=False),
+    Column("addresses", JSON, nullable=False),
+    Column("operation", String(36)),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("tenant", "name"),
+)
+
+gpu_cuts = Table(
+    "gpu_cuts",
+    metadata,
+    Column("host", String(63), primary_key=True),
+    Column("gpu", String(12), primary_key=True),
+    Column("cut", String(80), nullable=False),
+    UniqueConstraint("host", "gpu", "cut"),
+    ForeignKeyConstraint(["host", "gpu"], ["gpus.host", "gpus.address"]),
+)
+"""How a GPU is cut while anything is claimed on it; claims refer to it, so they cannot differ."""
+
+slot_claims = Table(
+    "slot_claims",
+    metadata,
+    Column("host", String(63), primary_key=True),
+    Column("gpu", String(12), primary_key=True),
+    Column("slot", Integer, primary_key=True),
+    Column("cut", String(80), nullable=False),
+    Column("vm", ForeignKey("vms.id"), nullable=False),
+    ForeignKeyConstraint(["host", "gpu", "cut"], ["gpu_cuts.host", "gpu_cuts.gpu", "gpu_cuts.cut"]),
+    CheckConstraint("slot >= 0", name="slot"),
+    Index("ix_slot_claims_vm", "vm"),
+)
+
+function_claims = Table(
+    "function_claims",
+    metadata,
+    Column("host", String(63), primary_key=True),
+    Column("function", String(12), primary_key=True),
+    Column("vm", ForeignKey("vms.id"), nullable=False, unique=True),
+)
+
+host_claims = Table(
+    "host_claims",
+    metadata,
+    Column("vm", ForeignKey("vms.id"), primary_key=True),
+    Column("host", ForeignKey("hosts.name"), nullable=False, index=True),
+    Column("vcpus", Integer, nullable=False),
+    Column("memory_mib", Integer, nullable=False),
+    Column("disk_bytes", BigInteger, nullable=False),
+)
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("kind", String(40), nullable=False),
+    Column("subject", String(63), nullable=False, index=True),
+    Column("host", String(63), nullable=False),
+    Column("tenant", String(63)),
+    Column("state", String(12), nullable=False, index=True),
+    Column("attempt", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("finished_at", Float),
+    Column("error", JSON(none_as_null=True)),
+    Column("remainder", JSON, nullable=False),
+    Column("warnings", JSON, nullable=False),
+    Column("inputs", JSON, nullable=False),
+    Column("cancelled", Boolean, nullable=False),
+    Column("revision", Integer, nullable=False),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("operation", ForeignKey("operations.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("name", String(60), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("started_at", Float),
+    Column("finished_at", Float),
+    Column("message", Text, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("blob", LargeBinary, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs and what they have claimed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from orchestrator.adapters.store.rows import AnyRow, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, hosts, slot_claims, vms
+from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.errors import Conflict
+from orchestrator.core.vm import Vm
+from orchestrator.ports.store import ClaimLost
+
+
+class SqlVms:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, vm: Vm) -> None:
+        """:raises Conflict: ``vm.exists``"""
+        if self.find(vm.spec.tenant, vm.spec.name) is not None:
+            raise Conflict("vm.exists", f"there is already a VM {vm.spec.name}")
+        self._db.execute(insert(vms).values(vm_values(vm)))
+
+    def find(self, tenant: str, name: str) -> Vm | None:
+        query = select(vms).where(vms.c.tenant == tenant, vms.c.name == name)
+        row = self._db.execute(query).one_or_none()
+        return None if row is None else vm_of(row)
+
+    def find_id(self, vm_id: str) -> Vm | None:
+        row = self._db.execute(select(vms).where(vms.c.id == vm_id)).one_or_none()
+        return None if row is None else vm_of(row)
+
+    def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
+        """By tenant and name."""
+        query = select(vms).order_by(vms.c.tenant, vms.c.name)
+        if tenant is not None:
+            query = query.where(vms.c.tenant == tenant)
+        if host is not None:
+            query = query.where(vms.c.host == host)
+        return tuple(vm_of(row) for row in self._db.execute(query))
+
+    def update(self, vm: Vm) -> None:
+        self._db.execute(update(vms).where(vms.c.id == vm.id).values(vm_values(vm)))
+
+    def remove(self, vm_id: str) -> None:
+        """With its claims. Gone already is fine."""
+        for table in (slot_claims, function_claims, host_claims):
+            self._db.execute(delete(table).where(table.c.vm == vm_id))
+        still_cut = (
+            select(slot_claims.c.slot)
+            .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
+            .exists()
+        )
+        self._db.execute(delete(gpu_cuts).where(~still_cut))
+        self._db.execute(delete(vms).where(vms.c.id == vm_id))
+
+
+class SqlClaims:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def take(self, claim: Claim, capacity: HostCapacity) -> None:
+        """:raises ClaimLost: the transaction must be given up"""
+        self._db.execute(select(hosts.c.name).where(hosts.c.name == claim.host).with_for_update())
+        self._check_share(claim, capacity)
+        place = {"host": claim.host, "gpu": claim.device.gpu, "cut": claim.device.cut}
+        try:
+            self._db.execute(
+                insert(host_claims).values(
+                    vm=claim.vm,
+                    host=claim.host,
+                    vcpus=claim.vcpus,
+                    memory_mib=claim.memory_mib,
+                    disk_bytes=claim.disk_bytes,
+                )
+            )
+            if not self._is_cut_so(place):
+                self._db.execute(insert(gpu_cuts).values(place))
+            self._db.execute(
+                insert(slot_claims), [{**place, "slot": slot, "vm": claim.vm} for slot in claim.device.slots]
+            )
+            self._put_function(claim.vm, claim.host, claim.function)
+        except IntegrityError as error:
+            raise ClaimLost(f"{claim.device.gpu} on {claim.host}: {error.orig}") from error
+
+    def of_host(self, host: str) -> tuple[Claim, ...]:
+        shares = self._db.execute(select(host_claims).where(host_claims.c.host == host).order_by(host_claims.c.vm))
+        slots: dict[str, list[AnyRow]] = {}
+        query = select(slot_claims).where(slot_claims.c.host == host).order_by(slot_claims.c.vm, slot_claims.c.slot)
+        for row in self._db.execute(query):
+            slots.setdefault(row.vm, []).append(row)
+        functions: dict[str, str] = {
+            row.vm: row.function
+            for row in self._db.execute(select(function_claims).where(function_claims.c.host == host))
+        }
+        return tuple(claim_of(share, slots[share.vm], functions.get(share.vm)) for share in shares)
+
+    def find(self, vm_id: str) -> Claim | None:
+        share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
+        if share is None:
+            return None
+        slots = self._db.execute(select(slot_claims).where(slot_claims.c.vm == vm_id).order_by(slot_claims.c.slot))
+        function = select(function_claims.c.function).where(function_claims.c.vm == vm_id)
+        return claim_of(share, list(slots), self._db.execute(function).scalar_one_or_none())
+
+    def move_function(self, vm_id: str, function: str | None) -> None:
+        """:raises ClaimLost: another VM has it"""
+        host = self._db.execute(select(host_claims.c.host).where(host_claims.c.vm == vm_id)).scalar_one()
+        self._db.execute(delete(function_claims).where(function_claims.c.vm == vm_id))
+        try:
+            self._put_function(vm_id, host, function)
+        except IntegrityError as error:
+            raise ClaimLost(f"{function} on {host}") from error
+
+    def _check_share(self, claim: Claim, capacity: HostCapacity) -> None:
+        query = select(
+            func.coalesce(func.sum(host_claims.c.vcpus), 0),
+            func.coalesce(func.sum(host_claims.c.memory_mib), 0),
+            func.coalesce(func.sum(host_claims.c.disk_bytes), 0),
+        ).where(host_claims.c.host == claim.host)
+        vcpus, memory, disk = self._db.execute(query).one()
+        fits = (
+            vcpus + claim.vcpus <= capacity.vcpus
+            and memory + claim.memory_mib <= capacity.memory_mib
+            and disk + claim.disk_bytes <= capacity.disk_bytes
+        )
+        if not fits:
+            raise ClaimLost(f"{claim.host} has too little left")
+
+    def _is_cut_so(self, place: dict[str, Any]) -> bool:
+        query = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[column] == value for column, value in place.items()))
+        return self._db.execute(query).one_or_none() is not None
+
+    def _put_function(self, vm_id: str, host: str, function: str | None) -> None:
+        if function is not None:
+            self._db.execute(insert(function_claims).values(host=host, function=function, vm=vm_id))

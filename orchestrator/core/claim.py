@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a VM has reserved. Claims are made with the VM, in one transaction, and outlive its running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceClaim:
+    """Slots of one GPU. The database holds a row per slot, unique per (host, GPU, slot)."""
+
+    gpu: str
+    """PCI address."""
+    cut: str
+    """How the GPU is divided; all claims on a GPU share it (``time_sliced:2048``, ``mig`` …)."""
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Everything one VM holds on its host."""
+
+    vm: str
+    host: str
+    device: DeviceClaim
+    function: str | None
+    """PCI address of the virtual function that is this VM's alone; None: made on the GPU itself."""
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCapacity:
+    """The most that all claims on a host together may hold."""
+
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int

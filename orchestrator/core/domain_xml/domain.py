@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``<domain>``: identity, size, machine, confinement."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from orchestrator.core.attachments import attachment_of
+from orchestrator.core.domain_xml.console import serial_console
+from orchestrator.core.domain_xml.disk import seed_disk, volume_disk
+from orchestrator.core.domain_xml.interface import interface
+from orchestrator.core.vm import Vm
+
+METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
+"""In which a domain says whose it is."""
+
+ET.register_namespace("vgpuctl", METADATA_NAMESPACE)
+
+
+def domain_xml(vm: Vm) -> str:
+    """The whole definition, with the drawn device.
+
+    BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
+    whatever is not written here is the host's libvirt's decision.
+    """
+    root = ET.Element("domain", type="kvm")
+    ET.SubElement(root, "name").text = vm.domain_name
+    ET.SubElement(root, "uuid").text = vm.id
+    root.append(_metadata(vm))
+    ET.SubElement(root, "memory", unit="MiB").text = str(vm.spec.memory_mib)
+    ET.SubElement(root, "vcpu", placement="static").text = str(vm.spec.vcpus)
+    _machine(root)
+    devices = ET.SubElement(root, "devices")
+    devices.extend([volume_disk(vm), seed_disk(vm), interface(vm), *serial_console()])
+    devices.append(attachment_of(vm.device).hostdev(vm.device))
+    ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
+    ET.SubElement(devices, "memballoon", model="virtio")
+    ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _metadata(vm: Vm) -> ET.Element:
+    metadata = ET.Element("metadata")
+    owner = ET.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}vm")
+    owner.set("id", vm.id)
+    owner.set("tenant", vm.spec.tenant)
+    owner.set("profile", vm.spec.profile)
+    return metadata
+
+
+def _machine(root: ET.Element) -> None:
+    system = ET.SubElement(root, "os")
+    ET.SubElement(system, "type", arch="x86_64", machine="q35").text = "hvm"
+    features = ET.SubElement(root, "features")
+    ET.SubElement(features, "acpi")
+    ET.SubElement(features, "apic")
+    ET.SubElement(root, "cpu", mode="host-passthrough")
+    ET.SubElement(root, "clock", offset="utc")
+    ET.SubElement(root, "on_poweroff").text = "destroy"
+    ET.SubElement(root, "on_reboot").text = "restart"
+    ET.SubElement(root, "on_crash").text = "destroy"

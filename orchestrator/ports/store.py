@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database: intent, claims, the journal of operations. One transaction is one ``with store.begin() as tx``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.host import Host
+from orchestrator.core.image import Image
+from orchestrator.core.network import Network
+from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.vm import Vm
+
+
+class ClaimLost(Exception):
+    """Somebody else took a slot, function or share of the host meanwhile. Plan again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """An operation with what only its execution needs."""
+
+    operation: Operation
+    inputs: dict[str, object]
+    host: str
+    """Name of the host it works on."""
+    cancelled: bool
+    revision: int
+    """Grows with every change."""
+
+
+class Hosts(Protocol):
+    def add(self, host: Host) -> None:
+        """:raises Conflict: ``host.exists``, ``host.address_taken``"""
+
+    def get(self, name: str) -> Host:
+        """:raises NotFound: ``host.unknown``"""
+
+    def list(self) -> tuple[Host, ...]: ...
+    def update(self, host: Host) -> None:
+        """Everything but the list of managed GPUs."""
+
+    def set_gpus(self, name: str, gpus: Sequence[str]) -> None: ...
+    def mark_enabled(self, name: str, gpu: str, *, by_us: bool) -> None:
+        """Remember that it was us who switched a GPU's virtual functions on."""
+
+    def enabled_by_us(self, name: str) -> tuple[str, ...]: ...
+    def remove(self, name: str) -> None:
+        """With its snapshot and GPUs. Gone already is fine."""
+
+    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None: ...
+    def snapshot(self, name: str) -> HostSnapshot | None: ...
+
+
+class Vms(Protocol):
+    def add(self, vm: Vm) -> None:
+        """:raises Conflict: ``vm.exists``"""
+
+    def find(self, tenant: str, name: str) -> Vm | None: ...
+    def find_id(self, vm_id: str) -> Vm | None: ...
+    def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
+        """By tenant and name."""
+
+    def update(self, vm: Vm) -> None: ...
+    def remove(self, vm_id: str) -> None:
+        """With its claims. Gone already is fine."""
+
+
+class Claims(Protocol):
+    def take(self, claim: Claim, capacity: HostCapacity) -> None:
+        """:raises ClaimLost: the transaction must be given up"""
+
+    def of_host(self, host: str) -> tuple[Claim, ...]: ...
+    def find(self, vm_id: str) -> Claim | None: ...
+    def move_function(self, vm_id: str, function: str | None) -> None:
+        """:raises ClaimLost: another VM has it"""
+
+
+class Operations(Protocol):
+    def add(self, operation: Operation, *, host: str, inputs: dict[str, object]) -> None: ...
+    def get(self, operation_id: str) -> Job:
+        """:raises NotFound: ``operation.unknown``"""
+
+    def list(self, *, unfinished: bool = False, limit: int = 1000) -> tuple[Operation, ...]:
+        """Newest first."""
+
+    def of_subject(self, subject: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+
+    def update(self, operation: Operation) -> None:
+        """State, attempt, error, remainder, warnings, end; not the steps."""
+
+    def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
+    def request_cancel(self, operation_id: str) -> None: ...
+
+
+class Images(Protocol):
+    def add(self, image: Image) -> None:
+        """:raises Conflict: ``image.exists``"""
+
+    def get(self, name: str) -> Image:
+        """:raises NotFound: ``image.unknown``"""
+
+    def list(self) -> tuple[Image, ...]: ...
+    def remove(self, name: str) -> None: ...
+
+
+class Networks(Protocol):
+    def add(self, network: Network) -> None:
+        """:raises Conflict: ``network.exists``"""
+
+    def get(self, name: str) -> Network:
+        """:raises NotFound: ``network.unknown``"""
+
+    def list(self) -> tuple[Network, ...]: ...
+
+
+class Secrets(Protocol):
+    """Text that must not be readable in the database: kept encrypted, named by an id."""
+
+    def put(self, secret_id: str, text: str) -> None: ...
+    def get(self, secret_id: str) -> str:
+        """:raises Bug: ``secret.missing``"""
+
+    def remove(self, secret_id: str) -> None: ...
+
+
+class Audit(Protocol):
+    def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None: ...
+
+
+class Transaction(Protocol):
+    @property
+    def hosts(self) -> Hosts: ...
+    @property
+    def vms(self) -> Vms: ...
+    @property
+    def claims(self) -> Claims: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def images(self) -> Images: ...
+    @property
+    def networks(self) -> Networks: ...
+    @property
+    def secrets(self) -> Secrets: ...
+    @property
+    def audit(self) -> Audit: ...
+
+
+class Store(Protocol):
+    @property
+    def site(self) -> str:
+        """Id of this database, drawn when it was made."""
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """One consistent view, never waiting for writers."""
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
