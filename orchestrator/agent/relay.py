@@ -58,18 +58,32 @@ def _copy_both_ways(agent: socket.socket) -> None:
         ready.register(agent, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
-                if key.fd == _STDIN:
-                    data = os.read(_STDIN, _CHUNK)
-                    if not data:
-                        ready.unregister(_STDIN)
-                        agent.shutdown(socket.SHUT_WR)
-                        continue
-                    agent.sendall(data)
-                else:
-                    data = agent.recv(_CHUNK)
+                if key.fd != _STDIN:
+                    data = _received(agent)
                     if not data:
                         return
                     _write_all(_STDOUT, data)
+                elif not _passed_on(os.read(_STDIN, _CHUNK), agent):
+                    ready.unregister(_STDIN)
+
+
+def _passed_on(data: bytes, agent: socket.socket) -> bool:
+    """Whether the agent takes more. One that has had enough may still have its reason to tell."""
+    try:
+        if data:
+            agent.sendall(data)
+        else:
+            agent.shutdown(socket.SHUT_WR)
+    except OSError:
+        return False
+    return bool(data)
+
+
+def _received(agent: socket.socket) -> bytes:
+    try:
+        return agent.recv(_CHUNK)
+    except ConnectionResetError:
+        return b""
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One SSH session joined to the agent: hello, requests and answers, raw bytes. Used by one caller at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import paramiko
+
+from orchestrator.adapters.agent_link.ssh import unreachable
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.host import Host
+from orchestrator.core.protocol import SUPPORTED_VERSIONS, encode_frame, read_frame
+
+COMMAND = "vgpuctl-agent"
+"""What we ask sshd to run; the key's forced command checks it."""
+
+CUT = "agent.channel_cut"
+
+HELLO_SECONDS = 60.0
+"""The relay is a Python process that has to start on the host."""
+
+_OPEN_SECONDS = 20.0
+_MOST_NOISE = 2000
+
+Message = dict[str, object]
+
+
+class _Source:
+    """Reads a channel until a moment, however many pieces the answer comes in."""
+
+    def __init__(self, channel: paramiko.Channel, limit_s: float | None) -> None:
+        self._channel = channel
+        self._deadline = None if limit_s is None else time.monotonic() + limit_s
+
+    def read(self, size: int, /) -> bytes:
+        """:raises TimeoutError:"""
+        if self._deadline is None:
+            self._channel.settimeout(None)
+        else:
+            self._channel.settimeout(max(0.001, self._deadline - time.monotonic()))
+        return self._channel.recv(size)
+
+
+class Conversation:
+    def __init__(self, host: Host, channel: paramiko.Channel) -> None:
+        self._host = host
+        self._channel = channel
+        self._last_id = 0
+        self.settled = True
+        """Whether every question has had its answer, so that another may be asked."""
+
+    @classmethod
+    def open(
+        cls, host: Host, transport: paramiko.Transport, site: str, kind: str, params: Mapping[str, object]
+    ) -> tuple[Conversation, Message]:
+        """The conversation and the agent's hello.
+
+        :raises Retryable: ``host.unreachable``, ``agent.not_running``
+        :raises VgpuctlError: the agent's own refusal
+        """
+        try:
+            channel = transport.open_session(timeout=_OPEN_SECONDS)
+            channel.exec_command(COMMAND)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise unreachable(host.address, error) from error
+        conversation = cls(host, channel)
+        try:
+            hello = conversation._greet({"protocol": list(SUPPORTED_VERSIONS), "kind": kind, "site": site, **params})
+        except VgpuctlError:
+            conversation.close()
+            raise
+        return conversation, hello
+
+    def _greet(self, hello: Message) -> Message:
+        """Until the agent has greeted back, nothing was done: whatever goes wrong may be tried again."""
+        try:
+            self._channel.sendall(encode_frame({"hello": hello}))
+            answer = read_frame(_Source(self._channel, HELLO_SECONDS))
+        except (OSError, EOFError, Unknown) as error:
+            raise self._not_running(str(error)) from error
+        if answer is None:
+            raise self._not_running("it closed the connection")
+        _raise_error(answer)
+        greeting = answer.get("hello")
+        if not isinstance(greeting, dict):
+            raise self._not_running("it did not greet")
+        return greeting
+
+    def _not_running(self, why: str) -> Retryable:
+        noise = b""
+        if self._channel.recv_stderr_ready():
+            noise = self._channel.recv_stderr(_MOST_NOISE)
+        return Retryable(
+            "agent.not_running",
+            f"the agent on {self._host.name} does not answer",
+            hint="on the host: systemctl status vgpuctl-agent",
+            details=" ".join([why, *noise.decode(errors="replace").split()]),
+        )
+
+    def usable(self) -> bool:
+        """Whether it is still open as far as can be seen without asking."""
+        return not (self._channel.closed or self._channel.eof_received)
+
+    def ask(self, method: str, params: Message, *, limit_s: float) -> Message:
+        """The agent's result.
+
+        :raises Retryable: ``host.unreachable`` when the request did not go out whole: a cut request is never acted on
+        :raises Unknown: ``agent.channel_cut``, ``agent.answer_late``, ``agent.protocol``
+        :raises VgpuctlError: what the agent answered
+        """
+        self._last_id += 1
+        self.settled = False
+        try:
+            self._channel.settimeout(limit_s)
+            self._channel.sendall(encode_frame({"id": self._last_id, "method": method, "params": params}))
+        except (OSError, EOFError) as error:
+            raise unreachable(self._host.address, error) from error
+        answer = self.receive(limit_s)
+        if answer.get("id") != self._last_id:
+            raise Unknown("agent.protocol", f"the agent on {self._host.name} answered another question")
+        self.settled = True
+        _raise_error(answer)
+        return _result(answer)
+
+    def receive(self, limit_s: float | None) -> Message:
+        """The next frame.
+
+        :raises Unknown: ``agent.channel_cut``, ``agent.answer_late``, ``agent.protocol``
+        """
+        try:
+            answer = read_frame(_Source(self._channel, limit_s))
+        except TimeoutError as error:
+            raise Unknown(
+                "agent.answer_late",
+                f"the agent on {self._host.name} did not answer in time",
+                hint="look at the host",
+                details=f"no answer within {limit_s:g} s",
+            ) from error
+        except (OSError, EOFError) as error:
+            raise _cut(self._host, str(error)) from error
+        if answer is None:
+            raise _cut(self._host, "the stream ended")
+        return answer
+
+    def receive_result(self, limit_s: float) -> Message:
+        """The result that ends a stream."""
+        answer = self.receive(limit_s)
+        _raise_error(answer)
+        return _result(answer)
+
+    def send(self, data: bytes) -> None:
+        """:raises OSError: the stream is closed"""
+        self._channel.sendall(data)
+
+    def receive_bytes(self, size: int) -> bytes:
+        """b"" at the end of the stream."""
+        self._channel.settimeout(None)
+        return self._channel.recv(size)
+
+    def limit_sending(self, seconds: float) -> None:
+        self._channel.settimeout(seconds)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def _cut(host: Host, why: str) -> Unknown:
+    return Unknown(
+        CUT,
+        f"the connection to {host.name} was cut before the answer",
+        hint="the host will be looked at again",
+        details=why,
+    )
+
+
+def _raise_error(answer: Message) -> None:
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise error_from_dict(error)
+
+
+def _result(answer: Message) -> Message:
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise Unknown("agent.protocol", "the agent's answer holds neither result nor error")
+    return result

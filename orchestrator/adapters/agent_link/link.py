@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implements ports.host.HostLink over SSH."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+
+from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message
+from orchestrator.adapters.agent_link.pool import HostLine
+from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
+from orchestrator.core.errors import NotFound, Retryable, Unknown
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, StartDomain, StopDomain, Token
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.wire import action_to_dict, result_from_dict, snapshot_from_dict, token_to_dict
+
+AGENT_USER = "vgpuctl-agent"
+
+OBSERVE_SECONDS = 90.0
+PERFORM_SECONDS = 180.0
+START_SECONDS = 360.0
+IMAGE_STALL_SECONDS = 120.0
+"""Longest time without any progress while an image is on its way."""
+
+_CHUNK = 256 * 1024
+
+
+class AgentStream:
+    """A console or a TCP connection, as ports.host.ByteStream."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def send(self, data: bytes, /) -> None:
+        self._conversation.send(data)
+
+    def receive(self, size: int, /) -> bytes:
+        return self._conversation.receive_bytes(size)
+
+    def close(self) -> None:
+        self._conversation.close()
+
+
+class SshHostLink:
+    """``site``: id of this control plane. ``key_file``: private key that hosts accept for the agent's account."""
+
+    def __init__(self, *, site: str, key_file: Path, user: str = AGENT_USER) -> None:
+        self._site = site
+        self._key_file = key_file
+        self._user = user
+        self._lock = threading.Lock()
+        self._lines: dict[tuple[str, str, int, str], HostLine] = {}
+
+    def observe(self, host: Host) -> HostSnapshot:
+        """A cut connection is tried once more: looking twice does no harm."""
+        try:
+            return snapshot_from_dict(self._ask(host, "observe", {}, OBSERVE_SECONDS))
+        except (Unknown, Retryable) as error:
+            if error.code not in (CUT, UNREACHABLE):
+                raise
+            return snapshot_from_dict(self._ask(host, "observe", {}, OBSERVE_SECONDS, fresh=True))
+
+    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+        params = {**action_to_dict(action), "token": token_to_dict(token)}
+        return result_from_dict(self._ask(host, "perform", params, _limit(action)))
+
+    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+        """:raises NotFound: ``image.file_missing`` when the controller's own copy is gone"""
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise NotFound(
+                "image.file_missing", "the controller's copy of the image is gone", details=str(error)
+            ) from error
+        params = {"sha256": sha256, "format": image_format, "size": size, "token": token_to_dict(token)}
+        conversation, hello = self._stream(host, "image", params)
+        try:
+            if not hello.get("present"):
+                _send_file(conversation, path)
+            return result_from_dict(conversation.receive_result(IMAGE_STALL_SECONDS))
+        finally:
+            conversation.close()
+
+    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+        conversation, _ = self._stream(host, "channel", {})
+        try:
+            conversation.ask("watch", {}, limit_s=OBSERVE_SECONDS)
+            while True:
+                event = conversation.receive(None).get("event")
+                if isinstance(event, dict):
+                    yield event
+        except Unknown:
+            return  # the channel ended; whoever watches observes and watches again
+        finally:
+            conversation.close()
+
+    def open_console(self, host: Host, vm: str) -> AgentStream:
+        return AgentStream(self._stream(host, "console", {"vm": vm})[0])
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> AgentStream:
+        return AgentStream(self._stream(host, "tcp", {"vm": vm, "port": port})[0])
+
+    def forget(self, host: Host) -> None:
+        with self._lock:
+            forgotten = [self._lines.pop(key) for key in list(self._lines) if key[0] == host.name]
+        for line in forgotten:
+            line.close()
+
+    def close(self) -> None:
+        """Close everything to all hosts."""
+        with self._lock:
+            lines = list(self._lines.values())
+            self._lines.clear()
+        for line in lines:
+            line.close()
+
+    def _line(self, host: Host) -> HostLine:
+        key = (host.name, host.address, host.port, host.host_key)
+        with self._lock:
+            return self._lines.setdefault(key, HostLine(self._connect))
+
+    def _connect(self, host: Host) -> paramiko.Transport:
+        return connect(host, user=self._user, key_file=self._key_file)
+
+    def _open_channel(self, host: Host, transport: paramiko.Transport) -> Conversation:
+        return Conversation.open(host, transport, self._site, "channel", {})[0]
+
+    def _ask(self, host: Host, method: str, params: Message, limit_s: float, *, fresh: bool = False) -> Message:
+        with self._line(host).conversation(host, self._open_channel, fresh=fresh) as conversation:
+            return conversation.ask(method, params, limit_s=limit_s)
+
+    def _stream(self, host: Host, kind: str, params: Message) -> tuple[Conversation, Message]:
+        transport = self._line(host).transport(host)
+        return Conversation.open(host, transport, self._site, kind, params)
+
+
+def _limit(action: HostAction) -> float:
+    if isinstance(action, StopDomain):
+        return PERFORM_SECONDS + action.grace_seconds
+    return START_SECONDS if isinstance(action, StartDomain) else PERFORM_SECONDS
+
+
+def _send_file(conversation: Conversation, path: Path) -> None:
+    """When the agent stops listening, its reason is the next thing to be read."""
+    conversation.limit_sending(IMAGE_STALL_SECONDS)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            try:
+                conversation.send(chunk)
+            except OSError:
+                return

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One SSH transport per host and a few idle conversations on it. Hosts never wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import paramiko
+
+from orchestrator.adapters.agent_link.conversation import Conversation
+from orchestrator.adapters.agent_link.ssh import UNREACHABLE
+from orchestrator.core.errors import Retryable
+from orchestrator.core.host import Host
+
+MOST_CONVERSATIONS = 5
+"""At once on one transport: sshd's MaxSessions is 10 by default, and streams need some."""
+
+Connect = Callable[[Host], paramiko.Transport]
+Open = Callable[[Host, paramiko.Transport], Conversation]
+
+
+class HostLine:
+    """Everything that is open to one host."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(MOST_CONVERSATIONS)
+        self._transport: paramiko.Transport | None = None
+        self._idle: list[Conversation] = []
+
+    @contextmanager
+    def conversation(self, host: Host, open_new: Open, *, fresh: bool) -> Iterator[Conversation]:
+        """An idle conversation or a new one (``fresh``: certainly a new one), kept for the next caller when both ends
+        agree on where they are.
+
+        :raises Retryable: ``host.unreachable``, ``agent.not_running``
+        """
+        with self._places:
+            idle = None if fresh else self._take_idle()
+            conversation = idle or self._open(host, open_new)
+            try:
+                yield conversation
+            finally:
+                self._keep(conversation)
+
+    def _open(self, host: Host, open_new: Open) -> Conversation:
+        transport = self.transport(host)
+        try:
+            return open_new(host, transport)
+        except Retryable as error:
+            if error.code == UNREACHABLE:
+                self._drop(transport)
+            raise
+
+    def transport(self, host: Host) -> paramiko.Transport:
+        """The live transport; connects when there is none."""
+        with self._lock:
+            if self._transport is None or not self._transport.is_active():
+                self._transport = self._connect(host)
+                self._idle.clear()
+            return self._transport
+
+    def close(self) -> None:
+        with self._lock:
+            transport = self._transport
+        if transport is not None:
+            self._drop(transport)
+
+    def _drop(self, transport: paramiko.Transport) -> None:
+        """A transport that is of no use: the next caller connects anew."""
+        with self._lock:
+            if self._transport is transport:
+                self._transport = None
+                self._idle.clear()
+        transport.close()
+
+    def _take_idle(self) -> Conversation | None:
+        with self._lock:
+            while self._idle:
+                conversation = self._idle.pop()
+                if conversation.usable():
+                    return conversation
+        return None
+
+    def _keep(self, conversation: Conversation) -> None:
+        if not (conversation.settled and conversation.usable()):
+            conversation.close()
+            return
+        with self._lock:
+            self._idle.append(conversation)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SSH transports: connect, check the pinned host key, log in. And read a host's key for enrolment."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+
+from orchestrator.core.errors import Fatal, Retryable, WorldError
+from orchestrator.core.host import Host
+
+UNREACHABLE = "host.unreachable"
+
+CONNECT_SECONDS = 10.0
+HANDSHAKE_SECONDS = 30.0
+_KEEPALIVE_SECONDS = 15
+
+_ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+"""Key type of known_hosts → signature algorithms to ask for, where they differ."""
+
+
+@dataclass(frozen=True)
+class HostKeyFound:
+    """``type`` and base64 ``key`` as in known_hosts, ``fingerprint`` as ssh prints it (``SHA256:…``)."""
+
+    type: str
+    key: str
+    fingerprint: str
+
+
+def unreachable(address: str, error: Exception | str) -> Retryable:
+    """Nothing was sent to the agent."""
+    return Retryable(
+        UNREACHABLE,
+        f"{address} cannot be reached",
+        hint="is the host up, and does ssh answer there?",
+        details=str(error) or type(error).__name__,
+    )
+
+
+def scan_host_key(address: str, port: int) -> HostKeyFound:
+    """The key that the host proves to have, best type first.
+
+    :raises Retryable: ``host.unreachable``
+    """
+    transport = _transport(address, port, None)
+    try:
+        key = transport.get_remote_server_key()
+    finally:
+        transport.close()
+    digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+    return HostKeyFound(type=key.get_name(), key=key.get_base64(), fingerprint=f"SHA256:{digest}")
+
+
+def connect(host: Host, *, user: str, key_file: Path) -> paramiko.Transport:
+    """A transport that is logged in.
+
+    :raises Retryable: ``host.unreachable``
+    :raises Fatal: ``host.key_changed``, ``host.auth_failed``, ``host.agent_key_unreadable``
+    """
+    key = _private_key(key_file)
+    pinned_type, _, pinned_key = host.host_key.partition(" ")
+    transport = _transport(host.address, host.port, pinned_type)
+    try:
+        presented = transport.get_remote_server_key()
+        if (presented.get_name(), presented.get_base64()) != (pinned_type, pinned_key.strip()):
+            raise _key_changed(host, presented.get_name())
+        transport.auth_timeout = HANDSHAKE_SECONDS
+        transport.auth_publickey(user, key)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        transport.close()
+        raise _login_error(host, error) from error
+    except WorldError:
+        transport.close()
+        raise
+    transport.set_keepalive(_KEEPALIVE_SECONDS)
+    return transport
+
+
+def _transport(address: str, port: int, key_type: str | None) -> paramiko.Transport:
+    """Connected, keys exchanged; the server is asked for its key of ``key_type`` only."""
+    try:
+        connection = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
+    except OSError as error:
+        raise unreachable(address, error) from error
+    transport = paramiko.Transport(connection)
+    transport.banner_timeout = HANDSHAKE_SECONDS
+    transport.handshake_timeout = HANDSHAKE_SECONDS
+    if key_type is not None:
+        transport.get_security_options().key_types = _ALGORITHMS.get(key_type, (key_type,))
+    try:
+        transport.start_client(timeout=HANDSHAKE_SECONDS)
+    except paramiko.ssh_exception.IncompatiblePeer as error:
+        transport.close()
+        raise Fatal(
+            "host.key_changed",
+            f"{address} no longer has the SSH host key of the pinned type",
+            hint="if the host was reinstalled on purpose, enrol it again",
+            details=str(error),
+        ) from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        transport.close()
+        raise unreachable(address, error) from error
+    return transport
+
+
+def _private_key(key_file: Path) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(key_file)
+    except (paramiko.SSHException, OSError, ValueError) as error:
+        raise Fatal(
+            "host.agent_key_unreadable",
+            "the controller's own SSH key cannot be read",
+            hint="see the state directory's secrets",
+            details=str(error),
+        ) from error
+
+
+def _key_changed(host: Host, presented_type: str) -> Fatal:
+    return Fatal(
+        "host.key_changed",
+        f"the SSH host key of {host.name} has changed",
+        hint="if the host was reinstalled on purpose, enrol it again; if not, somebody may be in between",
+        details=f"it presents another {presented_type} key than the pinned one",
+    )
+
+
+def _login_error(host: Host, error: Exception) -> WorldError:
+    if isinstance(error, paramiko.AuthenticationException):
+        return Fatal(
+            "host.auth_failed",
+            f"{host.name} does not accept the controller's key",
+            hint="install the agent again with vgpuctl host upgrade-agent",
+            details=str(error),
+        )
+    return unreachable(host.address, error)
