@@ -181,10 +181,11 @@ class Refusal:
     """Nothing fits. ``reasons`` are grouped, biggest group first: ``subjects`` are host names or GPU ids.
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
-    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.unusable`` · ``gpu.other_tenant`` ·
+    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.unusable`` · ``gpu.other_tenant`` ·
     ``gpu.anti_affinity`` · ``host.vcpus`` · ``host.memory`` · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` ·
-    ``host.hugepages`` · ``host.cordoned`` · ``host.driver_branch`` · ``host.affinity`` · ``host.anti_affinity`` ·
-    ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
+    ``host.hugepages`` · ``host.devices`` · ``host.cordoned`` · ``host.driver_branch`` · ``host.affinity`` ·
+    ``host.anti_affinity`` · ``host.other`` (another host was named) · ``host.none`` (there are no hosts) ·
+    ``quota.<what>``.
     """
 
     reasons: tuple[Reason, ...]

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: plan a request, take it, give it back. The same for one decision and for a million."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from orchestrator.core.geometry.cut import Choice, Taken
+from orchestrator.core.placement.constraints import allows
+from orchestrator.core.placement.fleet import Fleet, Gpu, Host
+from orchestrator.core.placement.mix import Mix
+from orchestrator.core.placement.on_host import plan_on_host
+from orchestrator.core.placement.quota import Quota, Usage
+from orchestrator.core.placement.rankings import Entry, Rankings
+from orchestrator.core.placement.scores import PolicyName, Scores
+from orchestrator.core.placement.state_table import EMPTY, Demand, Step
+from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
+
+_WHOLE_SLOT = Taken("whole", 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A place found: GPU numbers with the step to take on each (None: the whole GPU)."""
+
+    host: int
+    gpus: tuple[tuple[int, Step | None], ...]
+    score: float
+
+
+@dataclass(slots=True)
+class Held:
+    """What one VM has."""
+
+    request: Request
+    host: Host
+    gpus: tuple[Gpu, ...]
+
+
+class Engine:
+    """Hosts, claims and rankings under one policy. Not thread-safe; copies are made by loading again."""
+
+    def __init__(
+        self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl", quotas: dict[str, Quota] | None = None
+    ) -> None:
+        self.fleet = Fleet()
+        self.mix = Mix()
+        self.scores = Scores(policy, self.mix)
+        self.rankings = Rankings(self.fleet, self.scores)
+        self.usage = Usage(quotas or {})
+        self.vms: dict[str, Held] = {}
+        for view in hosts:
+            self.add_host(view)
+
+    def add_host(self, view: HostView) -> None:
+        """Take in a host with the VMs on it."""
+        host = self.fleet.add(view)
+        gpus: dict[str, list[Gpu]] = {}
+        first: dict[str, Occupied] = {}
+        for gpu in host.gpus:
+            for _, item in gpu.held:
+                gpus.setdefault(item.vm_id, []).append(gpu)
+                first.setdefault(item.vm_id, item)
+        for vm_id, item in first.items():
+            request = _request_of(item)
+            self.vms[vm_id] = Held(request, host, tuple(gpus[vm_id]))
+            self.usage.add(request)
+
+    def see(self, request: Request) -> None:
+        """Learn from a request, whether it is served or not."""
+        if self.mix.see(demand_of(request)) and self.scores.learns:
+            self.rankings.renew()
+
+    def plan(self, request: Request) -> Plan | None:
+        """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
+        fleet = self.fleet
+        fleet.learn_amounts(request.vcpus, request.memory_mib)
+        if request.count > 1 or request.host is not None or request.near_vms:
+            return self._plan_host_by_host(request)
+        if not fleet.classes.any_host(request.vcpus, request.memory_mib):
+            return None
+        return self._walk(request, _filter(self, request))
+
+    def plan_elsewhere(self, request: Request, not_on: frozenset[int]) -> Plan | None:
+        """Like ``plan``, with these GPU numbers ruled out and no empty GPU opened."""
+        return self._walk(request, lambda host, gpu: gpu is not None and gpu.number not in not_on)
+
+    def _walk(self, request: Request, accept: Callable[[Host, Gpu | None], bool] | None) -> Plan | None:
+        fits = self.fleet.classes.fitting(request.vcpus, request.memory_mib, request.tenant)
+        best: Entry | None = None
+        best_number = -1
+        for entry in self.rankings.of(demand_of(request)):
+            if best is not None and (entry.score, entry.rank) > (best.score, best.rank):
+                break
+            if entry.members:
+                number = self._first(entry, fits, accept)
+                if number >= 0 and (best is None or number < best_number):
+                    best, best_number = entry, number
+        return None if best is None else self._to_plan(best, self.fleet.gpus[best_number])
+
+    def _first(self, entry: Entry, fits: list[bool], accept: Callable[[Host, Gpu | None], bool] | None) -> int:
+        """The lowest GPU number among members that will do, -1 if there is none."""
+        lowest = -1
+        for host_class, members in entry.members.items():
+            if fits[host_class]:
+                item = members.smallest() if accept is None else self._first_accepted(entry, members, accept)
+                if item >= 0:
+                    number = item if entry.position < 0 else self._number_at(item, entry)
+                    if lowest < 0 or number < lowest:
+                        lowest = number
+        return lowest
+
+    def _number_at(self, host: int, entry: Entry) -> int:
+        position = entry.position if entry.choice is None else entry.choice.start
+        return self.fleet.hosts[host].gpus[position].number
+
+    def _first_accepted(self, entry: Entry, members: Iterable[int], accept: Callable[[Host, Gpu | None], bool]) -> int:
+        fleet = self.fleet
+        for item in members:
+            if entry.position < 0:
+                gpu = fleet.gpus[item]
+                if accept(gpu.host, gpu):
+                    return item
+            else:
+                host = fleet.hosts[item]
+                if accept(host, None if entry.choice is not None else host.gpus[entry.position]):
+                    return item
+        return -1
+
+    def _to_plan(self, entry: Entry, gpu: Gpu) -> Plan:
+        if entry.choice is None:
+            return Plan(gpu.host.number, ((gpu.number, entry.step),), entry.score)
+        return Plan(gpu.host.number, whole_parts(gpu.host, entry.choice), entry.score)
+
+    def _plan_host_by_host(self, request: Request) -> Plan | None:
+        if request.host is not None:
+            named = self.fleet.host(request.host)
+            hosts: Iterable[Host] = (named,) if named is not None else ()
+        else:
+            hosts = self.fleet.hosts
+        best: tuple[float, int, int, Plan] | None = None
+        for host in hosts:
+            if host.view.cordoned or not allows(self, request, host, None):
+                continue
+            found = plan_on_host(self, request, host)
+            if found is not None:
+                key = (found[0], int(not host.used), host.number, Plan(host.number, found[1], found[0]))
+                if best is None or key[:3] < best[:3]:
+                    best = key
+        return best[3] if best is not None else None
+
+    def take(self, request: Request, plan: Plan) -> Placement:
+        """Claim what was planned. The plan must come from the present state."""
+        host = self.fleet.hosts[plan.host]
+        self._spend(request, host, 1)
+        gpus, parts = [], []
+        for number, step in plan.gpus:
+            gpu = self.fleet.gpus[number]
+            old = gpu.state
+            taken, slots = self._occupy(gpu, step)
+            gpu.held.append((taken, _occupied_of(request, taken)))
+            if request.exclusive_gpu:
+                gpu.tenant = request.tenant
+            self.fleet.touch(host, gpu, old)
+            _bind_node(request, gpu, -1)
+            gpus.append(gpu)
+            parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
+        host.vms.add(request.vm_id)
+        self.vms[request.vm_id] = Held(request, host, tuple(gpus))
+        self.usage.add(request)
+        return Placement(host.view.host_id, tuple(parts), why=_why(host, gpus[0], len(gpus)))
+
+    def _occupy(self, gpu: Gpu, step: Step | None) -> tuple[Taken, tuple[int, ...]]:
+        if step is None:
+            gpu.whole = True
+            return _WHOLE_SLOT, (0,)
+        cut = gpu.table.cuts[step.cut]
+        start = cut.real_start((taken for taken, _ in gpu.held), step.choice)
+        number = self.fleet.number_of(gpu.table, step.cut, step.choice.after)
+        self.fleet.unindex_gpu(gpu, gpu.state)
+        gpu.cut, gpu.state = step.cut, number
+        return Taken(step.shape, start, step.choice.size), cut.slots_of(start, step.choice)
+
+    def _spend(self, request: Request, host: Host, sign: int) -> None:
+        host.vcpus -= sign * request.vcpus
+        host.memory_mib -= sign * request.memory_mib
+        host.disk_gib -= sign * request.disk_gib
+        if host.nic_vfs is not None:
+            host.nic_vfs -= sign * request.nic_vfs
+        if host.hugepages_mib is not None:
+            host.hugepages_mib -= sign * request.hugepages_mib
+
+    def release(self, vm_id: str) -> None:
+        """Give back what a VM has."""
+        held = self.vms.pop(vm_id)
+        host, request = held.host, held.request
+        self._spend(request, host, -1)
+        host.vms.discard(vm_id)
+        for gpu in dict.fromkeys(held.gpus):
+            old, cut = gpu.state, gpu.cut
+            gpu.held = [item for item in gpu.held if item[1].vm_id != vm_id]
+            self.fleet.unindex_gpu(gpu, old)
+            gpu.whole = False
+            if cut >= 0:
+                self.fleet.set_state(gpu, cut)
+            _bind_node(request, gpu, 1)
+            if not gpu.held:
+                gpu.tenant = None
+            self.fleet.touch(host, gpu, old)
+        self.usage.remove(request)
+
+
+def _bind_node(request: Request, gpu: Gpu, sign: int) -> None:
+    """VMs that insist on the GPU's NUMA node use up its vCPUs; the others float."""
+    node = gpu.view.numa
+    if request.numa_strict and node is not None:
+        gpu.host.numa_vcpus[node] = gpu.host.numa_vcpus.get(node, 0) + sign * request.vcpus
+
+
+def whole_parts(host: Host, choice: Choice) -> tuple[tuple[int, Step | None], ...]:
+    """The GPUs of a whole-GPU choice."""
+    return tuple((gpu.number, None) for gpu in host.gpus if choice.mask >> gpu.position & 1)
+
+
+def demand_of(request: Request) -> Demand:
+    """What of the request decides which places are legal."""
+    return Demand(request.profile, request.cut_kinds, request.gpu_models)
+
+
+def _filter(engine: Engine, request: Request) -> Callable[[Host, Gpu | None], bool] | None:
+    if not request.is_filtered:
+        return None
+    return lambda host, gpu: allows(engine, request, host, gpu)
+
+
+def _why(host: Host, gpu: Gpu, count: int) -> str:
+    if gpu.whole:
+        return f"{count} whole GPU(s) of {host.view.name} that leave the most useful set free"
+    if len(gpu.held) == 1:
+        return f"no GPU in use has a better place; opens {gpu.view.gpu_id} of {host.view.name} as {gpu.cut_name}"
+    return f"fills up {gpu.view.gpu_id} of {host.view.name} ({gpu.cut_name}), which wastes least"
+
+
+def _occupied_of(request: Request, taken: Taken) -> Occupied:
+    return Occupied(
+        vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
+        priority=request.priority, migratable=request.migratable, since_s=request.now_s,
+        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
+    )  # fmt: skip
+
+
+def _request_of(item: Occupied) -> Request:
+    return Request(
+        vm_id=item.vm_id, profile=item.profile, vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant,
+        disk_gib=item.disk_gib, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
+    )  # fmt: skip
+
+
+__all__ = ["EMPTY", "Engine", "Held", "Plan", "demand_of", "whole_parts"]

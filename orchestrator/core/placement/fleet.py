@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts and GPUs that the engine knows, indexed so that a claim or release is one small update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from orchestrator.core.geometry.board import AnySetBoard, fabric_board
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken
+from orchestrator.core.placement.host_classes import HostClasses
+from orchestrator.core.placement.index_set import IndexSet
+from orchestrator.core.placement.state_table import EMPTY, StateTable
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
+
+Members = dict[int, IndexSet]
+"""Host class → GPUs (or hosts) of one state."""
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One GPU. ``cut`` is a position in its table's cuts, -1 while empty; ``whole`` when given out as a whole."""
+
+    number: int
+    host: Host
+    position: int
+    view: GpuView
+    table: StateTable
+    cut: int = -1
+    state: int = EMPTY
+    whole: bool = False
+    usable: bool = True
+    reason: str | None = None
+    tenant: str | None = None
+    """Who has it exclusively."""
+    held: list[tuple[Taken, Occupied]] = field(default_factory=list)
+    bucket: int | None = None
+    """Class under which it is indexed; None: not indexed."""
+
+    @property
+    def cut_name(self) -> str | None:
+        """As stored with claims."""
+        if self.whole:
+            return "whole"
+        return self.table.cuts[self.cut].name if self.cut >= 0 else None
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """One host: what is free, and which of its GPUs are busy (bits of ``busy``) or never to be used (``blocked``)."""
+
+    number: int
+    view: HostView
+    board: int
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    nic_vfs: int | None
+    hugepages_mib: int | None
+    numa_vcpus: dict[int, int]
+    gpus: list[Gpu] = field(default_factory=list)
+    busy: int = 0
+    blocked: int = 0
+    levels: tuple[int, int] | None = None
+    group: Group | None = None
+    bucket: int | None = None
+    vms: set[str] = field(default_factory=set)
+
+    @property
+    def used(self) -> bool:
+        """Whether some VM has a GPU of it."""
+        return self.busy != self.blocked
+
+
+@dataclass(slots=True, eq=False)
+class Board:
+    """The whole-GPU geometry that hosts share, with the table of the GPU at each position."""
+
+    number: int
+    cut: Cut
+    tables: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Hosts of one board with the same GPUs busy."""
+
+    number: int
+    board: Board
+    busy: int
+    used: bool
+    members: Members = field(default_factory=dict)
+
+
+class Fleet:
+    """Hosts, GPUs, states and groups. New tables, states and groups are announced to ``on_new``."""
+
+    def __init__(self) -> None:
+        self.hosts: list[Host] = []
+        self.gpus: list[Gpu] = []
+        self.tables: list[StateTable] = []
+        self.boards: list[Board] = []
+        self.groups: list[Group] = []
+        self.classes = HostClasses()
+        self.members: list[list[Members]] = []
+        """By table, by state: the GPUs in it."""
+        self.on_state: Callable[[StateTable, int], None] = _nothing
+        self.on_group: Callable[[Group], None] = _nothing
+        self._table_keys: dict[tuple[Hashable, ...], StateTable] = {}
+        self._board_keys: dict[tuple[Hashable, ...], Board] = {}
+        self._group_keys: dict[tuple[int, int, int], Group] = {}
+        self._by_name: dict[str, Host] = {}
+        self.gpu_by_id: dict[tuple[str, str], Gpu] = {}
+
+    def add(self, view: HostView) -> Host:
+        """Take in a host with what is on it. A GPU whose claims break its table's rules is set aside as unusable."""
+        tables = tuple(self._table(gpu) for gpu in view.gpus)
+        board = self._board(view, tables)
+        host = Host(
+            len(self.hosts), view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
+            view.free_nic_vfs, view.free_hugepages_mib, dict(view.numa_free_vcpus), vms=set(view.vms),
+        )  # fmt: skip
+        self.hosts.append(host)
+        self._by_name[view.host_id] = host
+        self._by_name.setdefault(view.name, host)
+        for position, (gpu_view, table) in enumerate(zip(view.gpus, tables, strict=True)):
+            tenant = gpu_view.exclusive_tenant if gpu_view.occupied else None
+            gpu = Gpu(len(self.gpus), host, position, gpu_view, table, tenant=tenant)
+            host.gpus.append(gpu)
+            self.gpus.append(gpu)
+            self.gpu_by_id[view.host_id, gpu_view.gpu_id] = gpu
+            self._load(gpu)
+        self.reindex(host)
+        return host
+
+    def host(self, name: str) -> Host | None:
+        """By id, or by name."""
+        return self._by_name.get(name)
+
+    def _table(self, gpu: GpuView) -> StateTable:
+        key = gpu.geometry.key
+        table = self._table_keys.get(key)
+        if table is None:
+            table = self._table_keys[key] = StateTable(gpu.geometry, len(self.tables))
+            self.tables.append(table)
+            self.members.append([{}])
+        return table
+
+    def _board(self, view: HostView, tables: tuple[StateTable, ...]) -> Board:
+        gpu_mib = max((table.total_mib for table in tables), default=0)
+        modules = [gpu.module_id for gpu in view.gpus]
+        known = [module for module in modules if module is not None]
+        cut: Cut
+        if view.fabric_partitions and len(known) == len(modules):
+            cut = fabric_board(view.fabric_partitions, known, gpu_mib)
+        else:
+            cut = AnySetBoard([gpu.numa for gpu in view.gpus], gpu_mib)
+        numbers = tuple(table.number for table in tables)
+        key = (cut.key, numbers)
+        board = self._board_keys.get(key)
+        if board is None:
+            board = self._board_keys[key] = Board(len(self.boards), cut, numbers)
+            self.boards.append(board)
+        return board
+
+    def _load(self, gpu: Gpu) -> None:
+        view = gpu.view
+        gpu.usable, gpu.reason = view.usable, view.reason_unusable
+        gpu.host.vms.update(item.vm_id for item in view.occupied)
+        index = None if view.cut in {None, "whole"} else gpu.table.cut_index(view.cut or "")
+        for item in view.occupied:
+            shape = item.profile
+            if index is not None:
+                cut = gpu.table.cuts[index].name
+                shape = gpu.table.geometry.shape_in(item.profile, cut) or item.profile
+            gpu.held.append((Taken(shape, item.start, item.size), item))
+        if view.occupied and view.cut == "whole":
+            gpu.whole = True
+        elif view.occupied and index is None:
+            gpu.usable, gpu.reason = False, f"holds claims under {view.cut}, which its driver does not offer now"
+        elif index is not None:
+            self._load_state(gpu, index)
+        if gpu.usable is False:
+            gpu.host.blocked |= 1 << gpu.position
+            gpu.host.busy |= 1 << gpu.position
+
+    def _load_state(self, gpu: Gpu, index: int) -> None:
+        try:
+            self.set_state(gpu, index)
+        except IllegalLayout as problem:
+            gpu.usable, gpu.reason = False, str(problem)
+
+    def set_state(self, gpu: Gpu, cut: int) -> None:
+        """Find the GPU's state again from what it holds, under the cut of that position.
+
+        :raises IllegalLayout: what it holds is not legal there
+        """
+        here = gpu.table.cuts[cut]
+        state = here.classify(taken for taken, _ in gpu.held)
+        gpu.state = self.number_of(gpu.table, cut, state)
+        gpu.cut = cut if gpu.state != EMPTY else -1
+
+    def number_of(self, table: StateTable, cut: int, state: State) -> int:
+        """The state's number; a state met for the first time is announced."""
+        number, new = table.number_of(cut, state)
+        if new:
+            self.members[table.number].append({})
+            self.on_state(table, number)
+        return number
+
+    def reindex(self, host: Host) -> None:
+        """Put a host and its GPUs where they belong after a change of anything."""
+        for gpu in host.gpus:
+            bit = 1 << gpu.position
+            busy = bool(gpu.held) or not gpu.usable
+            host.busy = host.busy | bit if busy else host.busy & ~bit
+        self._reindex_host(host)
+        for gpu in host.gpus:
+            self.reindex_gpu(gpu)
+
+    def touch(self, host: Host, gpu: Gpu, old_state: int) -> None:
+        """The cheap form of ``reindex`` for one GPU whose state was ``old_state``."""
+        bit = 1 << gpu.position
+        busy = host.busy | bit if gpu.held or not gpu.usable else host.busy & ~bit
+        self.unindex_gpu(gpu, old_state)
+        levels = self.classes.levels(host.vcpus, host.memory_mib)
+        if levels != host.levels:
+            host.busy = busy
+            self._reindex_host(host)
+            for other in host.gpus:
+                self.reindex_gpu(other)
+            return
+        if busy != host.busy:
+            host.busy = busy
+            self._reindex_host(host)
+        self.reindex_gpu(gpu)
+
+    def _reindex_host(self, host: Host) -> None:
+        if host.group is not None and host.bucket is not None:
+            _drop(host.group.members, host.bucket, host.number)
+        old, host.group, host.bucket = host.levels, None, None
+        host.levels = None if host.view.cordoned else self.classes.levels(host.vcpus, host.memory_mib)
+        self.classes.recount(old, host.levels)
+        if host.levels is None:
+            return
+        host.group = self._group(host)
+        host.bucket = self.classes.class_of(host.levels, None)
+        host.group.members.setdefault(host.bucket, IndexSet()).add(host.number)
+
+    def _group(self, host: Host) -> Group:
+        key = (host.board, host.busy, host.used)
+        group = self._group_keys.get(key)
+        if group is None:
+            group = Group(len(self.groups), self.boards[host.board], host.busy, host.used)
+            self._group_keys[key] = group
+            self.groups.append(group)
+            self.on_group(group)
+        return group
+
+    def unindex_gpu(self, gpu: Gpu, state: int) -> None:
+        """Take a GPU out of the members of ``state``."""
+        if gpu.bucket is not None:
+            _drop(self.members[gpu.table.number][state], gpu.bucket, gpu.number)
+            gpu.bucket = None
+
+    def reindex_gpu(self, gpu: Gpu) -> None:
+        """Index a GPU that is partly taken; empty ones are found through their host."""
+        self.unindex_gpu(gpu, gpu.state)
+        levels = gpu.host.levels
+        if levels is not None and gpu.state != EMPTY and gpu.usable:
+            gpu.bucket = self.classes.class_of(levels, gpu.tenant)
+            self.members[gpu.table.number][gpu.state].setdefault(gpu.bucket, IndexSet()).add(gpu.number)
+
+    def learn_amounts(self, vcpus: int, memory_mib: int) -> None:
+        """Make sure that hosts are told apart by whether they have this much."""
+        if self.classes.learn(vcpus, memory_mib):
+            for host in self.hosts:
+                host.levels = None
+                self.reindex(host)
+
+
+def _drop(members: Members, bucket: int, item: int) -> None:
+    found = members.get(bucket)
+    if found is not None:
+        found.discard(item)
+        if not found:
+            del members[bucket]
+
+
+def _nothing(*_: object) -> None:
+    return None

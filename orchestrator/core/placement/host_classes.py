@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts grouped by how much CPU and memory is free, in steps of what requests ask for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+_MOST_STEPS = 64
+
+
+class Steps:
+    """Amounts that requests asked for, sorted. Two hosts between the same steps are alike to every request."""
+
+    def __init__(self) -> None:
+        self._amounts: list[int] = []
+
+    def learn(self, amount: int) -> bool:
+        """Whether ``amount`` became a new step, after which every host's level must be found again."""
+        at = bisect_left(self._amounts, amount)
+        if (at < len(self._amounts) and self._amounts[at] == amount) or len(self._amounts) >= _MOST_STEPS:
+            return False
+        self._amounts.insert(at, amount)
+        return True
+
+    def level(self, free: int) -> int:
+        """Steps that ``free`` covers."""
+        return bisect_right(self._amounts, free)
+
+
+class HostClasses:
+    """Interned (CPU level, memory level, tenant that GPUs are kept for) and which of them serve a request."""
+
+    def __init__(self) -> None:
+        self.vcpus, self.memory = Steps(), Steps()
+        self._ids: dict[tuple[int, int, str | None], int] = {}
+        self._keys: list[tuple[int, int, str | None]] = []
+        self._fitting: dict[tuple[int, int, str], list[bool]] = {}
+        self._kept_for: set[str] = set()
+        self.hosts: dict[tuple[int, int], int] = {}
+        """(CPU level, memory level) → number of hosts there."""
+
+    def learn(self, vcpus: int, memory_mib: int) -> bool:
+        """Make these amounts steps. True: levels changed, classify every host again."""
+        changed = self.vcpus.learn(vcpus) | self.memory.learn(memory_mib)
+        if changed:
+            self._fitting.clear()
+            self.hosts.clear()
+        return changed
+
+    def levels(self, vcpus: int, memory_mib: int) -> tuple[int, int]:
+        """Levels of a host with this much free."""
+        return self.vcpus.level(vcpus), self.memory.level(memory_mib)
+
+    def class_of(self, levels: tuple[int, int], tenant: str | None) -> int:
+        """The class of GPUs on hosts of these levels, kept for ``tenant`` alone if one is given."""
+        key = (*levels, tenant)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._keys)
+            self._keys.append(key)
+            if tenant is not None:
+                self._kept_for.add(tenant)
+        return found
+
+    def recount(self, old: tuple[int, int] | None, new: tuple[int, int] | None) -> None:
+        """A host moved from ``old`` to ``new`` levels; None: it was or is no longer counted."""
+        if old is not None:
+            left = self.hosts.get(old, 0) - 1
+            if left > 0:
+                self.hosts[old] = left
+            else:
+                self.hosts.pop(old, None)
+        if new is not None:
+            self.hosts[new] = self.hosts.get(new, 0) + 1
+
+    def any_host(self, vcpus: int, memory_mib: int) -> bool:
+        """Whether some host has that much of both; may be wrongly True beyond 64 different amounts."""
+        cpu, memory = self.levels(vcpus, memory_mib)
+        return any(c >= cpu and m >= memory for c, m in self.hosts)
+
+    def fitting(self, vcpus: int, memory_mib: int, tenant: str) -> list[bool]:
+        """By class id: whether its members have room for this and may serve ``tenant``."""
+        cpu, memory = self.levels(vcpus, memory_mib)
+        key = (cpu, memory, tenant if tenant in self._kept_for else "")
+        row = self._fitting.setdefault(key, [])
+        for known in self._keys[len(row) :]:
+            row.append(known[0] >= cpu and known[1] >= memory and known[2] in {None, key[2] or None})
+        return row

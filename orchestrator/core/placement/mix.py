@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has been asked for: counts per demand, halved now and then so that old habits fade."""
+
+from __future__ import annotations
+
+from orchestrator.core.placement.state_table import Demand
+
+_PRIOR = 64.0
+_FIRST_RENEWAL = 256
+_LAST_RENEWAL = 65536
+
+
+class Mix:
+    """Learns the mix of requests. Until enough were seen, a prior says that every known shape is as likely."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Demand, float] = {}
+        self._seen = 0
+        self._renew_at = _FIRST_RENEWAL
+        self._interval = _FIRST_RENEWAL
+
+    def see(self, demand: Demand) -> bool:
+        """Count one request. True: enough is new for the scores to be computed again."""
+        self.counts[demand] = self.counts.get(demand, 0.0) + 1.0
+        self._seen += 1
+        if self._seen < self._renew_at:
+            return False
+        if self._interval < _LAST_RENEWAL:
+            self._interval *= 2
+        else:
+            self.counts = {known: count / 2 for known, count in self.counts.items() if count > 0.5}
+        self._renew_at = self._seen + self._interval
+        return True
+
+    @property
+    def prior(self) -> float:
+        """Weight of the prior, as a number of requests."""
+        return _PRIOR

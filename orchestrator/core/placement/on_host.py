@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places on one host: for a named host, affinity, or several devices in one VM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.core.placement.constraints import gpu_obstacles
+from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.scores import mask_of
+from orchestrator.core.placement.state_table import Demand, Step
+
+if TYPE_CHECKING:
+    from orchestrator.core.placement.engine import Engine
+    from orchestrator.core.placement.views import Request
+
+Found = tuple[float, tuple[tuple[int, Step | None], ...]]
+"""(score, GPU numbers with the step on each)."""
+
+
+def plan_on_host(engine: Engine, request: Request, host: Host) -> Found | None:
+    """The best way to place all devices of a request on a host, one after another; None when they do not fit."""
+    demand = Demand(request.profile, request.cut_kinds, request.gpu_models)
+    if demand.whole_gpus:
+        return _whole(engine, request, host, demand)
+    states = {gpu.number: gpu.state for gpu in host.gpus}
+    busy, total = host.busy, 0.0
+    parts: list[tuple[int, Step | None]] = []
+    for _ in range(request.count):
+        best: tuple[float, int, Step] | None = None
+        for gpu in host.gpus:
+            found = None if gpu.whole else _on_gpu(engine, request, gpu, demand, states[gpu.number], busy)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = (found[0], gpu.number, found[1])
+        if best is None:
+            return None
+        score, number, step = best
+        gpu = engine.fleet.gpus[number]
+        states[number] = engine.fleet.number_of(gpu.table, step.cut, step.choice.after)
+        busy |= 1 << gpu.position
+        total += score
+        parts.append((number, step))
+    return total, tuple(parts)
+
+
+def _on_gpu(
+    engine: Engine, request: Request, gpu: Gpu, demand: Demand, state: int, busy: int
+) -> tuple[float, Step] | None:
+    if next(gpu_obstacles(request, gpu), None) is not None:
+        return None
+    best = engine.rankings.best_step(gpu.table, state, demand)
+    if best is None or busy >> gpu.position & 1:
+        return best
+    board = engine.fleet.boards[gpu.host.board]
+    opening = engine.scores.of_board(board.cut, board.number, busy, busy | 1 << gpu.position, opens=True)
+    return best[0] + opening, best[1]
+
+
+def _whole(engine: Engine, request: Request, host: Host, demand: Demand) -> Found | None:
+    board = engine.fleet.boards[host.board]
+    shape = f"gpu:{demand.whole_gpus}"
+    if shape not in board.cut.shapes:
+        return None
+    best: Found | None = None
+    for choice in board.cut.choices(host.busy, shape):
+        gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
+        if any(next(gpu_obstacles(request, gpu), None) for gpu in gpus):
+            continue
+        if demand.gpu_models and any(gpu.table.geometry.model not in demand.gpu_models for gpu in gpus):
+            continue
+        score = engine.scores.of_board(board.cut, board.number, host.busy, mask_of(choice.after), opens=False)
+        if best is None or score < best[0]:
+            best = (score, tuple((gpu.number, None) for gpu in gpus))
+    return best

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why nothing fits: one reason per group of hosts or GPUs that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.core.errors import Reason
+from orchestrator.core.placement.constraints import gpu_obstacles, host_obstacles
+from orchestrator.core.placement.engine import Engine, demand_of
+from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.state_table import StateTable
+from orchestrator.core.placement.views import Refusal, Request
+
+_MOST_SUBJECTS = 20
+
+_MESSAGES = {
+    "profile.unsupported": "the GPU cannot hold {profile}",
+    "gpu.no_capacity": "too few free slots for {profile}",
+    "gpu.fragmented": "enough free slots for {profile}, but not where it may lie",
+    "gpu.other_size_in_use": "the GPU holds vGPUs of another size and takes one size only",
+    "gpu.other_cut_in_use": "the GPU is in use in a mode that has no {profile}",
+    "gpu.no_partition": "{count} GPUs are free, but they do not form a partition or set for {profile}",
+    "gpu.too_few": "fewer free GPUs than {profile} needs",
+    "gpu.unusable": "the GPU may not be used",
+    "gpu.other_tenant": "the GPU is kept for one tenant",
+    "gpu.anti_affinity": "a VM to stay apart from is on the GPU",
+    "host.cordoned": "the host is cordoned",
+    "host.other": "another host was asked for",
+    "host.driver_branch": "the host's driver is of another branch",
+    "host.affinity": "a VM to stay near is not on the host",
+    "host.anti_affinity": "a VM to stay apart from is on the host",
+    "host.vcpus": "too few free vCPUs for {vcpus}",
+    "host.memory": "too little free memory for {memory_mib} MiB",
+    "host.disk": "too little free disk for {disk_gib} GiB",
+    "host.numa": "the GPU's NUMA node has too few free vCPUs for {vcpus}",
+    "host.nic_vfs": "too few free network functions for {nic_vfs}",
+    "host.hugepages": "too few free huge pages for {hugepages_mib} MiB",
+    "host.devices": "the host has room for fewer than {devices} devices of {profile}",
+}
+
+
+def refusal(engine: Engine, request: Request) -> Refusal:
+    """All reasons for a request that nothing fits, biggest group first. Looks at every GPU."""
+    over = engine.usage.refuses(request)
+    if over is not None:
+        return Refusal((over,))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host in engine.fleet.hosts:
+        for code, message, subject in _of_host(engine, request, host):
+            groups.setdefault((code, message), []).append(subject)
+    if not groups:
+        none = Reason(code="host.none", message="there are no hosts with GPUs")
+        return Refusal((none,))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return Refusal(
+        tuple(
+            Reason(code=code, message=message, subjects=tuple(names[:_MOST_SUBJECTS]), count=len(names))
+            for (code, message), names in ordered
+        )
+    )
+
+
+def _of_host(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+    """(code, message, subject) of a host, or of each of its GPUs."""
+    code = next(host_obstacles(request, host), None)
+    if code is not None:
+        detail = host.view.reason if code == "host.cordoned" else None
+        yield code, _message(code, request, detail), host.view.name
+    elif request.whole_gpus:
+        yield from _of_board(engine, request, host)
+    else:
+        yield from _of_gpus(engine, request, host)
+
+
+def _of_gpus(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+    found = [(gpu, gpu_reason(request, gpu)) for gpu in host.gpus]
+    for gpu, code in found:
+        if code is not None:
+            detail = gpu.reason if code == "gpu.unusable" else None
+            yield code, _message(code, request, detail), f"{host.view.name}/{gpu.view.gpu_id}"
+    if any(code is None for _, code in found):
+        yield "host.devices", _message("host.devices", request), host.view.name
+
+
+def _of_board(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+    board = engine.fleet.boards[host.board].cut
+    free = board.free(host.busy)
+    if board.slots < request.whole_gpus or f"gpu:{request.whole_gpus}" not in board.shapes:
+        code = "profile.unsupported"
+    elif free < request.whole_gpus:
+        code = "gpu.too_few"
+    elif board.choices(host.busy, request.profile):
+        code = "host.numa" if request.numa_strict else "gpu.other_tenant"
+    else:
+        code = "gpu.no_partition"
+    yield code, _message(code, request, free=free), host.view.name
+    for gpu in host.gpus:
+        if not gpu.usable:
+            yield "gpu.unusable", _message("gpu.unusable", request, gpu.reason), f"{host.view.name}/{gpu.view.gpu_id}"
+
+
+def gpu_reason(request: Request, gpu: Gpu) -> str | None:
+    """Code of why one device of the request does not fit the GPU; None: it fits."""
+    obstacle = next(gpu_obstacles(request, gpu), None)
+    if obstacle is not None:
+        return obstacle
+    demand = demand_of(request)
+    options = gpu.table.options(demand)
+    if not options:
+        return "profile.unsupported"
+    if gpu.whole:
+        return "gpu.no_capacity"
+    if gpu.table.steps(gpu.state, demand):
+        return None
+    return _room_reason(gpu.table, gpu, options)
+
+
+def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ...]) -> str:
+    here = table.cuts[gpu.cut]
+    shape = next((shape for cut, shape in options if cut == gpu.cut), None)
+    if shape is None:
+        sizes_only = here.kind == "time_sliced" and any(table.cuts[cut].kind == "time_sliced" for cut, _ in options)
+        return "gpu.other_size_in_use" if sizes_only else "gpu.other_cut_in_use"
+    return "gpu.fragmented" if here.free(table.states[gpu.state][1]) >= here.size(shape) else "gpu.no_capacity"
+
+
+def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
+    text = _MESSAGES[code].format(
+        profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
+        nic_vfs=request.nic_vfs, hugepages_mib=request.hugepages_mib, count=free, devices=request.count,
+    )  # fmt: skip
+    return f"{text}: {detail}" if detail else text

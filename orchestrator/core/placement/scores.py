@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How good a place is: lower is better. One score per policy; ``vgpuctl`` is ours, the rest are for comparison.
+
+``vgpuctl`` adds up, over what is usually asked for, the free memory that a request of that kind could not
+use, weighted by the memory demanded, and takes the place that makes this grow least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from orchestrator.core.geometry.cut import Cut, State
+from orchestrator.core.placement.mix import Mix
+from orchestrator.core.placement.state_table import Demand, StateTable, Step
+
+PolicyName = Literal["vgpuctl", "first_fit", "best_fit", "spread", "max_capability", "fgd"]
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+
+_Options = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One kind of demand on a geometry: how it may be placed (empty: whole GPUs) and its weight."""
+
+    options: _Options
+    weight: float
+
+
+class Scores:
+    """Scores of one policy under the mix seen so far; call ``renew`` when the mix says so."""
+
+    def __init__(self, policy: PolicyName, mix: Mix) -> None:
+        self.policy = policy
+        self.mix = mix
+        self._wanted: dict[int, tuple[_Wanted, ...]] = {}
+        self._fragments: dict[tuple[int, int, State], float] = {}
+        self._board_fragments: dict[tuple[int, int], float] = {}
+        self._whole: tuple[tuple[int, float], ...] | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether the mix matters to this policy."""
+        return self.policy in {"vgpuctl", "fgd"}
+
+    @property
+    def prefers_used_hosts(self) -> bool:
+        """Ties go to hosts that already have VMs; the comparison policies take the lowest number."""
+        return self.policy == "vgpuctl"
+
+    def renew(self) -> None:
+        """Forget what was computed from an older mix."""
+        self._wanted.clear()
+        self._fragments.clear()
+        self._board_fragments.clear()
+        self._whole = None
+
+    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+        """Score of taking ``step`` on a GPU in ``state``."""
+        after = step.choice.after
+        if self.learns:
+            cut, before = table.states[state]
+            return self.fragments(table, step.cut, after) - self.fragments(table, cut, before)
+        if self.policy == "best_fit":
+            return table.free_mib(step.cut, after)
+        if self.policy == "spread":
+            return -table.free_mib(step.cut, after)
+        if self.policy == "max_capability":
+            return -_capability(table.cuts[step.cut], after)
+        return 0.0
+
+    def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
+        """Score of taking GPUs of a host as a whole, or (``opens``) of opening one for parts."""
+        if self.learns:
+            return self._board_fragment(board, number, after) - self._board_fragment(board, number, before)
+        if opens or self.policy == "first_fit":
+            return 0.0
+        if self.policy == "best_fit":
+            return board.free(after)
+        if self.policy == "spread":
+            return -board.free(after)
+        return -_capability(board, after)
+
+    def fragments(self, table: StateTable, cut: int, state: State) -> float:
+        """Expected unusable free memory of a GPU, MiB."""
+        key = (table.number, cut, state)
+        found = self._fragments.get(key)
+        if found is None:
+            free = table.free_mib(cut, state)
+            found = self._fragments[key] = sum(
+                w.weight * (free - table.usable_mib(cut, state, w.options)) if w.options or cut >= 0 else 0.0
+                for w in self._wanted_on(table)
+            )
+        return found
+
+    def _wanted_on(self, table: StateTable) -> tuple[_Wanted, ...]:
+        found = self._wanted.get(table.number)
+        if found is None:
+            found = self._wanted[table.number] = self._find_wanted(table)
+        return found
+
+    def _find_wanted(self, table: StateTable) -> tuple[_Wanted, ...]:
+        known = dict.fromkeys(table.options(Demand(profile)) for profile in table.geometry.options)
+        known.pop((), None)
+        counts: dict[_Options, float] = {options: self.mix.prior / len(known) for options in known}
+        for demand, count in self.mix.counts.items():
+            options = table.options(demand)
+            if options or demand.whole_gpus:
+                times = count * max(1, demand.whole_gpus)
+                counts[options] = counts.get(options, 0.0) + times
+        weights = {o: c * (_size_mib(table, o) if self.policy == "vgpuctl" else 1.0) for o, c in counts.items()}
+        total = sum(weights.values()) or 1.0
+        return tuple(_Wanted(options, weight / total) for options, weight in weights.items())
+
+    def _board_fragment(self, board: Cut, number: int, mask: int) -> float:
+        key = (number, mask)
+        found = self._board_fragments.get(key)
+        if found is None:
+            free = board.free(mask)
+            found = self._board_fragments[key] = sum(
+                weight * (free - board.usable(mask, f"gpu:{count}")) * board.slot_mib
+                for count, weight in self._whole_mix()
+                if f"gpu:{count}" in board.shapes
+            )
+        return found
+
+    def _whole_mix(self) -> tuple[tuple[int, float], ...]:
+        """(N, share) of demands for whole GPUs; a small prior for 1, 2, 4 and 8 breaks ties sensibly."""
+        if self._whole is None:
+            counts = dict.fromkeys((1, 2, 4, 8), self.mix.prior / 4)
+            parts = 0.0
+            for demand, count in self.mix.counts.items():
+                if demand.whole_gpus:
+                    counts[demand.whole_gpus] = counts.get(demand.whole_gpus, 0.0) + count
+                else:
+                    parts += count
+            weights = {n: c * (n if self.policy == "vgpuctl" else 1) for n, c in counts.items()}
+            total = sum(weights.values()) + parts
+            self._whole = tuple((n, weight / total) for n, weight in weights.items())
+        return self._whole
+
+
+def _size_mib(table: StateTable, options: _Options) -> float:
+    """GPU memory that a demand takes; a whole GPU's for demands on all of it."""
+    if not options:
+        return float(table.total_mib)
+    return float(min(table.cuts[cut].size(shape) * table.cuts[cut].slot_mib for cut, shape in options))
+
+
+def _capability(cut: Cut, state: State) -> int:
+    """Number of places still legal, over all shapes."""
+    return sum(len(cut.choices(state, shape)) for shape in cut.shapes)
+
+
+def mask_of(state: State) -> int:
+    """A board's state as the mask it is."""
+    return state if isinstance(state, int) else 0
+
+
+def lowest_bit(mask: int) -> int:
+    """Position of the lowest set bit of a mask that has one."""
+    return (mask & -mask).bit_length() - 1
