@@ -96,10 +96,8 @@ def _gpu_lines(gpu: dict[str, Any], index: int, host: str, tables: dict[str, Any
     if address not in pfs:
         raise ScenarioError(f"GPU {index}: no emulated device at {address or 'any address'}, this host has {pfs}")
     vfs = 0 if framework == "mdev_pf" else gpu.get("vfs", model["total_vfs"] or 16)
-    lines = [
-        f"gpu {address} {framework} {model['device']:x} {gpu.get('subsystem', model['subsystem']):x} "
-        f"{vfs} {gpu.get('numa', -1)}"
-    ]
+    ids = f"{model['device']:x} {gpu.get('subsystem', model['subsystem']):x}"
+    lines = [f"gpu {address} {framework} {ids} {vfs} {gpu.get('numa', -1)}"]
     lines += [f"fact {key} {value}" for key, value in _facts(gpu, model, index, host).items()]
     return lines + [type_line(vgpu_type) for vgpu_type in model["types"]]
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of NVML's binary interface that this library answers: values and struct layouts are NVML's. */
+#ifndef LAB_NVML_H
+#define LAB_NVML_H
+
+#define API __attribute__((visibility("default")))
+
+typedef unsigned int uint;
+typedef unsigned long long ull;
+typedef int nvmlReturn_t;
+typedef struct gpu *nvmlDevice_t;
+
+enum {
+	NVML_SUCCESS = 0,
+	NVML_ERROR_UNINITIALIZED = 1,
+	NVML_ERROR_INVALID_ARGUMENT = 2,
+	NVML_ERROR_NOT_SUPPORTED = 3,
+	NVML_ERROR_NO_PERMISSION = 4,
+	NVML_ERROR_NOT_FOUND = 6,
+	NVML_ERROR_INSUFFICIENT_SIZE = 7,
+	NVML_ERROR_DRIVER_NOT_LOADED = 9,
+	NVML_ERROR_GPU_IS_LOST = 15,
+	NVML_ERROR_IN_USE = 19,
+	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+	NVML_ERROR_UNKNOWN = 999,
+};
+
+/* A struct's version field: the number in the top byte, its size below. */
+#define NVML_VERSION(type, number) (sizeof(type) | (uint)(number) << 24)
+
+typedef struct {
+	char busIdLegacy[16];
+	uint domain, bus, device, pciDeviceId, pciSubSystemId;
+	char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+	ull total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+	uint version;
+	ull total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+	uint gpu, memory;
+} nvmlUtilization_t;
+
+typedef struct {
+	uint version, sensor;
+	int temperature;
+} nvmlTemperature_t;
+
+typedef struct {
+	uint version, mode;
+} nvmlVgpuHeterogeneousMode_t;
+
+typedef struct {
+	uint version, placementId;
+} nvmlVgpuPlacementId_t;
+
+typedef struct {
+	uint version, placementSize, count, *placementIds;
+} nvmlVgpuPlacementList_t;
+
+typedef struct {
+	uint version, placementSize, count, *placementIds, mode;
+} nvmlVgpuPlacementList_v2_t;
+
+typedef struct {
+	uint version;
+	ull bar1Size;
+} nvmlVgpuTypeBar1Info_t;
+
+typedef struct {
+	uint minVersion, maxVersion;
+} nvmlVgpuVersion_t;
+#endif

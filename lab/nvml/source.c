@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reads the module's files. VGPU_LAB_ROOT is put before /sys, /dev and /proc, so that a directory can stand in. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "lab.h"
+
+struct gpu gpus[MAX_GPUS];
+uint nr_gpus;
+static int clients;
+static int control = -1;
+
+static int open_file(const char *path, int flags)
+{
+	const char *root = getenv("VGPU_LAB_ROOT");
+	char full[512];
+
+	snprintf(full, sizeof(full), "%s%s", root ? root : "", path);
+	return open(full, flags | O_CLOEXEC);
+}
+
+/* The file's bytes, NUL-terminated; 0 when there is no such file. */
+size_t source_read(const char *path, char *buf, size_t size)
+{
+	int fd = open_file(path, O_RDONLY);
+	size_t len = 0;
+	ssize_t got;
+
+	buf[0] = 0;
+	if (fd < 0)
+		return 0;
+	while (len < size - 1 && (got = read(fd, buf + len, size - 1 - len)) > 0)
+		len += got;
+	close(fd);
+	buf[len] = 0;
+	return len;
+}
+
+static size_t read_gpu_file(const struct gpu *gpu, const char *file, char *buf, size_t size)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/kernel/vgpu_lab/gpus/%s/%s", gpu->dir, file);
+	return source_read(path, buf, size);
+}
+
+nvmlReturn_t source_write(const struct gpu *gpu, const char *file, const char *text)
+{
+	char path[128];
+	ssize_t done;
+	int fd, error;
+
+	snprintf(path, sizeof(path), "/sys/kernel/vgpu_lab/gpus/%s/%s", gpu->dir, file);
+	fd = open_file(path, O_WRONLY);
+	if (fd < 0)
+		return errno == EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_UNKNOWN;
+	done = write(fd, text, strlen(text));
+	error = errno;
+	close(fd);
+	if (done >= 0)
+		return NVML_SUCCESS;
+	return error == EBUSY ? NVML_ERROR_IN_USE : NVML_ERROR_UNKNOWN;
+}
+
+/* The value of a "KEY VALUE" line. */
+static bool find_value(const char *text, const char *key, char *out, size_t size)
+{
+	size_t len = strlen(key);
+
+	for (; text && *text; text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL)
+		if (!strncmp(text, key, len) && text[len] == ' ') {
+			snprintf(out, size, "%.*s", (int)strcspn(text + len + 1, "\n"), text + len + 1);
+			return true;
+		}
+	return false;
+}
+
+bool source_text(const struct gpu *gpu, const char *key, char *out, size_t size)
+{
+	char text[4096];
+
+	return (read_gpu_file(gpu, "sensors", text, sizeof(text)) && find_value(text, key, out, size)) ||
+	       (read_gpu_file(gpu, "state", text, sizeof(text)) && find_value(text, key, out, size)) ||
+	       find_value(gpu->facts, key, out, size);
+}
+
+bool source_number(const struct gpu *gpu, const char *key, long long *out)
+{
+	char text[64];
+
+	if (!source_text(gpu, key, text, sizeof(text)))
+		return false;
+	*out = strtoll(text, NULL, 10);
+	return true;
+}
+
+long long source_number_or(const struct gpu *gpu, const char *key, long long fallback)
+{
+	long long value;
+
+	return source_number(gpu, key, &value) ? value : fallback;
+}
+
+static uint option(const char *options, const char *key)
+{
+	const char *found = strstr(options, key);
+
+	return found ? strtoul(found + strlen(key), NULL, 10) : 0;
+}
+
+static void option_text(const char *options, const char *key, char *out, size_t size)
+{
+	const char *found = strstr(options, key);
+
+	out[0] = 0;
+	if (found)
+		snprintf(out, size, "%.*s", (int)strcspn(found + strlen(key), ","), found + strlen(key));
+}
+
+static bool parse_type(const char *line, struct vgpu_type *type)
+{
+	char places[1024], options[512];
+	char *word, *rest = places;
+	int name = 0;
+
+	if (sscanf(line, "%u %llu %u %x %x %u %u %ux%u %d %u %1023s %511s %n", &type->id, &type->fb_mib, &type->max,
+		   &type->device, &type->subsystem, &type->heads, &type->frl, &type->width, &type->height,
+		   &type->gi_profile, &type->place_size, places, options, &name) != 13)
+		return false;
+	snprintf(type->name, sizeof(type->name), "%.*s", (int)strcspn(line + name, "\n"), line + name);
+	type->guest_fb_mib = option(options, "guest_fb=");
+	type->per_vm = option(options, "per_vm=");
+	type->bar1_mib = option(options, "bar1=");
+	type->reserved_mib = option(options, "reserved=");
+	type->gsp_heap_mib = option(options, "gsp_heap=");
+	option_text(options, "series=", type->series, sizeof(type->series));
+	option_text(options, "license=", type->license, sizeof(type->license));
+	while (type->nr_places < MAX_PLACES && (word = strsep(&rest, ",")))
+		if (*word != '-')
+			type->places[type->nr_places++] = strtoul(word, NULL, 10);
+	return true;
+}
+
+static void load_types(struct gpu *gpu)
+{
+	size_t size = 65536;
+	char *text = malloc(size), *line;
+
+	if (text && read_gpu_file(gpu, "types", text, size))
+		for (line = text; line && *line && gpu->nr_types < MAX_TYPES; line = strchr(line, '\n')) {
+			line += *line == '\n';
+			gpu->nr_types += parse_type(line, &gpu->types[gpu->nr_types]);
+		}
+	free(text);
+}
+
+/* Takes the GPUs that the driver is bound to. */
+static void load_gpus(void)
+{
+	int number;
+
+	nr_gpus = 0;
+	memset(gpus, 0, sizeof(gpus));
+	for (number = 0; number < MAX_GPUS; number++) {
+		struct gpu *gpu = &gpus[nr_gpus];
+
+		memset(gpu, 0, sizeof(*gpu));
+		snprintf(gpu->dir, sizeof(gpu->dir), "%d", number);
+		if (!read_gpu_file(gpu, "facts", gpu->facts, sizeof(gpu->facts)) ||
+		    !source_number_or(gpu, "bound", 0))
+			continue;
+		gpu->index = nr_gpus++;
+		source_text(gpu, "bdf", gpu->bdf, sizeof(gpu->bdf));
+		source_text(gpu, "name", gpu->name, sizeof(gpu->name));
+		source_text(gpu, "uuid", gpu->uuid, sizeof(gpu->uuid));
+		source_text(gpu, "serial", gpu->serial, sizeof(gpu->serial));
+		load_types(gpu);
+	}
+}
+
+nvmlReturn_t source_open(void)
+{
+	char probe[64];
+
+	if (!source_read("/proc/driver/nvidia/version", probe, sizeof(probe)))
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	if (clients++)
+		return NVML_SUCCESS;
+	/* Holding the control device open is what makes the driver refuse the unbind lock. */
+	control = open_file("/dev/nvidiactl", O_RDONLY);
+	load_gpus();
+	return NVML_SUCCESS;
+}
+
+void source_close(void)
+{
+	if (--clients)
+		return;
+	if (control >= 0)
+		close(control);
+	control = -1;
+}
+
+bool source_is_open(void)
+{
+	return clients > 0;
+}
+
+uint source_vgpus(struct gpu *gpu, struct vgpu *out, uint max)
+{
+	char text[8192], *line;
+	uint count = 0, type, open, i;
+
+	if (!read_gpu_file(gpu, "vgpus", text, sizeof(text)))
+		return 0;
+	for (line = text; line && *line && count < max; line = strchr(line, '\n')) {
+		struct vgpu *vgpu = &out[count];
+
+		line += *line == '\n';
+		if (sscanf(line, "%u %u %15s %39s %u %u %d", &vgpu->instance, &type, vgpu->device, vgpu->uuid, &open,
+			   &vgpu->placement, &vgpu->pid) != 7)
+			continue;
+		vgpu->gpu = gpu;
+		vgpu->open = open;
+		for (i = 0; i < gpu->nr_types; i++)
+			if (gpu->types[i].id == type) {
+				vgpu->type = &gpu->types[i];
+				count++;
+			}
+	}
+	return count;
+}

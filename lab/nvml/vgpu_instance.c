@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/* vGPUs that running VMs have open. */
+#include <stdio.h>
+#include <string.h>
+#include "lab.h"
+
+API nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t gpu, uint *count, uint *out)
+{
+	struct vgpu all[MAX_PLACES];
+	uint ids[MAX_PLACES], have = 0, i, n;
+
+	CHECK_GPU(gpu, count);
+	if (!gpu->nr_types)
+		return NVML_ERROR_NOT_SUPPORTED;
+	n = source_vgpus(gpu, all, MAX_PLACES);
+	for (i = 0; i < n; i++)
+		if (all[i].open)
+			ids[have++] = all[i].instance;
+	return give_ids(ids, have, count, out);
+}
+
+#define VGPU_HEAD(id, pointer) \
+	struct vgpu vgpu; \
+	nvmlReturn_t found = find_vgpu(id, &vgpu); \
+	if (found != NVML_SUCCESS) \
+		return found; \
+	if (!(pointer)) \
+		return NVML_ERROR_INVALID_ARGUMENT
+
+#define VGPU_NUMBER(call, ctype, expression) \
+	API nvmlReturn_t call(uint id, ctype *out) \
+	{ \
+		VGPU_HEAD(id, out); \
+		*out = (expression); \
+		return NVML_SUCCESS; \
+	}
+
+VGPU_NUMBER(nvmlVgpuInstanceGetType, uint, vgpu.type->id)
+VGPU_NUMBER(nvmlVgpuInstanceGetFbUsage, ull, 0)
+VGPU_NUMBER(nvmlVgpuInstanceGetGpuInstanceId, uint, vgpu.type->gi_profile < 0 ? NO_ID : 0)
+VGPU_NUMBER(nvmlVgpuInstanceGetFrameRateLimit, uint, vgpu.type->frl)
+VGPU_NUMBER(nvmlVgpuInstanceGetEccMode, uint, source_number_or(vgpu.gpu, "ecc", 0))
+VGPU_NUMBER(nvmlVgpuInstanceGetLicenseStatus, uint, 0)
+
+API nvmlReturn_t nvmlVgpuInstanceGetUUID(uint id, char *out, uint size)
+{
+	VGPU_HEAD(id, out);
+	return give_text(vgpu.uuid, out, size);
+}
+
+API nvmlReturn_t nvmlVgpuInstanceGetMdevUUID(uint id, char *out, uint size)
+{
+	VGPU_HEAD(id, out);
+	if (source_number_or(vgpu.gpu, "framework", 0) == 2)
+		return NVML_ERROR_NOT_SUPPORTED;
+	return give_text(vgpu.uuid, out, size);
+}
+
+/* QEMU carries the VM's UUID on its command line; NVIDIA's manager reads it there as well. */
+API nvmlReturn_t nvmlVgpuInstanceGetVmID(uint id, char *out, uint size, uint *kind)
+{
+	char path[64], line[65536], *word, *end;
+	size_t len;
+
+	VGPU_HEAD(id, out && kind);
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", vgpu.pid);
+	len = source_read(path, line, sizeof(line));
+	for (word = line, end = line + len; word < end; word += strlen(word) + 1)
+		if (!strcmp(word, "-uuid") && word + 6 < end) {
+			*kind = 1;
+			return give_text(word + 6, out, size);
+		}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+API nvmlReturn_t nvmlVgpuInstanceGetVmDriverVersion(uint id, char *out, uint size)
+{
+	VGPU_HEAD(id, out);
+	return give_text("Not Available", out, size);
+}
+
+API nvmlReturn_t nvmlVgpuInstanceGetPlacementId(uint id, nvmlVgpuPlacementId_t *placement)
+{
+	VGPU_HEAD(id, placement);
+	if (placement->version != NVML_VERSION(*placement, 1))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	placement->placementId = vgpu.placement;
+	return vgpu.placement == NO_PLACEMENT ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
