@@ -50,8 +50,12 @@ class HostLink(Protocol):
 class Configurator(Protocol):
     """Runs our playbooks against one host (adapters/ansible). Raises Fatal/Retryable/Unknown."""
 
-    def install_agent(self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None]) -> None:
-        """Install or upgrade agent, service, users and keys; VMs are left alone. ``progress`` gets task titles."""
+    def install_agent(
+        self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
+    ) -> None:
+        """Install or upgrade agent, service, users and keys; VMs are left alone. ``progress`` gets task titles.
+
+        A host that serves another site is refused with Conflict ``host.other_site`` unless ``take_over``."""
 
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         """Give the host back as it was before ``install_agent``."""

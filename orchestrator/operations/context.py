@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step gets: the ports, its operation's inputs, and short ways to the host and the VM it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from orchestrator.core.errors import Bug
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import ActionResult, HostAction, Token
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.vm import Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
+from orchestrator.ports.host import Configurator, HostLink
+from orchestrator.ports.store import Job, Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How patient operations are. Seconds."""
+
+    tries: int = 5
+    first_pause: float = 0.5
+    """Doubled after each try."""
+    guest_seen: float = 120.0
+    guest_poll: float = 0.5
+    shutdown_grace: int = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """All ports that steps use."""
+
+    store: Store
+    link: HostLink
+    configurator: Configurator
+    clock: Clock
+    ids: Ids
+    seeds: SeedBuilder
+    images: ImageFiles
+    keys: HostKeys
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One attempt at one operation."""
+
+    world: World
+    operation_id: str
+    subject: str
+    host_name: str
+    inputs: dict[str, object]
+    attempt: int
+    report: Callable[[str], None]
+    """Progress inside a step, for people."""
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, world: World, job: Job, report: Callable[[str], None]) -> Context:
+        """The context of a job as it was taken up."""
+        return cls(
+            world=world,
+            operation_id=job.operation.id,
+            subject=job.operation.subject,
+            host_name=job.host,
+            inputs=job.inputs,
+            attempt=job.operation.attempt,
+            report=report,
+            warnings=list(job.operation.warnings),
+        )
+
+    def text(self, key: str) -> str:
+        """An input that is text."""
+        value = self.inputs.get(key)
+        if not isinstance(value, str):
+            raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
+        return value
+
+    def host(self) -> Host:
+        with self.world.store.read() as tx:
+            return tx.hosts.get(self.host_name)
+
+    def vm(self) -> Vm | None:
+        """The VM this operation is about; None when its row is gone."""
+        with self.world.store.read() as tx:
+            return tx.vms.find_id(self.subject)
+
+    def known_vm(self) -> Vm:
+        """:raises Bug: ``vm.row_missing``"""
+        vm = self.vm()
+        if vm is None:
+            raise Bug("vm.row_missing", f"the VM of operation {self.operation_id} is not in the database")
+        return vm
+
+    def token(self, host: Host) -> Token:
+        return Token(site=self.world.store.site, epoch=host.epoch, operation=self.operation_id, attempt=self.attempt)
+
+    def perform(self, action: HostAction) -> ActionResult:
+        """Do it on the operation's host."""
+        host = self.host()
+        return self.world.link.perform(host, action, self.token(host))
+
+    def observe(self) -> HostSnapshot:
+        """Look at the host and remember what was seen."""
+        host = self.host()
+        snapshot = self.world.link.observe(host)
+        now = self.world.clock.now()
+        with self.world.store.begin() as tx:
+            current = tx.hosts.get(host.name)
+            tx.hosts.put_snapshot(host.name, snapshot, now)
+            tx.hosts.update(replace(current, last_seen_at=now))
+        return snapshot

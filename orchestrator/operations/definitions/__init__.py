@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations: lists of steps and nothing else."""
+
+from __future__ import annotations
+
+from orchestrator.operations.definitions import hosts, vms
+from orchestrator.operations.step import Definition
+
+DEFINITIONS: dict[str, Definition] = {
+    definition.kind: definition
+    for definition in (
+        vms.CREATE_VM,
+        vms.CREATE_STOPPED_VM,
+        vms.START_VM,
+        vms.STOP_VM,
+        vms.DELETE_VM,
+        hosts.ADD_HOST,
+        hosts.REMOVE_HOST,
+        hosts.UPGRADE_AGENT,
+    )
+}
+"""By kind."""

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on a host."""
+
+from __future__ import annotations
+
+from orchestrator.operations.step import Definition
+from orchestrator.operations.steps import host
+
+ADD_HOST = Definition(
+    kind="add_host",
+    steps=(
+        host.ENROL,
+        host.INSTALL,
+        host.FIRST_LOOK,
+        host.CHOOSE,
+        host.MANAGE,
+        host.FUNCTIONS,
+        host.DEFAULT_NETWORK,
+        host.READY,
+    ),
+    stuck=host.mark_failed,
+    abandoned=host.forget_host,
+)
+
+REMOVE_HOST = Definition(
+    kind="remove_host",
+    steps=(
+        host.LEAVING,
+        host.DISABLE_FUNCTIONS,
+        host.REMOVE_NETWORKS,
+        host.REMOVE_IMAGES,
+        host.RELEASE_GPUS,
+        host.UNINSTALL,
+        host.FORGET,
+    ),
+    stuck=host.mark_failed,
+    abandoned=host.forget_host,
+    forward_only=True,
+)
+
+UPGRADE_AGENT = Definition(
+    kind="upgrade_agent",
+    steps=(host.UPGRADE, host.BACK),
+    stuck=host.mark_failed,
+    abandoned=lambda _: None,
+)

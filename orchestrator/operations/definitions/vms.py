@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on a VM."""
+
+from __future__ import annotations
+
+from orchestrator.operations.step import Definition
+from orchestrator.operations.steps import device, domain, storage, vm_record
+
+_PREPARE = (vm_record.CLAIM, storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
+_RUN = (domain.START, domain.GUEST_SEEN, vm_record.RUNNING)
+
+CREATE_VM = Definition(
+    kind="create_vm",
+    steps=(*_PREPARE, device.DEVICE, domain.DEFINE, *_RUN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+)
+
+CREATE_STOPPED_VM = Definition(
+    kind="create_stopped_vm",
+    steps=(*_PREPARE, domain.DEFINE, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+)
+
+START_VM = Definition(
+    kind="start_vm",
+    steps=(vm_record.STARTING, storage.NETWORK, device.DEVICE, domain.REDEFINE, *_RUN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+
+STOP_VM = Definition(
+    kind="stop_vm",
+    steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+    forward_only=True,
+)
+
+DELETE_VM = Definition(
+    kind="delete_vm",
+    steps=(
+        vm_record.DELETING,
+        domain.POWER_OFF,
+        device.REMOVE_DEVICE,
+        domain.UNDEFINE,
+        storage.REMOVE_SEED,
+        storage.REMOVE_VOLUME,
+        domain.GONE_SEEN,
+        vm_record.RELEASE,
+    ),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+    forward_only=True,
+)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step and a list of steps. Both are data; runner.py alone knows how to walk them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.core.operation import StepRecord
+from orchestrator.operations.context import Context
+
+
+def nothing(_: Context) -> tuple[str, ...]:
+    """Nothing that could be left behind."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """``do`` and ``undo`` may run any number of times: already done and already gone are success."""
+
+    name: str
+    """With its version: operations that were begun with an older one can still be read."""
+    title: str
+    do: Callable[[Context], str]
+    """Returns what to tell people about it; may be empty."""
+    undo: Callable[[Context], None] | None = None
+    no_undo_reason: str | None = None
+    look_first: bool = True
+    """After a lost answer, read the host before doing it again. False where there may be no agent to ask."""
+    remains: Callable[[Context], tuple[str, ...]] = nothing
+    """What may be left on host or in the database when this step was begun and not undone."""
+
+    def __post_init__(self) -> None:
+        if (self.undo is None) == (self.no_undo_reason is None):
+            raise ValueError(f"{self.name}: say either how to undo it or why that is not needed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """One kind of operation."""
+
+    kind: str
+    steps: tuple[Step, ...]
+    abandoned: Callable[[Context], None]
+    """The operator has cleaned up by hand: set the database to that."""
+    stuck: Callable[[Context], None]
+    """Show in the database that the subject needs an operator."""
+    forward_only: bool = False
+    """Once something was done there is no way back, only on: a failure is stuck until it is tried again."""
+
+    def records(self) -> tuple[StepRecord, ...]:
+        """The list as a new operation's journal begins."""
+        return tuple(StepRecord(name=step.name, title=step.title, state="pending") for step in self.steps)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The libvirt domain of a VM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Fatal, Unknown
+from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+
+
+def _define(context: Context) -> str:
+    vm = context.known_vm()
+    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(vm)))
+    return vm.domain_name
+
+
+def _undefine(context: Context) -> None:
+    context.perform(UndefineDomain(vm=context.subject))
+
+
+def _undefined(context: Context) -> str:
+    _undefine(context)
+    return ""
+
+
+def _start(context: Context) -> str:
+    context.perform(StartDomain(vm=context.known_vm().id))
+    return ""
+
+
+def _power_off(context: Context) -> None:
+    context.perform(StopDomain(vm=context.subject, grace_seconds=0))
+
+
+def _powered_off(context: Context) -> str:
+    _power_off(context)
+    return ""
+
+
+def _shut_down(context: Context) -> str:
+    grace = context.world.limits.shutdown_grace
+    return context.perform(StopDomain(vm=context.subject, grace_seconds=grace)).message
+
+
+def _see_guest(context: Context) -> str:
+    """Running, and with an address. One that runs without an address in time is done, with a warning."""
+    world, vm = context.world, context.known_vm()
+    deadline = world.clock.monotonic() + world.limits.guest_seen
+    while True:
+        domain = _domain_of(context.observe(), vm)
+        if domain.state == "running" and domain.addresses:
+            with world.store.begin() as tx:
+                tx.vms.update(replace(vm, addresses=domain.addresses))
+            return ", ".join(domain.addresses)
+        if domain.state not in {"running", "paused"}:
+            raise Fatal(
+                "vm.guest_died",
+                f"the VM started and is {domain.state.replace('_', ' ')} now",
+                hint="does its image boot? try it with more memory",
+            )
+        if world.clock.monotonic() >= deadline:
+            warning = f"no address was seen within {world.limits.guest_seen:.0f} s; look at its console"
+            context.warnings.append(warning)
+            return warning
+        world.clock.sleep(world.limits.guest_poll)
+
+
+def _domain_of(snapshot: HostSnapshot, vm: Vm) -> DomainSnapshot:
+    for domain in snapshot.domains:
+        if domain.uuid == vm.id:
+            return domain
+    raise Fatal("vm.gone", "the VM is not defined on its host any more", hint="somebody removed it there")
+
+
+def _see_nothing(context: Context) -> str:
+    """Deleting is believed when the host shows nothing of the VM any more."""
+    left = things_of(context.observe(), context.subject)
+    if left:
+        raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
+    return ""
+
+
+def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
+    """Everything on the host that belongs to the VM, for people."""
+    files = [
+        *(f"volume {file.name}" for file in snapshot.volumes if file.owner == vm_id),
+        *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
+    ]
+    domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
+    vgpus = []
+    for parent in (parent for gpu in snapshot.gpus for parent in gpu.parents):
+        vgpus += [f"vGPU {mdev.uuid}" for mdev in parent.mdevs if mdev.owner == vm_id]
+        if parent.current_type is not None and parent.owner == vm_id:
+            vgpus.append(f"vGPU {parent.address}")
+    return (*domains, *vgpus, *files)
+
+
+def _domain_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"domain {vm.domain_name} ({vm.id}) on host {vm.host}",)
+
+
+def _running_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"running domain {vm.domain_name} on host {vm.host}",)
+
+
+DEFINE = Step(name="define.1", title="definition", do=_define, undo=_undefine, remains=_domain_text)
+REDEFINE = Step(
+    name="redefine.1",
+    title="definition",
+    do=_define,
+    no_undo_reason="the definition is the VM's own, with the device that is claimed for it",
+)
+START = Step(name="start.1", title="start", do=_start, undo=_power_off, remains=_running_text)
+GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only looks")
+SHUT_DOWN = Step(
+    name="shut_down.1",
+    title="shut down",
+    do=_shut_down,
+    no_undo_reason="a guest that was shut down is started again by its user",
+    remains=_running_text,
+)
+POWER_OFF = Step(
+    name="power_off.1",
+    title="power off",
+    do=_powered_off,
+    no_undo_reason="a deleted VM does not run again",
+    remains=_running_text,
+)
+UNDEFINE = Step(
+    name="undefine.1",
+    title="remove the definition",
+    do=_undefined,
+    no_undo_reason="a deleted VM does not come back",
+    remains=_domain_text,
+)
+GONE_SEEN = Step(name="gone_seen.1", title="nothing left on the host", do=_see_nothing, no_undo_reason="it only looks")

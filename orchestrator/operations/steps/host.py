@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a host into the pool and giving it back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import Bug, Conflict, InvalidInput, WorldError
+from orchestrator.core.host import HostState
+from orchestrator.core.host_actions import (
+    DeleteImage,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    EnsureNetwork,
+    ImageFormat,
+    ManageGpus,
+    RemoveNetwork,
+)
+from orchestrator.core.network import DEFAULT_NAME, network_xml
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+
+_FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}
+
+
+def set_host_state(context: Context, state: HostState, reason: str | None = None) -> None:
+    """Write the state, if the host is still there."""
+    with context.world.store.begin() as tx:
+        if any(host.name == context.host_name for host in tx.hosts.list()):
+            tx.hosts.update(replace(tx.hosts.get(context.host_name), state=state, state_reason=reason))
+
+
+def mark_failed(context: Context) -> None:
+    """An operator must look at it."""
+    set_host_state(context, "failed", f"operation {context.operation_id} is stuck")
+
+
+def forget_host(context: Context) -> None:
+    """Everything the control plane keeps of it. Gone already is fine."""
+    with context.world.store.begin() as tx:
+        known = [host for host in tx.hosts.list() if host.name == context.host_name]
+        tx.hosts.remove(context.host_name)
+    for host in known:
+        context.world.link.forget(host)
+    context.world.keys.remove(context.host_name)
+
+
+def _check_enrolling(context: Context) -> str:
+    host = context.host()
+    return f"{host.address} port {host.port}, host key pinned"
+
+
+def _install(context: Context) -> str:
+    take_over = context.inputs.get("take_over") is True
+    context.world.configurator.install_agent(context.host(), (), context.report, take_over=take_over)
+    return ""
+
+
+def _uninstall(context: Context) -> None:
+    host = context.host()
+    context.world.configurator.remove_agent(host, context.report)
+    context.world.link.forget(host)
+
+
+def _uninstalled(context: Context) -> str:
+    if _is_known(context):
+        _uninstall(context)
+    return ""
+
+
+def _is_known(context: Context) -> bool:
+    with context.world.store.read() as tx:
+        return any(host.name == context.host_name for host in tx.hosts.list())
+
+
+def _first_look(context: Context) -> str:
+    snapshot = context.observe()
+    with context.world.store.begin() as tx:
+        for other in tx.hosts.list():
+            if other.machine_id == snapshot.machine_id and other.name != context.host_name:
+                raise Conflict("host.already_added", f"this machine is host {other.name} already")
+        host = tx.hosts.get(context.host_name)
+        tx.hosts.update(replace(host, machine_id=snapshot.machine_id))
+    return f"{snapshot.os_name}, {len(snapshot.gpus)} GPUs"
+
+
+def choose_gpus(policy: str, snapshot: HostSnapshot) -> tuple[str, ...]:
+    """Addresses of the GPUs that ``policy`` means on this host.
+
+    :raises InvalidInput: ``host.no_such_gpu``, ``pci.address_invalid``
+    """
+    there = {gpu.address: gpu for gpu in snapshot.gpus}
+    if policy == "all":
+        return tuple(there)
+    if policy == "unused":
+        used = {device for domain in snapshot.domains for device in domain.devices}
+        return tuple(address for address, gpu in there.items() if not _is_used(gpu, used))
+    chosen = tuple(parse_pci_address(text.strip()) for text in policy.split(","))
+    for address in chosen:
+        if address not in there:
+            raise InvalidInput(
+                "host.no_such_gpu",
+                f"the host has no NVIDIA GPU at {address}",
+                hint=f"it has {', '.join(there) or 'none'}",
+            )
+    return tuple(dict.fromkeys(chosen))
+
+
+def _is_used(gpu: GpuSnapshot, devices: set[str]) -> bool:
+    """By a domain, by vGPUs somebody made, or by another driver."""
+    functions = {gpu.address, *(parent.address for parent in gpu.parents)}
+    vgpus = any(parent.mdevs or parent.current_type for parent in gpu.parents)
+    return vgpus or bool(functions & devices) or gpu.driver not in {"nvidia", None}
+
+
+def _choose(context: Context) -> str:
+    with context.world.store.begin() as tx:
+        snapshot = tx.hosts.snapshot(context.host_name)
+        if snapshot is None:
+            raise Bug("host.not_observed", "the host was not observed before its GPUs are chosen")
+        chosen = choose_gpus(context.text("gpus"), snapshot)
+        tx.hosts.set_gpus(context.host_name, chosen)
+    return ", ".join(chosen) or "none"
+
+
+def _unchoose(context: Context) -> None:
+    with context.world.store.begin() as tx:
+        tx.hosts.set_gpus(context.host_name, ())
+
+
+def _manage(context: Context) -> str:
+    context.perform(ManageGpus(gpus=context.host().managed_gpus))
+    return ""
+
+
+def _unmanage(context: Context) -> None:
+    if _is_known(context):
+        context.perform(ManageGpus(gpus=()))
+
+
+def _unmanaged(context: Context) -> str:
+    _unmanage(context)
+    return ""
+
+
+def _enable_functions(context: Context) -> str:
+    managed = set(context.host().managed_gpus)
+    enabled = []
+    for gpu in context.observe().gpus:
+        if gpu.address in managed and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs and gpu.driver == "nvidia":
+            with context.world.store.begin() as tx:
+                tx.hosts.mark_enabled(context.host_name, gpu.address, by_us=True)
+            context.perform(EnableVirtualFunctions(gpu=gpu.address))
+            enabled.append(gpu.address)
+    return ", ".join(enabled) or "nothing to enable"
+
+
+def _disable_functions(context: Context) -> None:
+    with context.world.store.read() as tx:
+        ours = tx.hosts.enabled_by_us(context.host_name)
+    for address in ours:
+        context.perform(DisableVirtualFunctions(gpu=address))
+        with context.world.store.begin() as tx:
+            tx.hosts.mark_enabled(context.host_name, address, by_us=False)
+
+
+def _disabled(context: Context) -> str:
+    _disable_functions(context)
+    return ""
+
+
+def _default_network(context: Context) -> str:
+    with context.world.store.read() as tx:
+        network = tx.networks.get(DEFAULT_NAME)
+    context.perform(EnsureNetwork(name=network.name, xml=network_xml(network)))
+    return network.name
+
+
+def _remove_default_network(context: Context) -> None:
+    context.perform(RemoveNetwork(name=DEFAULT_NAME))
+
+
+def _remove_networks(context: Context) -> str:
+    if not _is_known(context):
+        return ""
+    with context.world.store.read() as tx:
+        networks = tx.networks.list()
+    for network in networks:
+        context.perform(RemoveNetwork(name=network.name))
+    return ""
+
+
+def _remove_images(context: Context) -> str:
+    if not _is_known(context):
+        return ""
+    removed = 0
+    for file in context.observe().images:
+        digest, _, suffix = file.name.partition(".")
+        if suffix in _FORMATS:
+            context.perform(DeleteImage(sha256=digest, image_format=_FORMATS[suffix]))
+            removed += 1
+    return f"{removed} images"
+
+
+def _ready(context: Context) -> str:
+    snapshot = context.observe()
+    set_host_state(context, "ready")
+    return f"agent {snapshot.agent_version}"
+
+
+def _check_empty(context: Context) -> str:
+    return ""
+
+
+def _back_to_ready(context: Context) -> None:
+    try:
+        context.observe()
+    except WorldError as error:
+        set_host_state(context, "unreachable", error.message)
+    else:
+        set_host_state(context, "ready")
+
+
+def _forgotten(context: Context) -> str:
+    forget_host(context)
+    return ""
+
+
+def _agent_text(context: Context) -> tuple[str, ...]:
+    return (f"agent on host {context.host_name}",)
+
+
+def _functions_text(context: Context) -> tuple[str, ...]:
+    with context.world.store.read() as tx:
+        ours = tx.hosts.enabled_by_us(context.host_name)
+    return tuple(f"virtual functions of GPU {address} enabled on host {context.host_name}" for address in ours)
+
+
+def _network_text(context: Context) -> tuple[str, ...]:
+    return (f"libvirt networks made by us on host {context.host_name}",)
+
+
+def _row_text(context: Context) -> tuple[str, ...]:
+    return (f"host {context.host_name} in the database",)
+
+
+_GONE = "a host that is being given back needs none"
+
+ENROL = Step(name="enrol.1", title="pin the host key", do=_check_enrolling, undo=forget_host, remains=_row_text)
+INSTALL = Step(
+    name="install_agent.1",
+    title="install the agent",
+    do=_install,
+    undo=_uninstall,
+    look_first=False,
+    remains=_agent_text,
+)
+FIRST_LOOK = Step(name="first_look.1", title="look at the host", do=_first_look, no_undo_reason="it only looks")
+CHOOSE = Step(name="choose_gpus.1", title="choose GPUs", do=_choose, undo=_unchoose)
+MANAGE = Step(name="manage_gpus.1", title="take over the GPUs", do=_manage, undo=_unmanage)
+FUNCTIONS = Step(
+    name="virtual_functions.1",
+    title="virtual functions",
+    do=_enable_functions,
+    undo=_disable_functions,
+    remains=_functions_text,
+)
+DEFAULT_NETWORK = Step(
+    name="default_network.1",
+    title="default network",
+    do=_default_network,
+    undo=_remove_default_network,
+    remains=_network_text,
+)
+READY = Step(name="host_ready.1", title="ready", do=_ready, no_undo_reason="the steps before it take the host back")
+
+UPGRADE = Step(
+    name="upgrade_agent.1",
+    title="upgrade the agent",
+    do=_install,
+    no_undo_reason="the new agent serves as well as the old one",
+    look_first=False,
+)
+BACK = Step(name="host_back.1", title="see it again", do=_ready, no_undo_reason="it only looks")
+
+LEAVING = Step(name="leaving.1", title="check that it is empty", do=_check_empty, undo=_back_to_ready)
+DISABLE_FUNCTIONS = Step(
+    name="disable_functions.1",
+    title="virtual functions as before",
+    do=_disabled,
+    no_undo_reason=_GONE,
+    remains=_functions_text,
+)
+REMOVE_NETWORKS = Step(
+    name="remove_networks.1",
+    title="networks as before",
+    do=_remove_networks,
+    no_undo_reason=_GONE,
+    remains=_network_text,
+)
+REMOVE_IMAGES = Step(name="remove_images.1", title="remove base images", do=_remove_images, no_undo_reason=_GONE)
+RELEASE_GPUS = Step(name="release_gpus.1", title="give back the GPUs", do=_unmanaged, no_undo_reason=_GONE)
+UNINSTALL = Step(
+    name="uninstall_agent.1",
+    title="remove the agent",
+    do=_uninstalled,
+    no_undo_reason=_GONE,
+    look_first=False,
+    remains=_agent_text,
+)
+FORGET = Step(name="forget_host.1", title="forget the host", do=_forgotten, no_undo_reason=_GONE, remains=_row_text)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base image, network, disk and seed of a VM on its host."""
+
+from __future__ import annotations
+
+import base64
+
+from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, EnsureNetwork, WriteSeed
+from orchestrator.core.image import Image
+from orchestrator.core.network import network_xml
+from orchestrator.core.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+
+
+def _image_of(context: Context, vm: Vm) -> Image:
+    with context.world.store.read() as tx:
+        return tx.images.get(vm.spec.image)
+
+
+def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
+    """The VM's disk as an overlay."""
+    return CreateVolume(
+        vm=vm.id,
+        volume=vm.volume,
+        base_sha256=image.sha256,
+        base_format=image.format,
+        size_bytes=vm.spec.disk_bytes,
+    )
+
+
+def _send_image(context: Context) -> str:
+    image = _image_of(context, context.known_vm())
+    with context.world.store.read() as tx:
+        seen = tx.hosts.snapshot(context.host_name)
+    name = f"{image.sha256}.{image.format}"
+    if seen is not None and any(file.name == name for file in seen.images):
+        return "there already"
+    host = context.host()
+    path = context.world.images.path(image.sha256, image.format)
+    result = context.world.link.send_image(host, path, image.sha256, image.format, context.token(host))
+    return "sent" if result.changed else "there already"
+
+
+def _ensure_network(context: Context) -> str:
+    vm = context.known_vm()
+    with context.world.store.read() as tx:
+        network = tx.networks.get(vm.spec.network)
+    context.perform(EnsureNetwork(name=network.name, xml=network_xml(network)))
+    return network.name
+
+
+def _create_volume(context: Context) -> str:
+    vm = context.known_vm()
+    context.perform(create_volume_action(vm, _image_of(context, vm)))
+    return vm.volume
+
+
+def _delete_volume(context: Context) -> None:
+    vm = context.vm()
+    if vm is not None:
+        context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
+
+
+def _write_seed(context: Context) -> str:
+    vm = context.known_vm()
+    user_data = None
+    if vm.spec.user_data is not None:
+        with context.world.store.read() as tx:
+            user_data = tx.secrets.get(vm.spec.user_data)
+    iso = context.world.seeds.build(vm_id=vm.id, hostname=vm.spec.name, ssh_keys=vm.spec.ssh_keys, user_data=user_data)
+    context.perform(WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=base64.b64encode(iso).decode()))
+    return vm.seed
+
+
+def _delete_seed(context: Context) -> None:
+    vm = context.vm()
+    if vm is not None:
+        context.perform(DeleteSeed(vm=vm.id, seed=vm.seed))
+
+
+def _removed_volume(context: Context) -> str:
+    _delete_volume(context)
+    return ""
+
+
+def _removed_seed(context: Context) -> str:
+    _delete_seed(context)
+    return ""
+
+
+def _volume_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"volume {vm.volume} on host {vm.host}",)
+
+
+def _seed_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"seed {vm.seed} on host {vm.host}",)
+
+
+IMAGE = Step(
+    name="image.1",
+    title="base image on the host",
+    do=_send_image,
+    no_undo_reason="base images stay on the host for the next VM; removing the image or the host removes them",
+)
+NETWORK = Step(
+    name="network.1",
+    title="network on the host",
+    do=_ensure_network,
+    no_undo_reason="networks stay on the host for the next VM; removing the host removes them",
+)
+VOLUME = Step(name="volume.1", title="disk", do=_create_volume, undo=_delete_volume, remains=_volume_text)
+SEED = Step(name="seed.1", title="seed", do=_write_seed, undo=_delete_seed, remains=_seed_text)
+REMOVE_VOLUME = Step(
+    name="remove_volume.1",
+    title="remove the disk",
+    do=_removed_volume,
+    no_undo_reason="a deleted disk cannot come back",
+    remains=_volume_text,
+)
+REMOVE_SEED = Step(
+    name="remove_seed.1",
+    title="remove the seed",
+    do=_removed_seed,
+    no_undo_reason="a VM that is being deleted needs none",
+    remains=_seed_text,
+)

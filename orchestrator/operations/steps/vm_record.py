@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that change what the database says about a VM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import WorldError
+from orchestrator.core.vm import Vm, VmState
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+from orchestrator.ports.store import Transaction
+
+
+def _claim_text(context: Context) -> tuple[str, ...]:
+    with context.world.store.read() as tx:
+        claim = tx.claims.find(context.subject)
+    if claim is None:
+        return ()
+    slots = ", ".join(str(slot) for slot in claim.device.slots)
+    return (f"claim on GPU {claim.device.gpu} of host {claim.host}, slots {slots}",)
+
+
+def drop_vm(tx: Transaction, vm: Vm) -> None:
+    """Row, claims and secret."""
+    tx.vms.remove(vm.id)
+    if vm.spec.user_data is not None:
+        tx.secrets.remove(vm.spec.user_data)
+
+
+def forget_vm(context: Context) -> None:
+    """Release everything the VM holds in the database. Gone already is fine."""
+    with context.world.store.begin() as tx:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None:
+            drop_vm(tx, vm)
+
+
+def set_vm_state(context: Context, state: VmState, *, unless: frozenset[VmState] = frozenset()) -> None:
+    """Write the state, unless it is one of those."""
+    with context.world.store.begin() as tx:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None and vm.state not in unless:
+            addresses = vm.addresses if state == "running" else ()
+            tx.vms.update(replace(vm, state=state, addresses=addresses))
+
+
+def mark_stuck(context: Context) -> None:
+    """Its users see that an operator is needed."""
+    set_vm_state(context, "stuck")
+
+
+def say_stopped(context: Context) -> None:
+    """The operator has cleaned up: nothing of it runs."""
+    set_vm_state(context, "stopped")
+
+
+def _check_claim(context: Context) -> str:
+    vm = context.vm()
+    with context.world.store.read() as tx:
+        claim = tx.claims.find(context.subject)
+    if vm is None or claim is None:
+        return "it holds nothing any more"
+    return f"{vm.device.type_name} on GPU {claim.device.gpu} of {claim.host}"
+
+
+def _as_observed(context: Context) -> None:
+    """Before anything was done: what the VM's state was, or what the host shows now."""
+    state = context.text("previous_state")
+    try:
+        running = any(d.uuid == context.subject and d.state == "running" for d in context.observe().domains)
+        state = "running" if running else "stopped"
+    except WorldError:
+        context.warnings.append("the host could not be asked; the state shown is the last one known")
+    set_vm_state(context, "running" if state == "running" else "stopped")
+
+
+def _release(context: Context) -> str:
+    forget_vm(context)
+    _close_stuck(context)
+    return ""
+
+
+def _close_stuck(context: Context) -> None:
+    """Nothing is left of the VM, so nothing remains of its operations that had got stuck."""
+    with context.world.store.begin() as tx:
+        for operation in tx.operations.of_subject(context.subject):
+            if operation.state == "stuck":
+                note = f"what remained was removed by operation {context.operation_id}"
+                tx.operations.update(
+                    replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note))
+                )
+
+
+def _running(context: Context) -> str:
+    set_vm_state(context, "running", unless=frozenset({"deleting"}))
+    return ""
+
+
+def _stopped(context: Context) -> str:
+    set_vm_state(context, "stopped", unless=frozenset({"deleting"}))
+    return ""
+
+
+_NO_RECORD_UNDO = "the steps before it set the state back"
+
+CLAIM = Step(name="claim.1", title="claim the device", do=_check_claim, undo=forget_vm, remains=_claim_text)
+STARTING = Step(name="vm_starting.1", title="check the claim", do=_check_claim, undo=say_stopped)
+STOPPING = Step(name="vm_stopping.1", title="check the state", do=_check_claim, undo=_as_observed)
+DELETING = Step(name="vm_deleting.1", title="check the state", do=_check_claim, undo=_as_observed)
+RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
+STOPPED = Step(name="vm_stopped.1", title="record that it is stopped", do=_stopped, no_undo_reason=_NO_RECORD_UNDO)
+RELEASE = Step(
+    name="release.1",
+    title="release the claim",
+    do=_release,
+    no_undo_reason="nothing of the VM is left on the host",
+    remains=_claim_text,
+)

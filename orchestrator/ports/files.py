@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of the state directory and what is built from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.image import Image
+
+
+class SeedBuilder(Protocol):
+    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
+        """The NoCloud seed as an ISO 9660 image. Equal input gives equal bytes."""
+
+
+class ImageFiles(Protocol):
+    """Base images on this machine, stored once by their SHA-256."""
+
+    def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:
+        """Copy or download ``source``, check it, keep it.
+
+        :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
+        """
+
+    def path(self, sha256: str, image_format: ImageFormat) -> Path: ...
+    def remove(self, sha256: str, image_format: ImageFormat) -> None: ...
+
+
+class HostKeys(Protocol):
+    """Provisioning keys, a file of mode 0600 for each host."""
+
+    def put(self, host: str, text: str) -> None:
+        """:raises InvalidInput: ``host.key_invalid`` when it is no private key"""
+
+    def remove(self, host: str) -> None: ...
