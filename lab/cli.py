@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lab.commands import replace_process, run
+from lab.errors import LabError
+from lab.fleet import BOOT_LIMIT_S, Fleet
+from lab.places import PROJECT, places
+from lab.scenario import model_names, read_scenarios
+
+_DEFAULT_SCENARIO = PROJECT / "lab/scenarios/t4.yaml"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _up(fleet: Fleet, options: argparse.Namespace) -> None:
+    files = options.scenario or [_DEFAULT_SCENARIO]
+    begun = time.monotonic()
+    instances = fleet.up(read_scenarios(files, model_names()))
+    _say(f"ready in {time.monotonic() - begun:.0f} s: {', '.join(instance.name for instance in instances)}")
+
+
+def _down(fleet: Fleet, options: argparse.Namespace) -> None:
+    fleet.down()
+
+
+def _status(fleet: Fleet, options: argparse.Namespace) -> None:
+    rows = fleet.status()
+    if options.output == "json":
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(f"{row['name']:16} {row['state']:9} {row['user']}@{row['address']}:{row['port']}  {row['console_log']}")
+
+
+def _ssh(fleet: Fleet, options: argparse.Namespace) -> None:
+    instance = fleet.instance(options.name)
+    interactive = ("-t",) if not options.command and sys.stdin.isatty() else ()
+    replace_process(instance.ssh(fleet.places.key, *options.command, options=interactive))
+
+
+def _reboot(fleet: Fleet, options: argparse.Namespace) -> None:
+    instance = fleet.instance(options.name)
+    boot = instance.wait_ready(fleet.places.key, BOOT_LIMIT_S)
+    run(instance.ssh(fleet.places.key, "systemctl --no-block reboot"))
+    begun = time.monotonic()
+    instance.wait_ready(fleet.places.key, BOOT_LIMIT_S, old_boot=boot)
+    _say(f"{instance.name} is back after {time.monotonic() - begun:.0f} s")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m lab", description="GPU hosts without a GPU.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, act: Callable[[Fleet, argparse.Namespace], None], help_: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help_, description=help_)
+        added.set_defaults(act=act)
+        return added
+
+    up = command("up", _up, "bring hosts up and wait until they are ready")
+    up.add_argument("--scenario", action="append", type=Path, metavar="FILE", help="hosts to bring up; may be repeated")
+    command("down", _down, "end all hosts and remove what belongs to them")
+    status = command("status", _status, "say which hosts there are and how to reach them")
+    status.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    ssh = command("ssh", _ssh, "log in to a host as root, or run a command there")
+    ssh.add_argument("name")
+    ssh.add_argument("command", nargs=argparse.REMAINDER)
+    command("reboot", _reboot, "reboot a host and wait until it is ready").add_argument("name")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        options.act(Fleet(places(), _say), options)
+    except LabError as error:
+        _say(f"error: {error.message}")
+        if error.hint:
+            _say(f"hint: {error.hint}")
+        return 1
+    return 0

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lab host boots from: three modules, the root disk, and the files that make the host this one.
+
+The NVIDIA surface and the host's identity travel in the initramfs and are laid over the root at every boot,
+so a change of either needs no new disk image.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.image.base import Base
+from lab.image.cpio import Archive
+from lab.image.modules import modules
+
+# ext4 asks for crc32c by name, which modules.dep does not tell
+_NEEDED = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "qemu_fw_cfg"]
+_INIT = (Path(__file__).parent / "init").read_text()
+
+
+def boot_archive(base: Base) -> bytes:
+    """The part all hosts share: busybox, the modules that reach the root disk, the init script."""
+    archive = Archive()
+    for directory in ("dev", "proc", "sys", "root", "overlay"):
+        archive.directory(directory)
+    archive.file("bin/busybox", (base.root / "usr/bin/busybox").read_bytes(), 0o755)
+    archive.link("bin/sh", "busybox")
+    archive.file("init", _INIT, 0o755)
+    loaded = modules(base.root, base.kernel_version, _NEEDED)
+    for name, content in loaded:
+        archive.file(f"modules/{name}", content)
+    archive.file("modules.list", "".join(f"{name}\n" for name, _ in loaded))
+    return archive.pack()
+
+
+def overlay_archive(trees: list[Path], identity: Archive) -> bytes:
+    """``trees`` and ``identity`` (paths under ``overlay/``), packed to follow ``boot_archive``."""
+    archive = Archive()
+    for tree in trees:
+        archive.tree(tree, "overlay")
+    return archive.pack() + identity.pack()

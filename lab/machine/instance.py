@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One lab host on this machine: its directory, its QEMU process, its ssh door."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.commands import run, start, succeeds
+from lab.errors import LabError
+from lab.image.base import Base
+from lab.machine.keys import known_host_line, sha256_fingerprint
+from lab.machine.processes import Process, identify
+from lab.machine.qemu import Machine, arguments
+
+ADDRESS = "127.0.0.1"
+_BANNER_LIMIT_S = 5.0
+# One line that succeeds when the host can be used: NVIDIA's surface is loaded and libvirt answers.
+_READY = (
+    "for unit in vgpu-lab libvirtd; do "
+    "[ -e /usr/lib/systemd/system/$unit.service ] || [ -e /etc/systemd/system/$unit.service ] || continue; "
+    "n=0; until systemctl is-active -q $unit; do n=$((n+1)); "
+    "[ $n -lt 240 ] && ! systemctl is-failed -q $unit || { systemctl status --no-pager $unit; exit 1; }; "
+    "sleep 0.5; done; done; virsh -q version >/dev/null && cat /proc/sys/kernel/random/boot_id"
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A host that was started; read back from its directory by later commands."""
+
+    name: str
+    directory: Path
+    process: Process
+    ssh_port: int
+    index: int
+    scenario: str
+    """The scenario's text as JSON, to tell whether ``up`` asks for something else."""
+
+    @property
+    def console(self) -> Path:
+        return self.directory / "console.log"
+
+    @property
+    def public_host_key(self) -> str:
+        return (self.directory / "host_key.pub").read_text().strip()
+
+    def save(self) -> None:
+        record = {
+            "name": self.name, "pid": self.process.pid, "started": self.process.started,
+            "ssh_port": self.ssh_port, "index": self.index, "scenario": self.scenario,
+        }  # fmt: skip
+        (self.directory / "host.json").write_text(json.dumps(record))
+
+    def running(self) -> bool:
+        return self.process.alive()
+
+    def ssh(self, key: Path, *command: str, options: tuple[str, ...] = ()) -> list[str]:
+        known = self.directory / "known_hosts"
+        return [
+            "ssh", "-F", "none", "-q", "-i", str(key), "-p", str(self.ssh_port), "-o", "IdentitiesOnly=yes",
+            "-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}", *options,
+            f"root@{ADDRESS}", *command,
+        ]  # fmt: skip
+
+    def wait_ready(self, key: Path, limit_s: float, old_boot: str = "") -> str:
+        """The boot's id once the host is ready. Raises LabError with the end of the console log."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if not self.running():
+                raise self._failed("its QEMU ended")
+            if _greets(self.ssh_port):
+                boot = self._ask(key, deadline)
+                if boot != old_boot:
+                    return boot
+            time.sleep(0.5)
+        raise self._failed(f"not ready after {limit_s:.0f} s")
+
+    def _ask(self, key: Path, deadline: float) -> str:
+        """Nothing when the connection broke; raises when the host says that it will never be ready."""
+        limit = max(5.0, deadline - time.monotonic())
+        if not succeeds(self.ssh(key, "true", options=("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")), limit_s=limit):
+            return ""
+        try:
+            return run(self.ssh(key, _READY), limit_s=limit).strip()
+        except LabError as error:
+            raise self._failed(error.message) from error
+
+    def _failed(self, reason: str) -> LabError:
+        lines = [*_tail(self.directory / "qemu.log", 5), *_tail(self.console, 25)]
+        return LabError(f"host {self.name}: {reason}\n" + "\n".join(f"  | {line}" for line in lines), f"log: {self.console}")
+
+    def status(self, key: Path) -> dict[str, Any]:
+        public = self.public_host_key
+        return {
+            "name": self.name, "address": ADDRESS, "port": self.ssh_port, "user": "root", "key_file": str(key),
+            "host_key_fingerprint": sha256_fingerprint(public),
+            "known_host_line": known_host_line(ADDRESS, self.ssh_port, public),
+            "state": self._state(), "console_log": str(self.console),
+        }  # fmt: skip
+
+    def _state(self) -> str:
+        if not self.running():
+            return "stopped"
+        return "running" if _greets(self.ssh_port) else "starting"
+
+    def remove(self) -> None:
+        """Ends the machine and forgets all of it."""
+        self.process.end()
+        shutil.rmtree(self.directory)
+
+
+def _greets(port: int) -> bool:
+    """Whether an ssh server answers; the forwarded port alone accepts connections before the host has booted."""
+    try:
+        with socket.create_connection((ADDRESS, port), timeout=_BANNER_LIMIT_S) as door:
+            return door.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _tail(file: Path, lines: int) -> list[str]:
+    if not file.exists():
+        return []
+    text = file.read_bytes()[-8192:].decode(errors="replace")
+    shown = ("".join(sign for sign in line if sign.isprintable()) for line in text.splitlines())
+    return [line for line in shown if line.strip()][-lines:]
+
+
+def load(directory: Path) -> Instance:
+    record = json.loads((directory / "host.json").read_text())
+    process = Process(record["pid"], record["started"])
+    return Instance(record["name"], directory, process, record["ssh_port"], record["index"], record["scenario"])
+
+
+def launch(base: Base, machine: Machine, index: int, scenario: str) -> Instance:
+    """Starts the machine out of a directory that already holds its initrd, disk and keys."""
+    directory = machine.directory
+    (directory / "scenario.json").write_text(json.dumps(machine.host.payload()))
+    public = (directory / "host_key.pub").read_text()
+    (directory / "known_hosts").write_text(known_host_line(ADDRESS, machine.ssh_port, public) + "\n")
+    firmware = ["-L", str(base.root / "usr/share/qemu"), "-L", str(base.root / "usr/share/seabios")]
+    words = [*base.tool("qemu-system-x86_64"), *firmware, *arguments(machine)]
+    pid = start(words, log=directory / "qemu.log", directory=directory)
+    instance = Instance(machine.host.name, directory, identify(pid), machine.ssh_port, index, scenario)
+    instance.save()
+    return instance

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of a lab host's machine. Pure: values in, words out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.scenario import Host
+
+# Restricted user networking: the host is reached through the forwarded port and reaches nothing outside.
+_USER_NET = "user,id=user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
+_GROUP = "230.77.0.1"
+_KERNEL_WORDS = (
+    "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off audit=0 apparmor=0 nokaslr "
+    "random.trust_cpu=on systemd.show_status=0"
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything a host's QEMU is started with; file names are relative to the host's directory."""
+
+    host: Host
+    directory: Path
+    kernel: Path
+    accelerator: str
+    """``kvm`` or ``tcg``."""
+    ssh_port: int
+    lan_port: int
+    """UDP port of the lab's private network on the loopback interface."""
+
+
+def mac(host: str, network: str) -> str:
+    """A locally administered address that stays the same for a host's name."""
+    digest = hashlib.sha256(f"{network}/{host}".encode()).digest()
+    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])
+
+
+def arguments(machine: Machine) -> list[str]:
+    host = machine.host
+    words = [
+        "-nodefaults", "-no-user-config", "-display", "none", "-name", f"vgpu-lab-{host.name}",
+        *_processor(machine.accelerator, host), "-m", f"{host.memory_mib}M",
+        "-device", "intel-iommu,intremap=on",
+        "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS,
+        "-blockdev", "qcow2,node-name=root,file.driver=file,file.filename=disk.qcow2,file.cache.no-flush=on",
+        "-device", "virtio-blk-pci,drive=root,bootindex=1",
+        "-netdev", _USER_NET.format(port=machine.ssh_port),
+        "-device", f"virtio-net-pci,netdev=user,mac={mac(host.name, 'user')},romfile=",
+        "-netdev", f"socket,id=lan,mcast={_GROUP}:{machine.lan_port},localaddr=127.0.0.1",
+        "-device", f"virtio-net-pci,netdev=lan,mac={mac(host.name, 'lan')},romfile=",
+        "-device", "virtio-rng-pci",
+        "-chardev", "socket,id=console,path=console.sock,server=on,wait=off,logfile=console.log",
+        "-serial", "chardev:console", "-qmp", "unix:qmp.sock,server=on,wait=off",
+        "-fw_cfg", "name=opt/vgpu-lab/scenario,file=scenario.json",
+    ]  # fmt: skip
+    for number, gpu in enumerate(host.gpus, start=1):
+        words += _gpu(number, gpu.vfs)
+    return words
+
+
+def _processor(accelerator: str, host: Host) -> list[str]:
+    if accelerator == "kvm":
+        return ["-machine", "q35,kernel-irqchip=split", "-accel", "kvm", "-cpu", "host", "-smp", str(host.vcpus)]
+    # 5-level paging slows emulation down; the translation cache pays in nested guests
+    return [
+        "-machine", "q35,kernel-irqchip=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
+        "-smp", str(host.vcpus),
+    ]  # fmt: skip
+
+
+def _gpu(number: int, vfs: int) -> list[str]:
+    """An emulated NVMe controller behind a root port of its own: the PCI and SR-IOV body of a GPU."""
+    device = f"nvme,serial=gpu{number},bus=port{number},subsys=gpu{number}"
+    if vfs:
+        # QEMU wants as many queue pairs and vectors as the VFs can take together, and one for the PF
+        device += f",sriov_max_vfs={vfs},sriov_vq_flexible={2 * vfs},sriov_vi_flexible={vfs}"
+        device += f",max_ioqpairs={2 * vfs + 2},msix_qsize={vfs + 1}"
+    return [
+        "-device", f"pcie-root-port,id=port{number},chassis={number},slot={number}",
+        "-device", f"nvme-subsys,id=gpu{number}", "-device", device,
+    ]  # fmt: skip
