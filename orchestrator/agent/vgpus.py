@@ -37,8 +37,17 @@ def vf_key(address: str) -> str:
 
 
 class Vgpus:
-    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, type_names: Callable[[], dict[int, str]]) -> None:
-        """``type_names``: type ids and names as the driver library gives them, for types that sysfs does not name."""
+    def __init__(
+        self,
+        paths: Paths,
+        ledger: Ledger,
+        timing: Timing,
+        type_names: Callable[[], dict[int, str]],
+        kernel_write: Callable[[Path, str], None] = write,
+    ) -> None:
+        """``type_names``: type ids and names as the driver library gives them, for types that sysfs does not name.
+        ``kernel_write``: writes a kernel file or raises by errno_table.py."""
+        self._write_file = kernel_write
         self._paths = paths
         self._ledger = ledger
         self._timing = timing
@@ -148,7 +157,7 @@ class Vgpus:
         """Try again a few times while the driver is busy (EBUSY), each time after reading."""
         for tries_left in reversed(range(_BUSY_TRIES)):
             try:
-                write(file, value)
+                self._write_file(file, value)
                 return
             except Retryable:
                 if done():

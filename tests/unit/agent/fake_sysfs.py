@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory tree that looks like a GPU host's sysfs and behaves like it when written to through ``write``.
+
+What a write answers follows linux drivers/vfio/mdev and NVIDIA's vendor-specific VFIO attributes.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs.errno_table import error_for
+
+
+@dataclass(frozen=True)
+class FakeType:
+    id: int
+    name: str
+    framebuffer_mib: int
+    most: int
+
+
+T4_TYPES = (
+    FakeType(222, "GRID T4-1B", 1024, 16),
+    FakeType(230, "GRID T4-1Q", 1024, 16),
+    FakeType(231, "GRID T4-2Q", 2048, 8),
+)
+L40S_TYPES = (
+    FakeType(14, "NVIDIA L40S-48Q", 49152, 1),
+    FakeType(1145, "NVIDIA L40S-1B", 1024, 32),
+    FakeType(1148, "NVIDIA L40S-2Q", 2048, 24),
+)
+
+
+class FakeSysfs:
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(root=root, storage=root / "var/lib/vgpuctl-agent")
+        self.answers: deque[int] = deque()
+        """errnos that the next writes answer instead of doing anything; 0 does the write."""
+        self.writes: list[tuple[str, str]] = []
+        self._types: dict[str, tuple[FakeType, ...]] = {}
+        self._groups = 0
+        for directory in (self.paths.pci_devices, self.paths.mdev_devices, self.paths.proc, self.paths.iommu_groups):
+            directory.mkdir(parents=True)
+        self.text(self.paths.proc / "sys/kernel/random/boot_id", "boot-1")
+
+    def text(self, path: Path, content: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n", encoding="utf-8")
+
+    def add_function(self, address: str, *, device: str, pci_class: str = "0x030200", vendor: str = "0x10de") -> Path:
+        directory = self.paths.pci(address)
+        values = {"vendor": vendor, "device": f"0x{device}", "class": pci_class, "numa_node": "-1"}
+        values |= {"subsystem_vendor": vendor, "subsystem_device": "0x1234"}
+        for name, value in values.items():
+            self.text(directory / name, value)
+        self._join_group(directory)
+        return directory
+
+    def _join_group(self, device: Path) -> None:
+        self._groups += 1
+        group = self.paths.iommu_groups / str(self._groups)
+        group.mkdir()
+        (device / "iommu_group").symlink_to(group)
+
+    def add_t4(self, address: str) -> None:
+        directory = self.add_function(address, device="1eb8")
+        self._types[address] = T4_TYPES
+        for kind in T4_TYPES:
+            type_directory = directory / "mdev_supported_types" / f"nvidia-{kind.id}"
+            self.text(type_directory / "name", kind.name)
+            self.text(
+                type_directory / "description",
+                f"num_heads=4, framebuffer={kind.framebuffer_mib}M, max_instance={kind.most}",
+            )
+            self.text(type_directory / "create", "")
+        self._refresh_mdev(address)
+
+    def add_l40s(self, address: str, *, enabled: int = 2) -> None:
+        directory = self.add_function(address, device="26b9")
+        self.text(directory / "sriov_totalvfs", "32")
+        self.text(directory / "sriov_numvfs", "0")
+        self._types[address] = L40S_TYPES
+        if enabled:
+            self.enable_functions(address, enabled)
+
+    def enable_functions(self, address: str, count: int) -> None:
+        directory = self.paths.pci(address)
+        self.text(directory / "sriov_numvfs", str(count))
+        for number in range(count):
+            vf = f"{address[:-2]}.{number + 1}"
+            function = self.add_function(vf, device="26b9")
+            (function / "physfn").symlink_to(directory)
+            (directory / f"virtfn{number}").symlink_to(function)
+            self.text(function / "nvidia/current_vgpu_type", "0")
+        self._refresh_functions(address)
+
+    def hold_open(self, node: str, *, process: int = 4242) -> None:
+        descriptors = self.paths.proc / str(process) / "fd"
+        descriptors.mkdir(parents=True, exist_ok=True)
+        (descriptors / str(len(list(descriptors.iterdir())))).symlink_to(node)
+
+    def node_of(self, device: Path) -> str:
+        return f"/dev/vfio/{(device / 'iommu_group').readlink().name}"
+
+    def write(self, path: Path, value: str) -> None:
+        """What the agent's kernel write is replaced with."""
+        number = self.answers.popleft() if self.answers else 0
+        self.writes.append((path.name, value))
+        number = number or self._write(path, value)
+        if number:
+            raise error_for(number, path, value)
+
+    def _write(self, path: Path, value: str) -> int:
+        if not path.exists():
+            return errno.ENOENT
+        if path.name == "create":
+            return self._create(path, value)
+        if path.name == "remove":
+            return self._remove(path.parent)
+        return self._set_type(path, value)
+
+    def _create(self, path: Path, uuid: str) -> int:
+        parent = path.parents[2]
+        if (self.paths.mdev_devices / uuid).exists():
+            return errno.EEXIST
+        if (path.parent / "available_instances").read_text() == "0\n":
+            return errno.ENOSPC
+        self.make_mdev(parent.name, path.parent.name, uuid)
+        return 0
+
+    def make_mdev(self, parent: str, type_directory: str, uuid: str) -> None:
+        device = self.paths.pci(parent) / uuid
+        device.mkdir()
+        self.text(device / "remove", "")
+        (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
+        self._join_group(device)
+        (self.paths.mdev_devices / uuid).symlink_to(device)
+        self._refresh_mdev(parent)
+
+    def _remove(self, device: Path) -> int:
+        (self.paths.mdev_devices / device.name).unlink()
+        for entry in device.iterdir():
+            entry.unlink()
+        device.rmdir()
+        self._refresh_mdev(device.parent.name)
+        return 0
+
+    def _set_type(self, path: Path, value: str) -> int:
+        current = path.read_text().strip()
+        if (value == "0") == (current == "0"):
+            return errno.EPERM
+        creatable = (path.parent / "creatable_vgpu_types").read_text()
+        if value != "0" and f"\n{value} " not in creatable:
+            return errno.EINVAL
+        self.text(path, value)
+        self._refresh_functions((path.parents[1] / "physfn").readlink().name)
+        return 0
+
+    def set_type(self, vf: str, type_id: int) -> None:
+        """As an administrator would, past the agent."""
+        assert self._write(self.paths.pci(vf) / "nvidia/current_vgpu_type", str(type_id)) == 0
+
+    def _fitting(self, gpu: str, used: list[FakeType]) -> list[FakeType]:
+        """One size per GPU."""
+        return [
+            k
+            for k in self._types[gpu]
+            if all(u.framebuffer_mib == k.framebuffer_mib for u in used) and len(used) < k.most
+        ]
+
+    def _refresh_mdev(self, gpu: str) -> None:
+        by_directory = {f"nvidia-{kind.id}": kind for kind in self._types[gpu]}
+        devices = [link.resolve() for link in self.paths.mdev_devices.iterdir()]
+        used = [by_directory[(d / "mdev_type").readlink().name] for d in devices if d.parent.name == gpu]
+        fitting = self._fitting(gpu, used)
+        for directory, kind in by_directory.items():
+            left = kind.most - len(used) if kind in fitting else 0
+            self.text(self.paths.pci(gpu) / "mdev_supported_types" / directory / "available_instances", str(left))
+
+    def _refresh_functions(self, gpu: str) -> None:
+        by_id = {str(kind.id): kind for kind in self._types[gpu]}
+        functions = [link.readlink() for link in self.paths.pci(gpu).glob("virtfn*")]
+        current = {f: (f / "nvidia/current_vgpu_type").read_text().strip() for f in functions}
+        fitting = self._fitting(gpu, [by_id[value] for value in current.values() if value != "0"])
+        for function, value in current.items():
+            lines = [f"{kind.id:<5} : {kind.name}" for kind in fitting] if value == "0" else []
+            self.text(function / "nvidia/creatable_vgpu_types", "\n".join(["ID    : vGPU Name", *lines]))
