@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every GPU as its slots: the data behind ``gpu map``, and how it is drawn in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_letters, digits
+
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
+
+_KEYS = ascii_letters + digits
+_MORE = "#"
+_LEAST_WIDTH = 20
+_HIDDEN = "(another tenant)"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A run of slots: one VM's place, or free slots between places when ``vm`` is None."""
+
+    start: int
+    size: int
+    vm: str | None = None
+    """Name of the VM; ``(another tenant)`` where the reader may not know it."""
+    tenant: str | None = None
+    profile: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``tenant/vm``, empty for free slots."""
+        if self.vm is None:
+            return ""
+        return f"{self.tenant}/{self.vm}" if self.tenant else self.vm
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU. ``slots`` is 0 while it is empty: it may still be cut in any way. ``cells`` cover all slots."""
+
+    host: str
+    gpu: str
+    model: str
+    numa: int | None
+    cut: str | None
+    slots: int
+    free: int
+    cells: tuple[Cell, ...]
+    unusable: str | None = None
+    """Why nothing is placed on it; None: it is usable."""
+
+
+def gpu_map(
+    hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None, tenant: str | None = None
+) -> tuple[GpuRow, ...]:
+    """A row per GPU, in the order given.
+
+    :param names: VM id → name to show; ids without an entry are shown themselves
+    :param tenant: who reads it: other tenants' VMs lose their names; None: an operator, who sees all
+    """
+    return tuple(_row(host, gpu, names or {}, tenant) for host in hosts for gpu in host.gpus)
+
+
+def _row(host: HostView, gpu: GpuView, names: Mapping[str, str], tenant: str | None) -> GpuRow:
+    slots = _slots(gpu)
+    cells: list[Cell] = []
+    at = 0
+    for item in sorted(gpu.occupied, key=lambda o: o.start):
+        if item.start > at:
+            cells.append(Cell(at, item.start - at))
+        cells.append(_cell(item, names, tenant))
+        at = item.start + item.size
+    if at < slots:
+        cells.append(Cell(at, slots - at))
+    unusable = None
+    if host.cordoned or not gpu.usable:
+        unusable = host.reason or "the host is cordoned" if host.cordoned else gpu.reason_unusable or "no reason given"
+    free = sum(cell.size for cell in cells if cell.vm is None)
+    return GpuRow(host.name, gpu.gpu_id, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable)
+
+
+def _slots(gpu: GpuView) -> int:
+    """Slots of the present cut; of what is held where the driver no longer knows the cut."""
+    end = max((item.start + item.size for item in gpu.occupied), default=0)
+    cut = gpu.geometry.cut(gpu.cut) if gpu.cut else None
+    return max(end, cut.slots) if cut is not None else end
+
+
+def _cell(item: Occupied, names: Mapping[str, str], tenant: str | None) -> Cell:
+    if tenant is not None and item.tenant != tenant:
+        return Cell(item.start, item.size, _HIDDEN)
+    return Cell(item.start, item.size, names.get(item.vm_id, item.vm_id), item.tenant or None, item.profile)
+
+
+def render_gpu_map(rows: Sequence[GpuRow], width: int = 80) -> str:
+    """The map as text, no line longer than ``width`` columns (at least 20)."""
+    width = max(width, _LEAST_WIDTH)
+    lines: list[str] = []
+    host = None
+    for row in rows:
+        if row.host != host:
+            lines += [""] if lines else []
+            lines.append(_clip(f"host {row.host}", width))
+            host = row.host
+        lines += [_clip(line, width) for line in _gpu_lines(row, width)]
+    if not lines:
+        return "no GPUs\n"
+    lines += ["", _clip("letter = VM, . = free slot, ~ = empty GPU, x = not used", width)]
+    return "\n".join(lines) + "\n"
+
+
+def _gpu_lines(row: GpuRow, width: int) -> list[str]:
+    node = "" if row.numa is None else f"  NUMA {row.numa}"
+    state = f"{row.cut}, {row.free} of {row.slots} slots free" if row.slots else "empty"
+    title = f"  {row.gpu}  {row.model}{node}"
+    lines = [f"{title}  {state}"] if len(title) + 2 + len(state) <= width else [title, f"    {state}"]
+    if row.unusable is not None:
+        lines.append(f"    not used: {row.unusable}")
+    keyed = _keyed(row.cells)
+    lines.append(f"    [{_bar(row, keyed, width - 6)}]")
+    lines += [f"    {key} {_described(cell)}" for key, cell in keyed if cell.vm is not None]
+    return lines
+
+
+def _keyed(cells: Sequence[Cell]) -> list[tuple[str, Cell]]:
+    """Cells with the letter that stands for them; a VM with several places on the GPU keeps its letter."""
+    letters: dict[str, str] = {}
+    found: list[tuple[str, Cell]] = []
+    for number, cell in enumerate(cells):
+        who = cell.label if cell.tenant or cell.vm != _HIDDEN else f"{cell.label} {number}"
+        free = cell.vm is None
+        key = "." if free else letters.setdefault(who, _KEYS[len(letters)] if len(letters) < len(_KEYS) else _MORE)
+        found.append((key, cell))
+    return found
+
+
+def _described(cell: Cell) -> str:
+    last = cell.start + cell.size - 1
+    place = f"slot {cell.start}" if cell.size == 1 else f"slots {cell.start}-{last}"
+    return f"{cell.label}  {cell.profile + '  ' if cell.profile else ''}{place}"
+
+
+def _bar(row: GpuRow, keyed: Sequence[tuple[str, Cell]], room: int) -> str:
+    """The slots in ``room`` columns at most, all slots equally wide where they fit, else shrunk in proportion."""
+    if not row.slots:
+        return ("x" if row.unusable is not None else "~") * room
+    each = room // row.slots
+    inner = each * row.slots if each else room
+    return "".join(_drawn(key, cell, row.slots, inner) for key, cell in keyed)
+
+
+def _drawn(key: str, cell: Cell, slots: int, inner: int) -> str:
+    begin, end = cell.start * inner // slots, (cell.start + cell.size) * inner // slots
+    columns = end - begin
+    if cell.vm is None:
+        return "".join("|" if _ends_slot(at, slots, inner) else "." for at in range(begin, end))
+    text = f" {cell.label} "
+    if columns > len(text):
+        return text.center(columns - 1, key) + "|"
+    return key * columns if columns <= 1 else key * (columns - 1) + "|"
+
+
+def _ends_slot(at: int, slots: int, inner: int) -> bool:
+    """Whether column ``at`` is the last of a slot that is at least two columns wide."""
+    return inner >= 2 * slots and (at + 1) % (inner // slots) == 0
+
+
+def _clip(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + ">"
+
+
+__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map"]
