@@ -12,7 +12,7 @@ from orchestrator.core.image import Image
 
 class SeedBuilder(Protocol):
     def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        """The NoCloud seed as an ISO 9660 image. Equal input gives equal bytes."""
+        """The NoCloud seed as an ISO 9660 image."""
 
 
 class ImageFiles(Protocol):

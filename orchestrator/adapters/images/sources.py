@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an image may come from: a regular file of this machine, or an http(s) URL. Nothing else is opened."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+
+from orchestrator.core.errors import InvalidInput, Retryable
+
+_CHUNK = 1024 * 1024
+_TIMEOUT = httpx2.Timeout(30.0)
+
+
+@contextmanager
+def open_source(source: str) -> Iterator[Iterator[bytes]]:
+    """Its content in chunks.
+
+    :raises InvalidInput: ``image.source_refused``
+    :raises Retryable: ``image.download_failed``
+    """
+    if not source or not source.isprintable():
+        raise _refused(source, "that is neither a path nor a URL")
+    if source.startswith("/"):
+        with _open_file(source) as chunks:
+            yield chunks
+    elif source.startswith(("http://", "https://")):
+        with _open_url(source) as chunks:
+            yield chunks
+    else:
+        raise _refused(source, "only absolute paths, http:// and https:// are allowed")
+
+
+@contextmanager
+def _open_file(source: str) -> Iterator[Iterator[bytes]]:
+    if ".." in Path(source).parts:
+        raise _refused(source, "the path goes through '..'")
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else (error.strerror or "it cannot be opened")
+        raise _refused(source, why.lower()) from error
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise _refused(source, "it is not a regular file")
+        if about.st_nlink != 1:
+            raise _refused(source, "it has several names (hard links)")
+        yield iter(lambda: file.read(_CHUNK), b"")
+
+
+@contextmanager
+def _open_url(source: str) -> Iterator[Iterator[bytes]]:
+    parts = urlsplit(source)
+    if not parts.hostname or parts.username is not None or parts.password is not None:
+        raise _refused(source, "a URL needs a host and may hold no user or password")
+    try:
+        with httpx2.stream("GET", source, timeout=_TIMEOUT, follow_redirects=True) as response:
+            response.raise_for_status()
+            yield response.iter_bytes(_CHUNK)
+    except httpx2.InvalidURL as error:
+        raise _refused(source, "that is not a URL") from error
+    except httpx2.HTTPError as error:
+        raise Retryable("image.download_failed", "the image could not be downloaded", details=str(error)) from error
+
+
+def _refused(source: str, why: str) -> InvalidInput:
+    return InvalidInput("image.source_refused", f"image source {ascii(source)[:120]} is refused: {why}")

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cloud-init's NoCloud data source (cloudinit.readthedocs.io) as an ISO 9660 image labelled cidata.
+
+YAML is built as data and dumped, never written as text, so no value can become syntax.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import pycdlib
+import yaml
+
+from orchestrator.core.user_data import user_data_type
+
+_LABEL = "cidata"
+_ISO_NAMES = {"meta-data": "/META.;1", "user-data": "/USER.;1", "network-config": "/NETWORK.;1"}
+
+
+class NoCloudSeeds:
+    """Implements ports/files.SeedBuilder."""
+
+    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
+        """Three files; the user's own user data is a part of its own beside ours."""
+        ours = "#cloud-config\n" + _dump(_config(ssh_keys))
+        files = {
+            "meta-data": _dump({"instance-id": vm_id, "local-hostname": hostname}),
+            "user-data": ours if user_data is None else _multipart(ours, user_data),
+            "network-config": _dump(_NETWORK),
+        }
+        return _iso(files)
+
+
+_NETWORK = {"version": 2, "ethernets": {"all": {"match": {"name": "e*"}, "dhcp4": True}}}
+
+
+def _config(ssh_keys: tuple[str, ...]) -> dict[str, object]:
+    return {"ssh_authorized_keys": list(ssh_keys)} if ssh_keys else {}
+
+
+def _dump(value: object) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=False, width=100_000)
+    return text
+
+
+def _multipart(ours: str, theirs: str) -> str:
+    """Both as MIME parts (RFC 2046). The boundary is drawn from the contents, so it does not occur in them."""
+    boundary = hashlib.sha256(f"{ours}\0{theirs}".encode()).hexdigest()
+    parts = "".join(
+        f'--{boundary}\nContent-Type: {kind}; charset="utf-8"\nContent-Transfer-Encoding: 8bit\n\n{text}\n'
+        for kind, text in (("text/cloud-config", ours), (user_data_type(theirs), theirs))
+    )
+    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{boundary}"\n\n'
+    return f"{head}{parts}--{boundary}--\n"
+
+
+def _iso(files: dict[str, str]) -> bytes:
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=_LABEL)
+    for name, text in files.items():
+        content = text.encode()
+        iso.add_fp(io.BytesIO(content), len(content), _ISO_NAMES[name], rr_name=name, joliet_path=f"/{name}")
+    target = io.BytesIO()
+    iso.write_fp(target)
+    iso.close()
+    return target.getvalue()
