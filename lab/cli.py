@@ -13,6 +13,10 @@ from pathlib import Path
 from lab.commands import replace_process, run
 from lab.errors import LabError
 from lab.fleet import BOOT_LIMIT_S, Fleet
+from lab.guest.build import guest_image
+from lab.image.base import base
+from lab.machine.console import attach
+from lab.machine.fault import SWITCHES, fault_command
 from lab.places import PROJECT, places
 from lab.scenario import model_names, read_scenarios
 
@@ -58,6 +62,20 @@ def _reboot(fleet: Fleet, options: argparse.Namespace) -> None:
     _say(f"{instance.name} is back after {time.monotonic() - begun:.0f} s")
 
 
+def _console(fleet: Fleet, options: argparse.Namespace) -> None:
+    instance = fleet.instance(options.name)
+    attach(instance.directory / "console.sock", instance.console)
+
+
+def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
+    print(guest_image(base(fleet.places.cache, fleet.say), fleet.places.cache))
+
+
+def _fault(fleet: Fleet, options: argparse.Namespace) -> None:
+    instance = fleet.instance(options.name)
+    print(run(instance.ssh(fleet.places.key, fault_command(options.gpu, options.switch, options.value))), end="")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m lab", description="GPU hosts without a GPU.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -76,6 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     ssh.add_argument("name")
     ssh.add_argument("command", nargs=argparse.REMAINDER)
     command("reboot", _reboot, "reboot a host and wait until it is ready").add_argument("name")
+    command("console", _console, "attach to a host's serial console").add_argument("name")
+    command("guest-image", _guest_image, "build the small guest image if need be and print its path")
+    fault = command("fault", _fault, "switch a failure of a host's GPU on or off")
+    fault.add_argument("name")
+    fault.add_argument("gpu", type=int, help="number of the GPU in the scenario, from 0")
+    fault.add_argument("switch", choices=SWITCHES)
+    fault.add_argument("value", nargs="+", help="for example: busy 2, io, hang 30, none; 1 or 0; 79")
     return parser
 
 

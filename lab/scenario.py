@@ -121,7 +121,9 @@ def _gpu(gpu: Mapping, host: str, number: int, models: frozenset[str]) -> Gpu:
         model=_model(gpu.need("model"), models),
         framework=framework,
         vfs=vfs,
-        uuid=given.matching(re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "GPU-<uuid>") if given else drawn,
+        uuid=given.matching(re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "GPU-<uuid>")
+        if given
+        else drawn,
         numa=gpu.number("numa", 0, 0, 7),
         module_id=gpu.number("module_id", number + 1, 1, MAX_GPUS),
         extra=extra.mapping().plain() if extra else {},

@@ -19,7 +19,13 @@ _HERE = Path(__file__).parent
 RELEASE = "trixie"
 DISK_GIB = 24
 
-_ENABLED = ["systemd-networkd.service", "ssh.service", "libvirtd.service", "virtlogd.socket", "serial-getty@ttyS0.service"]
+_ENABLED = [
+    "systemd-networkd.service",
+    "ssh.service",
+    "libvirtd.service",
+    "virtlogd.socket",
+    "serial-getty@ttyS0.service",
+]
 # Nothing in a lab host needs these, and under emulation each costs up to a second of every boot.
 _MASKED = [
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service",
@@ -123,4 +129,7 @@ def _configure(root: Path, log: Path) -> None:
 def _make_disk(root: Path, disk: Path, log: Path) -> None:
     with disk.open("wb") as file:
         file.truncate(DISK_GIB << 30)
-    run(["mkfs.ext4", "-q", "-F", "-L", "lab", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d", root, disk], log=log)
+    run(
+        ["mkfs.ext4", "-q", "-F", "-L", "lab", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d", root, disk],
+        log=log,
+    )

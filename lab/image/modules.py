@@ -40,9 +40,7 @@ def load_order(dependencies: str, builtin: str, wanted: Iterable[str]) -> list[s
 def modules(root: Path, version: str, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
     """``(file name, uncompressed module)`` in loading order."""
     directory = root / "usr/lib/modules" / version
-    order = load_order(
-        (directory / "modules.dep").read_text(), (directory / "modules.builtin").read_text(), wanted
-    )
+    order = load_order((directory / "modules.dep").read_text(), (directory / "modules.builtin").read_text(), wanted)
     found = []
     for path in order:
         content = (directory / path).read_bytes()

@@ -30,7 +30,9 @@ def identity(name: str, index: int, peers: dict[str, int], host_key: Path, login
     archive.directory("overlay/root/.ssh", 0o700)
     archive.file("overlay/root/.ssh/authorized_keys", f"{login}\n", 0o600)
     archive.file("overlay/etc/systemd/network/10-user.network", _network(mac(name, "user"), "DHCP=ipv4"))
-    archive.file("overlay/etc/systemd/network/20-lan.network", _network(mac(name, "lan"), f"Address={lan_address(index)}/24"))
+    archive.file(
+        "overlay/etc/systemd/network/20-lan.network", _network(mac(name, "lan"), f"Address={lan_address(index)}/24")
+    )
     return archive
 
 

@@ -84,7 +84,9 @@ class Instance:
     def _ask(self, key: Path, deadline: float) -> str:
         """Nothing when the connection broke; raises when the host says that it will never be ready."""
         limit = max(5.0, deadline - time.monotonic())
-        if not succeeds(self.ssh(key, "true", options=("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")), limit_s=limit):
+        if not succeeds(
+            self.ssh(key, "true", options=("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")), limit_s=limit
+        ):
             return ""
         try:
             return run(self.ssh(key, _READY), limit_s=limit).strip()
@@ -93,7 +95,9 @@ class Instance:
 
     def _failed(self, reason: str) -> LabError:
         lines = [*_tail(self.directory / "qemu.log", 5), *_tail(self.console, 25)]
-        return LabError(f"host {self.name}: {reason}\n" + "\n".join(f"  | {line}" for line in lines), f"log: {self.console}")
+        return LabError(
+            f"host {self.name}: {reason}\n" + "\n".join(f"  | {line}" for line in lines), f"log: {self.console}"
+        )
 
     def status(self, key: Path) -> dict[str, Any]:
         public = self.public_host_key

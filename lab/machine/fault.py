@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures that the lab's kernel module can be told to show (lab/tools/README.md)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+SWITCHES = ("fault_create", "lost", "xid", "sensors", "heterogeneous")
+
+
+def fault_command(gpu: int, switch: str, value: Sequence[str]) -> str:
+    """The shell line for the host; fails there with the kernel's word for a value it does not take."""
+    return f"printf '%s\\n' {shlex.quote(' '.join(value))} > /sys/kernel/vgpu_lab/gpus/{gpu}/{switch}"
