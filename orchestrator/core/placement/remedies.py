@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would make a refused request fit: VMs to move, VMs to delete, or the mode of an empty GPU to switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.placement.constraints import host_obstacles
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.fleet import Host
+from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
+from orchestrator.core.placement.views import HostView, Placement, Request
+
+RemedyKind = Literal["mode_switch", "moves", "deletions"]
+
+_MOST_TRIED = 64
+_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.anti_affinity"})
+"""What the going of a VM may cure; a host with another obstacle is not looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherMode:
+    """What a GPU could be cut into after its mode was switched (MIG, mixed sizes). Legal on an empty GPU only."""
+
+    host_id: str
+    gpu_id: str
+    mode: str
+    """Words for people, e.g. ``MIG on``."""
+    geometry: Geometry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """One thing to do. Hosts are names. ``vm_id`` is None for a mode switch and for VMs the reader may not know."""
+
+    host: str
+    gpu_ids: tuple[str, ...]
+    vm_id: str | None = None
+    tenant: str | None = None
+    profile: str | None = None
+    to_host: str | None = None
+    to_gpu: str | None = None
+    mode: str | None = None
+    cost_mib: int = 0
+    """Move: guest and GPU memory to copy. Deletion: GPU memory the VM loses."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remedy:
+    """All of ``actions`` together make ``placement`` possible on ``host``."""
+
+    kind: RemedyKind
+    actions: tuple[Action, ...]
+    host: str
+    placement: Placement
+
+    @property
+    def cost_mib(self) -> int:
+        """Sum over the actions; compare within one kind only."""
+        return sum(action.cost_mib for action in self.actions)
+
+
+def remedies(
+    request: Request,
+    hosts: Sequence[HostView],
+    *,
+    modes: Iterable[OtherMode] = (),
+    most_moves: int = 3,
+    quotas: Mapping[str, Quota] | None = None,
+) -> tuple[Remedy, ...]:
+    """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
+
+    The search is bounded: sets of up to three VMs per GPU (or all on it), no chains of moves.
+    """
+    engine = Engine(hosts, quotas=dict(quotas or {}))
+    if engine.usage.refuses(request):
+        return ()
+    sets = _candidates(engine, request)
+    found = (
+        _switch(request, hosts, modes),
+        _moves(engine, request, sets, most_moves),
+        _deletions(request, sets),
+    )
+    return tuple(remedy for remedy in found if remedy is not None)
+
+
+_Candidate = tuple[Host, tuple[VmOnHost, ...]]
+
+
+def _candidates(engine: Engine, request: Request) -> list[_Candidate]:
+    search = VictimSearch(request)
+    return [
+        (host, vms)
+        for host in engine.fleet.hosts
+        if _CURABLE.issuperset(host_obstacles(request, host))
+        for vms in search.sets(host)
+    ]
+
+
+def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
+    """Fewest VMs, then least GPU memory."""
+    ordered = sorted(sets, key=lambda c: (len(c[1]), sum(vm.gpu_mib for vm in c[1]), c[0].number))
+    for host, vms in ordered[:_MOST_TRIED]:
+        placement = _placed(request, without(host.view, vms))
+        if placement is not None:
+            actions = tuple(_action(host, vm, cost_mib=vm.gpu_mib) for vm in vms)
+            return Remedy(kind="deletions", actions=actions, host=host.view.name, placement=placement)
+    return None
+
+
+def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
+    """Least memory to copy. VMs with several devices stay: they cannot be moved in one piece."""
+    movable = [c for c in sets if len(c[1]) <= most and all(vm.migratable and len(vm.gpu_ids) == 1 for vm in c[1])]
+    movable.sort(key=lambda c: (sum(_to_copy(vm) for vm in c[1]), len(c[1]), c[0].number))
+    for host, vms in movable[:_MOST_TRIED]:
+        placement = _placed(request, without(host.view, vms))
+        actions = _moved_away(engine, host, vms) if placement is not None else None
+        if placement is not None and actions is not None:
+            return Remedy(kind="moves", actions=actions, host=host.view.name, placement=placement)
+    return None
+
+
+def _moved_away(engine: Engine, host: Host, vms: Sequence[VmOnHost]) -> tuple[Action, ...] | None:
+    """A move to another host for every VM, None when one has no place. Leaves the engine as it was."""
+    actions, taken = list[Action](), list[str]()
+    for vm in vms:
+        request = _elsewhere(engine, host, vm)
+        plan = engine.plan(request)
+        if plan is None:
+            break
+        placement = engine.take(request, plan)
+        taken.append(request.vm_id)
+        to = engine.fleet.hosts[plan.host].view.name
+        actions.append(_action(host, vm, to_host=to, to_gpu=placement.gpu_id, cost_mib=_to_copy(vm)))
+    for vm_id in taken:
+        engine.release(vm_id)
+    return tuple(actions) if len(actions) == len(vms) else None
+
+
+def _elsewhere(engine: Engine, host: Host, vm: VmOnHost) -> Request:
+    """The VM asked for again, under rules that a running VM can follow: another host with an equal GPU and driver."""
+    gpu = engine.fleet.gpu_by_id[host.view.host_id, vm.gpu_ids[0]]
+    branch = host.view.driver_branch
+    return replace(
+        engine.vms[vm.vm_id].request,
+        vm_id=f"{vm.vm_id} (moved)",
+        apart_from_vms=(vm.vm_id,),
+        apart="host",
+        gpu_models=(gpu.table.geometry.model,),
+        cut_kinds=() if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,),
+        driver_branches=(branch,) if branch else (),
+    )
+
+
+def _to_copy(vm: VmOnHost) -> int:
+    return vm.memory_mib + vm.gpu_mib
+
+
+def _switch(request: Request, hosts: Sequence[HostView], modes: Iterable[OtherMode]) -> Remedy | None:
+    by_id = {host.host_id: host for host in hosts}
+    for mode in modes:
+        host = by_id.get(mode.host_id)
+        switched = host and _switched(host, mode)
+        placement = switched and _placed(request, switched)
+        if host and placement:
+            action = Action(host=host.name, gpu_ids=(mode.gpu_id,), mode=mode.mode)
+            return Remedy(kind="mode_switch", actions=(action,), host=host.name, placement=placement)
+    return None
+
+
+def _switched(host: HostView, mode: OtherMode) -> HostView | None:
+    """The host with the GPU in the other mode, None when the GPU is not there, not empty or not usable."""
+    gpus = {gpu.gpu_id: gpu for gpu in host.gpus}
+    gpu = gpus.get(mode.gpu_id)
+    if gpu is None or gpu.occupied or not gpu.usable:
+        return None
+    gpus[mode.gpu_id] = replace(gpu, geometry=mode.geometry, cut=None)
+    return replace(host, gpus=tuple(gpus.values()))
+
+
+def _placed(request: Request, host: HostView) -> Placement | None:
+    """Where the request goes on that one host."""
+    engine = Engine((host,))
+    plan = engine.plan(request)
+    return None if plan is None else engine.take(request, plan)
+
+
+def _action(
+    host: Host, vm: VmOnHost, *, cost_mib: int, to_host: str | None = None, to_gpu: str | None = None
+) -> Action:
+    return Action(
+        host=host.view.name, gpu_ids=vm.gpu_ids, vm_id=vm.vm_id, tenant=vm.tenant, profile=vm.profile,
+        to_host=to_host, to_gpu=to_gpu, cost_mib=cost_mib,
+    )  # fmt: skip
+
+
+def hidden(items: Iterable[Remedy], tenant: str) -> Iterator[Remedy]:
+    """The remedies as ``tenant`` may see them: other tenants' VMs are counted, not named."""
+    for remedy in items:
+        actions = tuple(
+            action if action.mode or action.tenant == tenant else replace(action, vm_id=None, tenant=None, profile=None)
+            for action in remedy.actions
+        )
+        yield replace(remedy, actions=actions)
+
+
+__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "hidden", "remedies"]

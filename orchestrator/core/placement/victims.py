@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which VMs of a host would have to go for a request to fit there: small sets, found from the GPUs' tables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from orchestrator.core.geometry.board import AnySetBoard
+from orchestrator.core.geometry.cut import IllegalLayout, Taken
+from orchestrator.core.placement.engine import demand_of
+from orchestrator.core.placement.fleet import Host
+from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
+from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
+
+_MOST_TOGETHER = 3
+_MOST_CONSIDERED = 12
+_MOST_FOR_RESOURCES = 8
+
+Positions = tuple[int, ...]
+"""Indices into ``GpuView.occupied``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VmOnHost:
+    """One VM with all it holds on a host. ``gpu_mib``: GPU memory of its slots."""
+
+    vm_id: str
+    tenant: str
+    profile: str
+    gpu_ids: tuple[str, ...]
+    migratable: bool
+    gpu_mib: int
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+
+
+def vms_on(host: HostView) -> dict[str, VmOnHost]:
+    """The VMs that hold something on the host's GPUs, by id."""
+    found: dict[str, VmOnHost] = {}
+    for gpu in host.gpus:
+        for item in gpu.occupied:
+            size = _slots_mib(gpu, item)
+            known = found.get(item.vm_id)
+            if known is not None:
+                found[item.vm_id] = replace(
+                    known,
+                    gpu_ids=tuple(dict.fromkeys((*known.gpu_ids, gpu.gpu_id))),
+                    gpu_mib=known.gpu_mib + size,
+                    migratable=known.migratable and item.migratable,
+                )
+                continue
+            found[item.vm_id] = VmOnHost(
+                vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
+                migratable=item.migratable, gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
+                disk_gib=item.disk_gib,
+            )  # fmt: skip
+    return found
+
+
+def _slots_mib(gpu: GpuView, item: Occupied) -> int:
+    cut = gpu.geometry.cut(gpu.cut) if gpu.cut else None
+    return gpu.geometry.memory_mib if cut is None else item.size * cut.slot_mib
+
+
+def without(host: HostView, vms: Iterable[VmOnHost]) -> HostView:
+    """The host as it would be if these VMs had never been there."""
+    gone = {vm.vm_id: vm for vm in vms}
+    gpus = tuple(_emptied(gpu, gone.keys()) for gpu in host.gpus)
+    return replace(
+        host, gpus=gpus, vms=host.vms - gone.keys(),
+        free_vcpus=host.free_vcpus + sum(vm.vcpus for vm in gone.values()),
+        free_memory_mib=host.free_memory_mib + sum(vm.memory_mib for vm in gone.values()),
+        free_disk_gib=host.free_disk_gib + sum(vm.disk_gib for vm in gone.values()),
+    )  # fmt: skip
+
+
+def _emptied(gpu: GpuView, gone: Iterable[str]) -> GpuView:
+    left = tuple(item for item in gpu.occupied if item.vm_id not in set(gone))
+    return replace(gpu, occupied=left, cut=gpu.cut if left else None)
+
+
+class VictimSearch:
+    """Sets of VMs whose going makes room for one request. GPUs in the same state are worked out once."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._demand = demand_of(request)
+        self._known: dict[Hashable, tuple[Positions, ...]] = {}
+        self._tables: dict[Hashable, StateTable] = {}
+
+    def sets(self, host: Host) -> Iterator[tuple[VmOnHost, ...]]:
+        """Candidates on the host; some may still be ruled out by a rule that only the engine knows."""
+        vms = vms_on(host.view)
+        seen: set[frozenset[str]] = set()
+        for names in self._for_gpus(host, vms):
+            full = self._for_resources(host.view, vms, names)
+            if full and full not in seen:
+                seen.add(full)
+                yield tuple(vms[name] for name in sorted(full))
+
+    def _for_gpus(self, host: Host, vms: dict[str, VmOnHost]) -> Iterator[frozenset[str]]:
+        if self.request.whole_gpus:
+            yield from self._for_whole(host, vms)
+            return
+        if self.request.count > 1:
+            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
+            yield from (frozenset(c) for n in range(_MOST_TOGETHER + 1) for c in combinations(few, n))
+            return
+        for gpu in host.gpus:
+            if gpu.usable:
+                for positions in self._for_gpu(gpu.view):
+                    yield frozenset(gpu.view.occupied[i].vm_id for i in positions)
+
+    def _for_whole(self, host: Host, vms: dict[str, VmOnHost]) -> Iterator[frozenset[str]]:
+        cut = host.group.board.cut if host.group is not None else None
+        shape = self.request.profile
+        if cut is None or shape not in cut.shapes:
+            return
+        if isinstance(cut, AnySetBoard):
+            usable = [gpu for gpu in host.gpus if gpu.usable]
+            cheapest = sorted(usable, key=lambda g: (sum(vms[i.vm_id].gpu_mib for _, i in g.held), g.position))
+            masks = [sum(1 << gpu.position for gpu in cheapest[: self.request.whole_gpus])]
+        else:
+            masks = [choice.mask for choice in cut.choices(host.blocked, shape)]
+        for mask in masks:
+            yield frozenset(i.vm_id for gpu in host.gpus if mask >> gpu.position & 1 for _, i in gpu.held)
+
+    def _for_gpu(self, gpu: GpuView) -> tuple[Positions, ...]:
+        """Smallest sets of places to free, each without a needless member; ``((),)`` when there is room."""
+        places = tuple((item.profile, item.start, item.size) for item in gpu.occupied)
+        key = (gpu.geometry.key, gpu.cut, places)
+        if key not in self._known:
+            self._known[key] = tuple(self._smallest(gpu))
+        return self._known[key]
+
+    def _smallest(self, gpu: GpuView) -> Iterator[Positions]:
+        table = self._tables.setdefault(gpu.geometry.key, StateTable(gpu.geometry, 0))
+        if not table.options(self._demand):
+            return
+        count, found = len(gpu.occupied), list[frozenset[int]]()
+        for size in range(min(_MOST_TOGETHER, count) + 1):
+            for gone in combinations(range(count), size):
+                if not any(less <= frozenset(gone) for less in found) and _has_room(table, gpu, gone, self._demand):
+                    found.append(frozenset(gone))
+                    yield gone
+        if not found:
+            yield tuple(range(count))
+
+    def _for_resources(self, host: HostView, vms: dict[str, VmOnHost], names: frozenset[str]) -> frozenset[str] | None:
+        """``names`` and as many more as the host needs to have enough vCPUs, memory and disk; None: never enough."""
+        going = set(names)
+        for _ in range(_MOST_FOR_RESOURCES):
+            short = _shortage(self.request, without(host, (vms[name] for name in going)))
+            if not any(short):
+                return frozenset(going)
+            left = [vm for vm in vms.values() if vm.vm_id not in going]
+            helpful = [vm for vm in left if _helps(vm, short)]
+            if not helpful:
+                return None
+            going.add(min(helpful, key=lambda vm: (_missing(vm, short), vm.gpu_mib, vm.vm_id)).vm_id)
+        return None
+
+
+def _has_room(table: StateTable, gpu: GpuView, gone: Positions, demand: Demand) -> bool:
+    left = [item for i, item in enumerate(gpu.occupied) if i not in gone]
+    if not left:
+        return bool(table.steps(EMPTY, demand))
+    index = table.cut_index(gpu.cut or "")
+    if index is None:
+        return False
+    cut = table.cuts[index]
+    shapes = (table.geometry.shape_in(item.profile, cut.name) or item.profile for item in left)
+    taken = [Taken(shape, item.start, item.size) for shape, item in zip(shapes, left, strict=True)]
+    try:
+        number, _ = table.number_of(index, cut.classify(taken))
+    except IllegalLayout:
+        return False
+    return bool(table.steps(number, demand))
+
+
+def _shortage(request: Request, host: HostView) -> tuple[int, int, int]:
+    """vCPUs, MiB of memory and GiB of disk that the host lacks."""
+    return (
+        max(0, request.vcpus - host.free_vcpus),
+        max(0, request.memory_mib - host.free_memory_mib),
+        max(0, request.disk_gib - host.free_disk_gib),
+    )
+
+
+def _missing(vm: VmOnHost, short: tuple[int, int, int]) -> float:
+    """What is still short after the VM is gone, as a share of what is short now, over all three."""
+    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib)
+    return sum(max(0, lack - give) / lack for lack, give in zip(short, gives, strict=True) if lack)
+
+
+def _helps(vm: VmOnHost, short: tuple[int, int, int]) -> bool:
+    return _missing(vm, short) < sum(1 for lack in short if lack)
+
+
+__all__ = ["VictimSearch", "VmOnHost", "vms_on", "without"]
