@@ -79,7 +79,7 @@ class AnsibleConfigurator:
             play = Play(
                 playbook=self.playbooks / playbook,
                 inventory=reached,
-                environment=environment(scratch),
+                environment=environment(scratch, self.playbooks / "ansible.cfg"),
                 scratch=scratch,
                 timeout_s=LONGEST_RUN_S,
             )

@@ -63,20 +63,18 @@ def inventory(host: Host, key_file: Path, ssh: str, variables: dict[str, object]
     return {GROUP: {"hosts": {host.name: {**reach, **variables}}}}
 
 
-def environment(scratch: Path) -> dict[str, str]:
-    """The whole environment of ansible-playbook, so that no ansible.cfg and no variable of the user has a say."""
+def environment(scratch: Path, config: Path) -> dict[str, str]:
+    """The whole environment of ansible-playbook, so that no variable of the user and no other ansible.cfg has a say."""
     beside_python = str(Path(sys.executable).parent)
     pinned = {
         "PATH": os.pathsep.join((beside_python, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")),
         "HOME": str(scratch),
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
-        "ANSIBLE_CONFIG": "/dev/null",
+        "ANSIBLE_CONFIG": str(config),
         "ANSIBLE_HOME": str(scratch / "ansible"),
         "ANSIBLE_LOCAL_TEMP": str(scratch / "ansible/tmp"),
         "ANSIBLE_HOST_KEY_CHECKING": "True",
-        "ANSIBLE_PIPELINING": "True",
-        "ANSIBLE_GATHERING": "explicit",
         "ANSIBLE_TIMEOUT": str(_CONNECT_TIMEOUT_S),
         "ANSIBLE_NOCOLOR": "True",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",

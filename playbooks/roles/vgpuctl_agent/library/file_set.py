@@ -12,21 +12,24 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: file_set
-short_description: Keeps a set of directories and small text files, owned by root, as given
+short_description: Keeps a set of directories and small text files as given
 description: Each file is replaced atomically, and only when its content differs. C(paths) returns what was changed.
 author: vgpuctl
 options:
   directories: {description: "Each with path and mode; missing parents are made.", type: list, elements: dict}
   files: {description: "Each with path, mode and content.", type: list, elements: dict}
+  owner: {description: User who owns all of them., type: str, default: root}
+  group: {description: Group of all of them., type: str, default: root}
   absent: {description: Files and whole directories that must not be there., type: list, elements: path}
 """
 
-OWNER = "root"
 ENTRY = {"path": {"type": "path", "required": True}, "mode": {"type": "str", "required": True}}
 
 
 def set_mode(module: AnsibleModule, path: Path, mode: str) -> bool:
-    wanted = module.load_file_common_arguments({"mode": mode, "owner": OWNER, "group": OWNER}, path=str(path))
+    wanted = module.load_file_common_arguments(
+        {"mode": mode, "owner": module.params["owner"], "group": module.params["group"]}, path=str(path)
+    )
     return bool(module.set_fs_attributes_if_different(wanted, False))
 
 
@@ -73,6 +76,8 @@ def main() -> None:
                 "default": [],
             },
             "absent": {"type": "list", "elements": "path", "default": []},
+            "owner": {"type": "str", "default": "root"},
+            "group": {"type": "str", "default": "root"},
         },
         supports_check_mode=True,
     )

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.ansible.outcome import error_of
+from tests.playbooks.local_runs import ROLE, ROOT, run_local
+
+SITE = "11111111-2222-3333-4444-555555555555"
+KEY = "ssh-ed25519 AAAAC3Nza controller"
+GOOD = {
+    "family": "debian",
+    "python": {"version": [3, 11], "libvirt": True},
+    "systemd": True,
+    "libvirt_listens": True,
+    "nvidia": ["0000:01:00.0"],
+    "site": None,
+    "volumes": [],
+    "packages": [],
+}
+FINDINGS: dict[str, tuple[dict[str, object], dict[str, object], str | None]] = {
+    "good": ({}, {}, None),
+    "same-site": ({"site": SITE}, {}, None),
+    "taken-over": ({"site": "other"}, {"vgpuctl_agent_take_over": True}, None),
+    "gone-gpu-at-upgrade": ({"site": SITE}, {"vgpuctl_agent_gpus": ["0000:ff:00.0"]}, None),
+    "other-site": ({"site": "other"}, {}, "host.other_site"),
+    "no-systemd": ({"systemd": False}, {}, "host.unsupported"),
+    "old-python": ({"python": {"version": [3, 9], "libvirt": True}}, {}, "host.unsupported"),
+    "no-python": ({"python": {"version": [], "libvirt": False}}, {}, "host.unsupported"),
+    "unknown-family": ({"family": "other", "python": {"version": [3, 11], "libvirt": False}}, {}, "host.unsupported"),
+    "no-libvirt": ({"libvirt_listens": False}, {}, "host.libvirt_not_running"),
+    "no-such-gpu": ({}, {"vgpuctl_agent_gpus": ["0000:ff:00.0"]}, "host.no_such_gpu"),
+}
+
+
+@pytest.mark.parametrize("playbook", ["install-agent.yml", "remove-agent.yml"])
+def test_the_playbooks_parse_with_the_example_inventory(playbook: str) -> None:
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "--syntax-check", "-i", "inventory/example",
+         f"playbooks/{playbook}"],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "ANSIBLE_CONFIG": "playbooks/ansible.cfg"},
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.fixture(scope="module")
+def role_variables() -> dict[str, object]:
+    return {
+        "vgpuctl_agent_site": SITE,
+        "vgpuctl_agent_epoch": 1,
+        "vgpuctl_agent_authorized_keys": [KEY],
+        "vgpuctl_agent_package_installed": {"changed": True},
+    }
+
+
+@pytest.mark.parametrize("name", sorted(FINDINGS))
+def test_what_is_found_on_the_host_decides_whether_anything_is_installed(
+    name: str, tmp_path: Path, role_variables: dict[str, object]
+) -> None:
+    found, given, code = FINDINGS[name]
+    host = {**role_variables, "vgpuctl_agent_found": {"host": {**GOOD, **found}}, **given}
+    error = error_of(run_local("check.yml", tmp_path / "s", {"gpu-1": host}), "gpu-1")
+    assert (error.code if error else None) == code
+
+
+def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> list[str]:
+    root = tmp_path / "root"
+    root.mkdir(exist_ok=True)
+    own: dict[str, object] = {
+        **variables,
+        "vgpuctl_agent_found": {"host": GOOD},
+        "root": str(root),
+        "owner": pwd.getpwuid(os.getuid()).pw_name,
+        "group": grp.getgrgid(os.getgid()).gr_name,
+        "absent": absent,
+    }
+    error = error_of(run_local("files.yml", tmp_path / "s", {"gpu-1": own}), "gpu-1")
+    assert error is None, error.details
+    changed = json.loads((root / "changed.json").read_text())
+    return [Path(path).relative_to(root).as_posix() for path in changed]
+
+
+def test_files_are_written_once_and_again_only_when_they_differ(
+    tmp_path: Path, role_variables: dict[str, object]
+) -> None:
+    everything = ["etc/deep", "etc/deep/config.json", "authorized_keys", "vgpuctl-agent.service", "installed.json"]
+    assert _write(tmp_path, role_variables, []) == everything
+    assert _write(tmp_path, role_variables, []) == []
+    (tmp_path / "root/authorized_keys").write_text("ssh-rsa stranger\n")
+    (tmp_path / "root/etc/deep").chmod(0o777)
+    assert _write(tmp_path, role_variables, []) == ["etc/deep", "authorized_keys"]
+
+
+def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_variables: dict[str, object]) -> None:
+    old = tmp_path / "root/old"
+    (old / "below").mkdir(parents=True)
+    assert "old" in _write(tmp_path, role_variables, [str(old)])
+    assert not old.exists()
+    assert "old" not in _write(tmp_path, role_variables, [str(old)])
+
+
+def test_the_written_files_say_what_the_agent_and_sshd_need(tmp_path: Path, role_variables: dict[str, object]) -> None:
+    _write(tmp_path, role_variables, [])
+    root = tmp_path / "root"
+    config = json.loads((root / "etc/deep/config.json").read_text())
+    assert config == {"epoch": 1, "site": SITE, "storage": "/var/lib/vgpuctl-agent"}
+    key = (root / "authorized_keys").read_text()
+    assert key == f'restrict,command="/usr/bin/python3 /usr/lib/vgpuctl-agent/vgpuctl-agent.pyz relay" {KEY}\n'
+    assert json.loads((root / "installed.json").read_text()) == {"packages": ["python3-libvirt"]}
+    assert "{{" not in (root / "vgpuctl-agent.service").read_text()
+
+
+def test_an_upgrade_leaves_the_processes_of_vms_alone() -> None:
+    unit = (ROLE / "templates/vgpuctl-agent.service.j2").read_text()
+    assert re.search(r"^KillMode=process$", unit, re.MULTILINE)

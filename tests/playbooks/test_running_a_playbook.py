@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.ansible.outcome import error_of
+from orchestrator.core.errors import Fatal, Unknown
+from tests.playbooks.local_runs import run_local
+
+
+def test_a_good_run_reports_each_task_as_it_starts(tmp_path: Path) -> None:
+    titles: list[str] = []
+    report = run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "success"}}, titles.append)
+    assert error_of(report, "gpu-1") is None
+    assert titles[:2] == ["Say hello", "Fail when asked to"]
+
+
+def test_a_failed_task_is_named_with_what_it_wrote(tmp_path: Path) -> None:
+    error = error_of(run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "failure"}}), "gpu-1")
+    assert isinstance(error, Fatal)
+    assert "Fail when asked to" in error.message
+    assert error.details is not None
+    assert "because" in error.details
+
+
+def test_a_failure_that_the_playbook_mends_is_none(tmp_path: Path) -> None:
+    report = run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "rescued"}})
+    assert error_of(report, "gpu-1") is None
+
+
+def test_variables_of_the_user_do_not_reach_ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_FILTER_PLUGINS", str(tmp_path))
+    report = run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "success"}})
+    assert error_of(report, "gpu-1") is None
+
+
+def test_a_host_that_the_play_did_not_touch_is_not_done(tmp_path: Path) -> None:
+    report = run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "success"}})
+    assert isinstance(error_of(report, "gpu-2"), Unknown)
+
+
+def test_a_playbook_that_is_not_there_fails_with_ansibles_words(tmp_path: Path) -> None:
+    error = error_of(run_local("no_such_play.yml", tmp_path / "s", {"gpu-1": {}}), "gpu-1")
+    assert isinstance(error, Fatal)
+    assert error.details is not None
+    assert "no_such_play.yml" in error.details
