@@ -78,7 +78,7 @@ class LimitBody:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._max_bytes:
-                raise HTTPException(413, self._message)
+                raise HTTPException(413, self._message, {"connection": "close"})
             return message
 
         await self._app(scope, bounded, send)

@@ -25,10 +25,13 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(f"{what}.unreadable", f"cannot read {_name(path)}: {reason}", hint=_hint(what)) from error
-    with os.fdopen(descriptor, "rb") as stream:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InvalidInput(f"{what}.unreadable", f"{_name(path)} is not a regular file", hint=_hint(what))
-        content = stream.read(max_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            content = stream.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > max_bytes:
         raise InvalidInput(f"{what}.too_large", f"{_name(path)} is over {max_bytes} bytes", hint=_hint(what))
     try:

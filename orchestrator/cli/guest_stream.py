@@ -66,7 +66,10 @@ def _problem(refused: InvalidStatus) -> VgpuctlError:
 
 
 def join_standard_streams(stream: ClientConnection, *, leave: bytes | None) -> None:
-    """Carry stdin to the VM and the VM to stdout until either side ends; ``leave`` typed alone ends it too."""
+    """Carry stdin to the VM and the VM to stdout until the VM's side ends.
+
+    With ``leave`` that byte ends it and the end of the input does not; without it the end of the input does.
+    """
     threading.Thread(target=_send_input, args=(stream, leave), daemon=True).start()
     try:
         for message in stream:
@@ -81,11 +84,13 @@ def _send_input(stream: ClientConnection, leave: bytes | None) -> None:
     try:
         while data := os.read(0, CHUNK):
             if leave is not None and leave in data:
-                break
+                stream.close()
+                return
             stream.send(data)
     except (ConnectionClosed, OSError):
         return
-    stream.close()
+    if leave is None:
+        stream.close()
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -3,38 +3,28 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from orchestrator.client.location import SocketAddress
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.client.unix_http import UnixHttp
+from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 
 Json = dict[str, Any]
 """An object of the API, as its OpenAPI page describes it."""
 
 CALL_TIMEOUT_S: Final = 120.0
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-
-
-class _UnixHttpConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        with SocketAddress(self._path) as address:
-            self.sock.connect(address)
 
 
 def path_of(*parts: str) -> str:
-    """``/v1/…`` with every part quoted: a name never becomes syntax of a URL."""
+    """``/v1/…`` with every part quoted: a name never becomes syntax of a URL.
+
+    :raises InvalidInput: a part is empty
+    """
+    if not all(parts):
+        raise InvalidInput("request.empty_name", "a name must not be empty")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -43,11 +33,11 @@ class Connection:
 
     def __init__(self, socket_path: Path) -> None:
         self.socket_path = socket_path
-        self._http = _UnixHttpConnection(socket_path, CALL_TIMEOUT_S)
+        self._http = UnixHttp(socket_path, CALL_TIMEOUT_S)
 
     def open(self) -> None:
         """:raises OSError: nobody listens there, or we may not talk to it"""
-        self._http.connect()
+        self._http.open()
 
     def close(self) -> None:
         self._http.close()
@@ -67,19 +57,14 @@ class Connection:
         wanted = {key: value for key, value in (query or {}).items() if value is not None}
         target = path + ("?" + urlencode(wanted) if wanted else "")
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json"}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
         try:
-            if self._http.sock is None:
-                self._http.connect()
+            if not self._http.is_open:
+                self._http.open()
         except OSError as error:
             raise _unreachable(self.socket_path, error) from error
         try:
-            self._http.request(method, target, data, headers)
-            answer = self._http.getresponse()
-            content = answer.read(MAX_ANSWER_BYTES)
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._http.request(method, target, data)
+        except OSError as error:
             self.close()
             raise Unknown(
                 "server.lost",
@@ -87,7 +72,7 @@ class Connection:
                 hint="run the command again; an operation that was started goes on",
                 details=str(error),
             ) from error
-        return _decoded(answer.status, content)
+        return _decoded(answer.status, answer.body)
 
 
 def _unreachable(path: Path, error: OSError) -> Retryable:

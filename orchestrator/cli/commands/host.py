@@ -24,7 +24,13 @@ from orchestrator.core.units import MIB, show_size
 
 app = new_group("Add GPU hosts, look at them, give them back.")
 
-Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
+
+def _host_name(text: str) -> str:
+    return check_name(text, what="host")
+
+
+Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts, callback=_host_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new host.", callback=_host_name)]
 Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
@@ -55,7 +61,7 @@ def scan(
 @app.command("add")
 def add(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new host.")],
+    name: NewName,
     address: Address,
     port: Port = 22,
     user: Annotated[str, typer.Option("--user", help="Whom Ansible logs in as; needs sudo when not root.")] = "root",
@@ -78,7 +84,7 @@ def add(
     """Enrol a host: pin its key, install the agent, take its GPUs."""
     session = session_of(ctx)
     wanted: dict[str, object] = {
-        "name": check_name(name, what="host"),
+        "name": name,
         "address": _address(address),
         "port": port,
         "user": _user(user),
@@ -110,7 +116,7 @@ def _user(text: str) -> str:
 def _gpus(text: str) -> str:
     if text in {"all", "unused"}:
         return text
-    return ",".join(parse_pci_address(address.strip()) for address in text.split(","))
+    return ",".join(parse_pci_address(address) for address in text.split(","))
 
 
 def _private_key(path: Path | None) -> str:

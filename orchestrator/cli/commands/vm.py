@@ -35,8 +35,18 @@ app = new_group("Create, show, start, stop and delete VMs.")
 GUEST_PATIENCE_S: Final = 30.0
 """How long ssh waits for a guest that has an address but no ssh server yet."""
 
-Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms)]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.")]
+
+def _vm_name(text: str) -> str:
+    return check_name(text, what="vm")
+
+
+def _tenant_name(text: str) -> str:
+    return check_name(text, what="tenant")
+
+
+Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=_vm_name)]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
 
 COLUMNS: Final = (
@@ -52,7 +62,7 @@ COLUMNS: Final = (
 
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new VM.")],
+    name: NewName,
     profile: Annotated[
         str,
         typer.Option("--profile", "-p", help="Offering, NVIDIA vGPU type or MIG profile.", autocompletion=profiles),
@@ -79,8 +89,8 @@ def create(
     """Create a VM with a vGPU. The same command again attaches to what is going on."""
     session = session_of(ctx)
     wanted: dict[str, object] = {
-        "name": check_name(name, what="vm"),
-        "tenant": check_name(tenant, what="tenant"),
+        "name": name,
+        "tenant": tenant,
         "profile": _some(profile, "--profile"),
         "vcpus": vcpus,
         "memory_mib": _memory_mib(memory),

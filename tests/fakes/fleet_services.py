@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts, GPUs, profiles, images and networks of the fake :class:`tests.fakes.world.World`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.image import Image
+from orchestrator.core.names import check_name
+from orchestrator.core.network import Network
+from orchestrator.core.offering import Offering
+from orchestrator.services.messages import (
+    AddHost,
+    GpuInfo,
+    HostInfo,
+    HostKey,
+    ProfileInfo,
+    Started,
+    TypeUse,
+)
+from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
+
+
+class Hosts:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def scan(self, address: str, port: int) -> HostKey:
+        return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=FINGERPRINT)
+
+    def add(self, request: AddHost) -> Started:
+        check_name(request.name, what="host")
+        if request.fingerprint != FINGERPRINT:
+            raise Conflict("host.key_changed", "the host presents another key", hint="compare the fingerprints")
+        if request.name in self._world.hosts:
+            raise Conflict("host.exists", f"{request.name} is enrolled already")
+        info = host_info(request.name)
+        self._world.hosts[request.name] = replace(info, host=replace(info.host, state="enrolling"))
+
+        def ready() -> None:
+            self._world.hosts[request.name] = info
+
+        return Started(operation=self._world.begin("add_host", request.name, None, ready), name=request.name)
+
+    def remove(self, name: str) -> Started:
+        self.get(name)
+        if self._world.vms:
+            raise Conflict("host.has_vms", f"{name} has VMs", hint="delete them first")
+
+        def gone() -> None:
+            del self._world.hosts[name]
+
+        return Started(operation=self._world.begin("remove_host", name, None, gone), name=name)
+
+    def upgrade_agent(self, name: str) -> Started:
+        self.get(name)
+        return Started(operation=self._world.begin("upgrade_agent", name, None, lambda: None), name=name)
+
+    def list(self) -> tuple[HostInfo, ...]:
+        return tuple(self._world.hosts.values())
+
+    def get(self, name: str) -> HostInfo:
+        if name not in self._world.hosts:
+            raise NotFound("host.unknown", f"there is no host {name[:60]!a}", hint="'vgpuctl host list' shows them")
+        return self._world.hosts[name]
+
+    def _cordoned(self, name: str, cordoned: bool) -> HostInfo:
+        info = self.get(name)
+        self._world.hosts[name] = replace(info, host=replace(info.host, cordoned=cordoned))
+        return self._world.hosts[name]
+
+    def cordon(self, name: str) -> HostInfo:
+        return self._cordoned(name, cordoned=True)
+
+    def uncordon(self, name: str) -> HostInfo:
+        return self._cordoned(name, cordoned=False)
+
+
+class Gpus:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def list(self, host: str | None) -> tuple[GpuInfo, ...]:
+        return tuple(self._info(name) for name in self._world.hosts if host in {None, name})
+
+    def _info(self, host: str) -> GpuInfo:
+        names = tuple(f"{tenant}/{name}" for tenant, name in sorted(self._world.vms))
+        use = TypeUse(name=PROFILE, framebuffer_mib=1024, max_instances=16, used=len(names), free=16 - len(names))
+        cut = "time_sliced:1024" if names else None
+        return GpuInfo(host=host, gpu=gpu_snapshot(), managed=True, cut=cut, types=(use,), vms=names)
+
+    def get(self, host: str, address: str) -> GpuInfo:
+        if host not in self._world.hosts or address != GPU:
+            raise NotFound("gpu.unknown", f"{host[:60]!a} has no GPU {address}")
+        return self._info(host)
+
+
+class Profiles:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def list(self) -> tuple[ProfileInfo, ...]:
+        offering = Offering(name="t4-small", kind="time_sliced", vgpu_type=PROFILE, description="A small share of a T4")
+        return (ProfileInfo(offering=offering, hosts=tuple(self._world.hosts), free=16 - len(self._world.vms)),)
+
+    def get(self, name: str) -> ProfileInfo:
+        if name not in {"t4-small", PROFILE}:
+            raise InvalidInput("profile.unknown", f"no profile is called {name[:80]!a}", hint="did you mean t4-small?")
+        return self.list()[0]
+
+
+class Images:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def add(self, name: str, source: str, sha256: str | None) -> Image:
+        check_name(name, what="image")
+        if not source.startswith(("/", "https://", "http://")):
+            raise InvalidInput("image.source_invalid", f"{source[:60]!a} is neither a file nor an http(s) URL")
+        image = Image(
+            name=name, sha256=sha256 or "0" * 64, format="qcow2", size_bytes=30 * 2**20, virtual_size_bytes=2**28,
+            created_at=EPOCH,
+        )  # fmt: skip
+        self._world.images[name] = image
+        return image
+
+    def list(self) -> tuple[Image, ...]:
+        return tuple(self._world.images.values())
+
+    def get(self, name: str) -> Image:
+        if name not in self._world.images:
+            raise NotFound("image.unknown", f"there is no image {name[:60]!a}", hint="'vgpuctl image list' shows them")
+        return self._world.images[name]
+
+    def remove(self, name: str) -> None:
+        self.get(name)
+        if any(vm.spec.image == name for vm in self._world.vms.values()):
+            raise Conflict("image.in_use", f"VMs are made on {name}")
+        del self._world.images[name]
+
+
+class Networks:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def add(self, name: str, subnet: str | None) -> Network:
+        check_name(name, what="network")
+        self._world.networks[name] = Network(name=name, subnet=subnet or "10.88.0.0/24")
+        return self._world.networks[name]
+
+    def list(self) -> tuple[Network, ...]:
+        return tuple(self._world.networks.values())

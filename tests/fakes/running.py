@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real server process over fake services, on a real unix socket."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.client.autostart import connect_running
+
+
+@contextmanager
+def running_server(state: Path, *arguments: str) -> Iterator[Path]:
+    """Serves in ``state`` while it is open."""
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "serve.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.serve", *arguments],
+            env={**os.environ, "VGPUCTL_STATE": str(state)},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        _wait(process, state)
+        yield state
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _wait(process: subprocess.Popen[bytes], state: Path) -> None:
+    deadline = time.monotonic() + 60
+    while connect_running(state) is None:
+        assert process.poll() is None, (state / "serve.log").read_text()
+        assert time.monotonic() < deadline, "the server did not answer"
+        time.sleep(0.05)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All services over one dictionary: the API and the command line can be run without a database or a host.
+
+Ids and times are counted, so that output can be compared byte for byte. An operation moves on by one step
+each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operations that end so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
+from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
+from orchestrator.core.names import check_name
+from orchestrator.core.network import Network
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.vm import Device, Vm, VmSpec, VmState
+from orchestrator.ports.host import ByteStream
+from orchestrator.services.messages import (
+    CreateVm,
+    DryRun,
+    Started,
+    Watched,
+)
+from tests.fakes.fleet_services import Gpus, Hosts, Images, Networks, Profiles
+from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
+
+
+class Vms:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _spec(self, request: CreateVm) -> VmSpec:
+        check_name(request.name, what="vm")
+        check_name(request.tenant, what="tenant")
+        if request.profile not in {PROFILE, "t4-small"}:
+            raise InvalidInput("profile.unknown", f"no profile is called {request.profile[:80]!a}", hint="try t4-small")
+        if request.image not in self._world.images:
+            raise NotFound("image.unknown", f"there is no image {request.image[:60]!a}")
+        if request.network not in self._world.networks:
+            raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
+        return VmSpec(
+            name=request.name, tenant=request.tenant, profile=request.profile, image=request.image,
+            vcpus=request.vcpus, memory_mib=request.memory_mib, disk_bytes=request.disk_bytes,
+            network=request.network, ssh_keys=request.ssh_keys, user_data="stored" if request.user_data else None,
+            host=request.host, start=request.start,
+        )  # fmt: skip
+
+    def create(self, request: CreateVm) -> Started:
+        spec = self._spec(request)
+        known = self._world.vms.get((spec.tenant, spec.name))
+        if known is not None and known.spec != spec:
+            raise Conflict("vm.exists", f"{spec.name} exists with another specification", hint="delete it first")
+        if known is not None:
+            return Started(operation=known.operation, name=spec.name, existing=True)
+        if len(self._world.vms) >= 16:
+            reason = Reason(code="gpu.no_capacity", message="all 16 places are taken", subjects=(f"gpu1/{GPU}",))
+            raise NoCapacity("gpu.no_capacity", "nothing free fits", reasons=(reason,), hint="vgpuctl explain")
+        vm_id = self._world.new_id()
+        end: VmState = "running" if request.start else "stopped"
+        operation = self._world.begin(
+            "create_vm", vm_id, spec.tenant, lambda: self._set(spec, end, ("192.168.122.7",) if request.start else ())
+        )
+        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, mdev_uuid=self._world.new_id())
+        self._world.vms[spec.tenant, spec.name] = Vm(
+            id=vm_id, spec=spec, state="creating", host="gpu1", device=device, addresses=(), operation=operation,
+            created_at=EPOCH,
+        )  # fmt: skip
+        return Started(operation=operation, name=spec.name)
+
+    def _set(self, spec: VmSpec, state: VmState, addresses: tuple[str, ...]) -> None:
+        key = (spec.tenant, spec.name)
+        self._world.vms[key] = replace(self._world.vms[key], state=state, addresses=addresses)
+
+    def plan(self, request: CreateVm) -> DryRun:
+        spec = self._spec(request)
+        actions = (
+            WriteSeed(vm="vm", seed="vm.iso", iso_base64="A" * 500),
+            CreateMdev(vm="vm", uuid="u", parent=GPU, type_name=PROFILE),
+            DefineDomain(vm="vm", xml="<domain/>"),
+            StartDomain(vm="vm"),
+        )
+        why = f"the fullest GPU that still has room for {spec.profile}"
+        return DryRun(host="gpu1", gpu=GPU, why=why, actions=actions, domain_xml="<domain type='kvm'>\n</domain>")
+
+    def get(self, tenant: str, name: str) -> Vm:
+        vm = self._world.vms.get((tenant, name))
+        if vm is None:
+            raise NotFound("vm.unknown", f"there is no VM {name[:60]!a}", hint="'vgpuctl list-vms' shows them")
+        return vm
+
+    def list(self, tenant: str | None) -> tuple[Vm, ...]:
+        return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenant in {None, key[0]})
+
+    def delete(self, tenant: str, name: str) -> Started:
+        vm = self.get(tenant, name)
+
+        def gone() -> None:
+            del self._world.vms[tenant, name]
+
+        return Started(operation=self._world.begin("delete_vm", vm.id, tenant, gone), name=name)
+
+    def start(self, tenant: str, name: str) -> Started:
+        spec = self.get(tenant, name).spec
+        done = self._world.begin("start_vm", name, tenant, lambda: self._set(spec, "running", ("192.168.122.7",)))
+        return Started(operation=done, name=name)
+
+    def stop(self, tenant: str, name: str) -> Started:
+        spec = self.get(tenant, name).spec
+        done = self._world.begin("stop_vm", name, tenant, lambda: self._set(spec, "stopped", ()))
+        return Started(operation=done, name=name)
+
+    def open_console(self, tenant: str, name: str) -> ByteStream:
+        if self.get(tenant, name).state != "running":
+            raise Conflict("vm.not_running", f"{name} is not running")
+        return Echo()
+
+    def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
+        if port == 1:
+            raise Fatal("guest.refused", "the guest refuses connections to this port")
+        return self.open_console(tenant, name)
+
+
+class Operations:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _watched(self, operation_id: str) -> Watched:
+        if operation_id not in self._world.operations:
+            raise NotFound("operation.unknown", f"there is no operation {operation_id[:60]!a}")
+        return self._world.operations[operation_id]
+
+    def get(self, operation_id: str) -> Operation:
+        return self._watched(operation_id).operation
+
+    def list(self, *, unfinished: bool, limit: int) -> tuple[Operation, ...]:
+        found = [watched.operation for watched in reversed(self._world.operations.values())]
+        return tuple(op for op in found if not unfinished or op.state not in FINISHED)[:limit]
+
+    def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
+        watched = self._watched(operation_id)
+        if watched.operation.state in FINISHED or watched.revision > since or not timeout_s:
+            return watched
+        return self._world.put(self._moved_on(watched.operation, watched.revision))
+
+    def _moved_on(self, operation: Operation, step: int) -> Operation:
+        start = EPOCH + step
+        if step == len(STEPS):
+            return replace(operation, state="done", finished_at=start)
+        names = {vm.id: vm.spec.name for vm in self._world.vms.values()}
+        name = names.get(operation.subject, operation.subject)
+        if name in {"fails", "stuck"} and step == 2:
+            return self._failed(operation, stuck=name == "stuck")
+        done = replace(operation.steps[step], state="done", started_at=start, finished_at=start + 0.8)
+        steps = (*operation.steps[:step], done, *operation.steps[step + 1 :])
+        return replace(operation, state="running", steps=steps)
+
+    def _failed(self, operation: Operation, *, stuck: bool) -> Operation:
+        error = error_to_dict(Fatal("gpu.create_failed", f"making the vGPU on gpu1 failed: EIO on {GPU}"))
+        failed = replace(operation.steps[2], state="failed", started_at=EPOCH + 2, finished_at=EPOCH + 2.5)
+        back = tuple(replace(step, state="undone") for step in operation.steps[:2])
+        return replace(
+            operation,
+            state="stuck" if stuck else "undone",
+            steps=(*back, failed, *operation.steps[3:]),
+            finished_at=EPOCH + 3,
+            error=error,
+            remainder=(f"mdev on {GPU} of gpu1",) if stuck else (),
+        )
+
+    def cancel(self, operation_id: str) -> Operation:
+        return self.get(operation_id)
+
+    def _release(self, operation_id: str) -> Operation:
+        operation = self.get(operation_id)
+        if operation.state != "stuck":
+            raise Conflict("operation.not_stuck", f"the operation is {operation.state}, not stuck")
+        return self._world.put(replace(operation, state="undone", remainder=())).operation
+
+    def retry(self, operation_id: str) -> Operation:
+        return self._release(operation_id)
+
+    def abandon(self, operation_id: str) -> Operation:
+        return self._release(operation_id)
+
+
+class InMemory:
+    """All services over one :class:`World` with one host, one image and one network."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24")
+        self.vms = Vms(self.world)
+        self.hosts = Hosts(self.world)
+        self.gpus = Gpus(self.world)
+        self.profiles = Profiles(self.world)
+        self.images = Images(self.world)
+        self.networks = Networks(self.world)
+        self.operations = Operations(self.world)
+
+    def furnish(self) -> None:
+        """A host and an image."""
+        self.world.hosts["gpu1"] = host_info("gpu1")
+        self.images.add("guest", "/srv/guest.qcow2", None)

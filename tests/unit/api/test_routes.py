@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.services import Process
+from tests.fakes.services import InMemory
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_app(InMemory(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+
+
+async def _status_for_a_stranger(app: FastAPI, method: str, path: str) -> int:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method.upper(), "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": [], "client": ("uid:12345", 1),
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+def test_every_route_refuses_a_stranger(app: FastAPI) -> None:
+    routes = [(verb, path) for path, verbs in app.openapi()["paths"].items() for verb in verbs]
+    assert len(routes) > 30
+    answers = {
+        f"{verb} {path}": asyncio.run(_status_for_a_stranger(app, verb, re.sub(r"{[^}]*}", "x", path)))
+        for verb, path in routes
+    }
+    assert {route: status for route, status in answers.items() if status != 403} == {}
+
+
+def test_every_path_is_below_the_version(app: FastAPI) -> None:
+    assert {path.split("/")[1] for path in app.openapi()["paths"]} == {"v1"}
+
+
+def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: FastAPI) -> None:
+    description = app.openapi()
+    verbs = [verb for path in description["paths"].values() for verb in path.values()]
+    assert [verb["operationId"] for verb in verbs if not verb.get("description")] == []
+    asked = {
+        verb["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for verb in verbs
+        if "requestBody" in verb
+    }
+    schemas = description["components"]["schemas"]
+    assert [name for name in asked if not schemas[name].get("examples")] == []
+    assert [name for name in asked if schemas[name].get("additionalProperties") is not False] == []
