@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the one file that is put on hosts: our code and its few pure-Python dependencies, as they are installed here.
+"""Makes the one file that is put on hosts: our code and pynvml, as they are installed here.
 
 The same inputs give the same bytes, and the file's version is a digest of them. Runs on the controller.
 """
@@ -17,11 +17,7 @@ from pathlib import Path
 
 from orchestrator.agent.version import BUILD_FILE
 
-_DISTRIBUTIONS = ("attrs", "cattrs", "exceptiongroup", "nvidia-ml-py", "typing_extensions")
-"""exceptiongroup and typing_extensions are what cattrs needs on Python 3.10."""
-
-_LEFT_OUT = ("cattr/", "cattrs/preconf/", "example.py")
-"""What nothing in the agent imports; Python reads a zip's whole directory at every start."""
+_DISTRIBUTION, _MODULE = "nvidia-ml-py", "pynvml.py"
 
 _MAIN = """\
 import sys
@@ -83,18 +79,12 @@ def _inputs() -> Iterator[tuple[str, bytes]]:
         for file in sorted([root / part] if part.endswith(".py") else (root / part).rglob("*.py")):
             if file.name != Path(__file__).name:
                 yield f"orchestrator/{file.relative_to(root).as_posix()}", file.read_bytes()
-    for distribution in _DISTRIBUTIONS:
-        yield from _distribution(distribution)
+    yield _MODULE, _pynvml()
 
 
-def _distribution(name: str) -> Iterator[tuple[str, bytes]]:
-    """Modules and licence texts of an installed distribution."""
+def _pynvml() -> bytes:
+    """NVIDIA's binding is one module and names its licence (BSD) at its top."""
     try:
-        files = importlib.metadata.files(name)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise RuntimeError(f"{name} is not installed, so the agent cannot be built") from error
-    for file in files or ():
-        path = file.as_posix()
-        wanted = (file.suffix == ".py" and ".." not in file.parts) or "LICENSE" in file.name.upper()
-        if wanted and not path.startswith(_LEFT_OUT):
-            yield path, Path(str(file.locate())).read_bytes()
+        return Path(str(importlib.metadata.distribution(_DISTRIBUTION).locate_file(_MODULE))).read_bytes()
+    except (importlib.metadata.PackageNotFoundError, OSError) as error:
+        raise RuntimeError(f"{_DISTRIBUTION} is not installed, so the agent cannot be built") from error

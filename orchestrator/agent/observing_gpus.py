@@ -80,7 +80,7 @@ def _described_types(view: _View, gpu: pci.PciGpu) -> tuple[HostVgpuType, ...]:
     found: dict[int, HostVgpuType] = {}
     for address in (gpu.address, *gpu.virtual_functions):
         for offered in mdev.types(view.paths, address, view.names):
-            match = _DESCRIPTION.search(offered.description)
+            match = _DESCRIPTION.search(offered.description())
             if match is not None:
                 found[offered.type_id] = HostVgpuType(
                     name=offered.name,

@@ -3,14 +3,18 @@
 
 An action with a field we do not know is refused, since we would do less than was asked.
 A snapshot may carry more than we know: the agent may be newer than we are.
+
+Knows the kinds of field that core's dataclasses have, no others; on a host, importing a general library for this
+took longer than everything else the agent does at its start.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_args, get_origin
-
-import cattrs
-from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
+import dataclasses
+import functools
+import types
+import typing
+from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.host_actions import ACTIONS, ActionResult, HostAction, Token
@@ -18,79 +22,93 @@ from orchestrator.core.snapshot import HostSnapshot
 
 T = TypeVar("T")
 
-_PRIMITIVES: tuple[type, ...] = (str, int, bool)
+_PRIMITIVES = (str, int, bool)
+_UNIONS = (typing.Union, types.UnionType)
 
 
-def _exactly(value: object, kind: type) -> object:
-    if type(value) is not kind:
-        raise TypeError(f"{kind.__name__} expected, not {type(value).__name__}")
-    return value
+class _Mismatch(Exception):
+    """A value is not of its field's type; the text says where and why."""
 
 
-def _is_tuple(kind: object) -> bool:
-    return get_origin(kind) is tuple
+@functools.cache
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Field name → its type, whether it may be left out."""
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: (hints[field.name], field.default is not dataclasses.MISSING) for field in dataclasses.fields(kind)
+    }
 
 
-def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys, prefer_attrib_converters=False)
-    for kind in _PRIMITIVES:
-        # cattrs would turn 7 into "7" and None into "None": a wrong type has to be an error.
-        converter.register_structure_hook(kind, _exactly)
-
-    def structure_list(value: object, kind: Any) -> tuple[object, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"a list expected, not {type(value).__name__}")
-        item = get_args(kind)[0]
-        return tuple(converter.structure(element, item) for element in value)
-
-    converter.register_structure_hook_func(_is_tuple, structure_list)
-    return converter
-
-
-_STRICT = _converter(forbid_extra_keys=True)
-_TOLERANT = _converter(forbid_extra_keys=False)
-
-_STRUCTURE_ERRORS = (BaseValidationError, ForbiddenExtraKeysError, ValueError, TypeError, KeyError)
+def _structured(value: object, kind: Any, where: str, *, strict: bool) -> Any:
+    if kind in _PRIMITIVES:
+        if type(value) is not kind:  # True is an int to Python, and "7" is none to us
+            raise _Mismatch(f"{where}: {kind.__name__} expected, not {type(value).__name__}")
+        return value
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return _items(value, typing.get_args(kind)[0], where, strict=strict)
+    if origin is typing.Literal:
+        if value not in typing.get_args(kind):
+            raise _Mismatch(f"{where}: {ascii(value)[:40]} is none of {', '.join(typing.get_args(kind))}")
+        return value
+    if origin in _UNIONS:  # only ever "something or None"
+        (something,) = (option for option in typing.get_args(kind) if option is not type(None))
+        return None if value is None else _structured(value, something, where, strict=strict)
+    return _object(value, kind, where, strict=strict)
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, BaseValidationError):
-        return "; ".join(cattrs.transform_error(error))
-    return str(error)
+def _items(value: object, kind: Any, where: str, *, strict: bool) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _Mismatch(f"{where}: a list expected, not {type(value).__name__}")
+    return tuple(_structured(item, kind, f"{where}[{number}]", strict=strict) for number, item in enumerate(value))
 
 
-def _sent_by_controller(converter: cattrs.Converter, data: object, kind: type[T]) -> T:
+def _object(value: object, kind: type[T], where: str, *, strict: bool) -> T:
+    if not isinstance(value, dict):
+        raise _Mismatch(f"{where}: an object expected, not {type(value).__name__}")
+    fields = _fields(kind)
+    unknown = sorted(str(name) for name in value.keys() - fields.keys())
+    if strict and unknown:
+        raise _Mismatch(f"{where}: no such field: {ascii(unknown[0])[:60]}")
+    missing = [name for name, (_, optional) in fields.items() if not optional and name not in value]
+    if missing:
+        raise _Mismatch(f"{where}: {missing[0]} is missing")
+    return kind(
+        **{
+            name: _structured(value[name], field, f"{where}.{name}", strict=strict)
+            for name, (field, _) in fields.items()
+            if name in value
+        }
+    )
+
+
+def _sent_by_controller(data: object, kind: type[T]) -> T:
     try:
-        return converter.structure(data, kind)
-    except _STRUCTURE_ERRORS as error:
+        return _object(data, kind, kind.__name__, strict=True)
+    except _Mismatch as error:
         raise InvalidInput(
             "agent.request_invalid",
             f"the request holds no valid {kind.__name__}",
             hint="upgrade the agent: the controller may be newer than it",
-            details=_why(error),
+            details=str(error),
         ) from error
 
 
 def _sent_by_agent(data: object, kind: type[T]) -> T:
     try:
-        return _TOLERANT.structure(data, kind)
-    except _STRUCTURE_ERRORS as error:
+        return _object(data, kind, kind.__name__, strict=False)
+    except _Mismatch as error:
         raise Unknown(
             "agent.answer_invalid",
             f"the agent's answer holds no valid {kind.__name__}",
             hint="upgrade the agent with vgpuctl host upgrade-agent",
-            details=_why(error),
+            details=str(error),
         ) from error
-
-
-def _plain(value: object) -> dict[str, Any]:
-    plain: dict[str, Any] = _TOLERANT.unstructure(value)
-    return plain
 
 
 def action_to_dict(action: HostAction) -> dict[str, Any]:
     """``{"action": class name, …fields}``."""
-    return {"action": type(action).__name__, **_plain(action)}
+    return {"action": type(action).__name__, **dataclasses.asdict(action)}
 
 
 def action_from_dict(data: dict[str, object]) -> HostAction:
@@ -106,20 +124,20 @@ def action_from_dict(data: dict[str, object]) -> HostAction:
             f"this agent has no action {ascii(name)[:60]}",
             hint="upgrade the agent with vgpuctl host upgrade-agent",
         )
-    return _sent_by_controller(_STRICT, {key: value for key, value in data.items() if key != "action"}, kind)
+    return _sent_by_controller({key: value for key, value in data.items() if key != "action"}, kind)
 
 
 def token_to_dict(token: Token) -> dict[str, Any]:
-    return _plain(token)
+    return dataclasses.asdict(token)
 
 
 def token_from_dict(data: object) -> Token:
     """:raises InvalidInput: ``agent.request_invalid``"""
-    return _sent_by_controller(_STRICT, data, Token)
+    return _sent_by_controller(data, Token)
 
 
 def result_to_dict(result: ActionResult) -> dict[str, Any]:
-    return _plain(result)
+    return dataclasses.asdict(result)
 
 
 def result_from_dict(data: object) -> ActionResult:
@@ -128,7 +146,7 @@ def result_from_dict(data: object) -> ActionResult:
 
 
 def snapshot_to_dict(snapshot: HostSnapshot) -> dict[str, Any]:
-    return _plain(snapshot)
+    return dataclasses.asdict(snapshot)
 
 
 def snapshot_from_dict(data: object) -> HostSnapshot:

@@ -24,8 +24,11 @@ class MdevType:
     directory: Path
     type_id: int
     name: str
-    description: str
     available: int | None
+
+    def description(self) -> str:
+        """The driver's free text; empty where it has none."""
+        return reading.text(self.directory / "description") or ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,6 @@ def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevTyp
                     directory=parent / entry,
                     type_id=type_id,
                     name=_type_name(parent / entry, type_id, names),
-                    description=reading.text(parent / entry / "description") or "",
                     available=reading.number(parent / entry / "available_instances"),
                 )
             )
