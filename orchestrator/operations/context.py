@@ -106,10 +106,10 @@ class Context:
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""
         host = self.host()
+        began = self.world.clock.now()
         snapshot = self.world.link.observe(host)
-        now = self.world.clock.now()
         with self.world.store.begin() as tx:
             current = tx.hosts.get(host.name)
-            tx.hosts.put_snapshot(host.name, snapshot, now)
-            tx.hosts.update(replace(current, last_seen_at=now))
+            tx.hosts.put_snapshot(host.name, snapshot, began)
+            tx.hosts.update(replace(current, last_seen_at=began))
         return snapshot

@@ -53,7 +53,9 @@ class Hosts(Protocol):
     def remove(self, name: str) -> None:
         """With its snapshot and GPUs. Gone already is fine."""
 
-    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None: ...
+    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
+        """``taken_at``: when the look began; one that began before the stored one is ignored."""
+
     def snapshot(self, name: str) -> HostSnapshot | None: ...
 
 

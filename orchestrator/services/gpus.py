@@ -3,13 +3,78 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
 
-from orchestrator.services.messages import GpuInfo
+from orchestrator.core.claim import Claim
+from orchestrator.core.errors import NotFound
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.host import Host
+from orchestrator.core.placement.views import GpuView
+from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.vm import Vm
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.fleet_view import gpu_view
+from orchestrator.services.messages import GpuInfo, TypeUse
 
 
-class GpuService(Protocol):
-    def list(self, host: str | None) -> tuple[GpuInfo, ...]: ...
+@dataclass(frozen=True, kw_only=True)
+class GpuService:
+    """Reads only."""
+
+    store: Store
+
+    def list(self, host: str | None) -> tuple[GpuInfo, ...]:
+        """By host and PCI address. :raises NotFound: ``host.unknown``"""
+        with self.store.read() as tx:
+            hosts = tx.hosts.list() if host is None else (tx.hosts.get(host),)
+            return tuple(info for one in hosts for info in gpus_of(tx, one))
 
     def get(self, host: str, address: str) -> GpuInfo:
         """:raises NotFound: ``gpu.unknown``"""
+        for info in self.list(host):
+            if info.gpu.address == address:
+                return info
+        raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint="see 'vgpuctl gpu list'")
+
+
+def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
+    """All GPUs of a host as last observed."""
+    snapshot = tx.hosts.snapshot(host.name)
+    if snapshot is None:
+        return ()
+    claims = tx.claims.of_host(host.name)
+    vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
+    return tuple(_info(host, gpu, claims, vms) for gpu in snapshot.gpus)
+
+
+def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
+    view = gpu_view(host, gpu, claims, vms)
+    here = [vms[claim.vm] for claim in claims if claim.device.gpu == gpu.address]
+    return GpuInfo(
+        host=host.name,
+        gpu=gpu,
+        managed=gpu.address in host.managed_gpus,
+        cut=view.cut,
+        types=tuple(_use(one, view, here) for one in gpu.types),
+        vms=tuple(f"{vm.spec.tenant}/{vm.spec.name}" for vm in here),
+    )
+
+
+def _use(one: HostVgpuType, view: GpuView, here: list[Vm]) -> TypeUse:
+    return TypeUse(
+        name=one.name,
+        framebuffer_mib=one.framebuffer_mib,
+        max_instances=one.max_instances,
+        used=sum(vm.device.type_name == one.name for vm in here),
+        free=free_places(view, one.name) if view.usable else 0,
+    )
+
+
+def free_places(view: GpuView, type_name: str) -> int:
+    """How many more of the type the GPU takes as it is cut now."""
+    geometry: Geometry = view.geometry
+    for cut, _ in geometry.options.get(type_name, ()):
+        shapes = geometry.cut(cut)
+        if shapes is not None and view.cut in {None, cut}:
+            return max(0, shapes.slots - sum(one.size for one in view.occupied))
+    return 0

@@ -3,27 +3,181 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.host import Host, HostState
+from orchestrator.core.names import check_name
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.files import HostKeys
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import AddHost, HostInfo, HostKey, Started
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 
-class HostService(Protocol):
+
+@dataclass(frozen=True, kw_only=True)
+class HostService:
+    """``scan_key`` reads the SSH host key at an address and port."""
+
+    store: Store
+    engine: Engine
+    keys: HostKeys
+    clock: Clock
+    ids: Ids
+    scan_key: Callable[[str, int], HostKey]
+
     def scan(self, address: str, port: int) -> HostKey:
-        """The SSH host key at that address, for the operator to confirm."""
+        """The SSH host key at that address, for the operator to confirm.
 
-    def add(self, request: AddHost) -> Started: ...
+        :raises InvalidInput: ``host.address_invalid``; :raises Retryable: ``host.unreachable``"""
+        return self.scan_key(check_address(address), _check_port(port))
+
+    def add(self, request: AddHost) -> Started:
+        """Pin the key, install the agent, take over GPUs.
+
+        :raises InvalidInput: ``host.address_invalid``, ``host.user_invalid``, ``host.key_invalid``, bad GPU addresses
+        :raises Fatal: ``host.key_differs`` when the host does not show the confirmed key
+        :raises Conflict: ``host.exists``, ``host.address_taken``
+        """
+        host = self._checked(request)
+        with self.store.begin() as tx:
+            tx.hosts.add(host)
+            operation = new_operation("add_host", subject=host.name, tenant=None, clock=self.clock, ids=self.ids)
+            record(tx, operation, host=host.name, inputs={"gpus": request.gpus, "take_over": request.take_over})
+            self.keys.put(host.name, request.provisioning_key)
+        self.engine.submit(operation.id)
+        return Started(operation=operation.id, name=host.name)
+
+    def _checked(self, request: AddHost) -> Host:
+        check_name(request.name, what="host")
+        address, port = check_address(request.address), _check_port(request.port)
+        if _USER.fullmatch(request.user) is None:
+            raise InvalidInput("host.user_invalid", f"{ascii(request.user)[:40]} is not a user name")
+        if request.gpus not in {"all", "unused"}:
+            for text in request.gpus.split(","):
+                parse_pci_address(text.strip())
+        found = self.scan_key(address, port)
+        if found.fingerprint != request.fingerprint:
+            raise Fatal(
+                "host.key_differs",
+                f"the host at {address} shows another key than the confirmed one",
+                hint="somebody may be between you and the host; compare with ssh-keygen -lf on its console",
+                details=f"confirmed {ascii(request.fingerprint)[:80]}, found {found.fingerprint}",
+            )
+        return Host(
+            name=request.name,
+            address=address,
+            port=port,
+            provisioning_user=request.user,
+            host_key=f"{found.type} {found.key}",
+            state="enrolling",
+            state_reason=None,
+            cordoned=False,
+            machine_id=None,
+            epoch=1,
+            managed_gpus=(),
+            last_seen_at=None,
+        )
 
     def remove(self, name: str) -> Started:
-        """:raises Conflict: ``host.has_vms``"""
+        """Give the host back as it was.
 
-    def upgrade_agent(self, name: str) -> Started: ...
+        :raises Conflict: ``host.has_vms``, ``host.busy``"""
+        with self.store.begin() as tx:
+            host = tx.hosts.get(name)
+            vms = tx.vms.list(host=name)
+            if vms:
+                shown = ", ".join(f"{vm.spec.tenant}/{vm.spec.name}" for vm in vms[:5])
+                raise Conflict(
+                    "host.has_vms", f"host {name} has {len(vms)} VMs: {shown}", hint="delete or move them first"
+                )
+            started = self._begin(tx, host, "remove_host", "removing")
+        return self._submitted(started)
 
-    def list(self) -> tuple[HostInfo, ...]: ...
+    def upgrade_agent(self, name: str) -> Started:
+        """Install this version's agent; VMs are left alone. :raises Conflict: ``host.busy``"""
+        with self.store.begin() as tx:
+            started = self._begin(tx, tx.hosts.get(name), "upgrade_agent", None)
+        return self._submitted(started)
+
+    def _begin(self, tx: Transaction, host: Host, kind: str, state: HostState | None) -> Started:
+        for earlier in tx.operations.of_subject(host.name):
+            if earlier.state not in FINISHED:
+                if earlier.kind == kind:
+                    return Started(operation=earlier.id, name=host.name, existing=True)
+                raise Conflict(
+                    "host.busy",
+                    f"operation {earlier.id} ({earlier.kind.replace('_', ' ')}) works on host {host.name}",
+                    hint="wait until it has ended",
+                )
+        operation = new_operation(kind, subject=host.name, tenant=None, clock=self.clock, ids=self.ids)
+        record(tx, operation, host=host.name, inputs={"previous_state": host.state})
+        if state is not None:
+            tx.hosts.update(replace(host, state=state))
+        return Started(operation=operation.id, name=host.name)
+
+    def _submitted(self, started: Started) -> Started:
+        if started.operation is not None and not started.existing:
+            self.engine.submit(started.operation)
+        return started
+
+    def list(self) -> tuple[HostInfo, ...]:
+        with self.store.read() as tx:
+            return tuple(_info(tx, host) for host in tx.hosts.list())
 
     def get(self, name: str) -> HostInfo:
         """:raises NotFound: ``host.unknown``"""
+        with self.store.read() as tx:
+            return _info(tx, tx.hosts.get(name))
 
-    def cordon(self, name: str) -> HostInfo: ...
+    def cordon(self, name: str) -> HostInfo:
+        """Place no new VMs there."""
+        return self._set_cordoned(name, cordoned=True)
 
-    def uncordon(self, name: str) -> HostInfo: ...
+    def uncordon(self, name: str) -> HostInfo:
+        """Place VMs there again."""
+        return self._set_cordoned(name, cordoned=False)
+
+    def _set_cordoned(self, name: str, *, cordoned: bool) -> HostInfo:
+        with self.store.begin() as tx:
+            tx.hosts.update(replace(tx.hosts.get(name), cordoned=cordoned))
+            return _info(tx, tx.hosts.get(name))
+
+
+def _info(tx: Transaction, host: Host) -> HostInfo:
+    vms = tuple(f"{vm.spec.tenant}/{vm.spec.name}" for vm in tx.vms.list(host=host.name))
+    return HostInfo(host=host, snapshot=tx.hosts.snapshot(host.name), vms=vms)
+
+
+def check_address(text: str) -> str:
+    """An IP address without a zone, or a DNS name: nothing that could be an option or syntax to ssh.
+
+    :raises InvalidInput: ``host.address_invalid``
+    """
+    try:
+        return str(ipaddress.ip_address(text)) if "%" not in text else _no_address(text)
+    except ValueError:
+        return text.lower() if _HOST_NAME.fullmatch(text) and ".." not in text else _no_address(text)
+
+
+def _no_address(text: str) -> str:
+    raise InvalidInput(
+        "host.address_invalid",
+        f"{ascii(text)[:60]} is not an address",
+        hint="give an IP address (without a zone) or a host name",
+    )
+
+
+def _check_port(port: int) -> int:
+    if not 1 <= port <= 65535:
+        raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
+    return port

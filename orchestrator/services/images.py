@@ -3,19 +3,89 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import re
+from dataclasses import dataclass
 
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.image import Image
+from orchestrator.core.names import check_name
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.files import ImageFiles
+from orchestrator.ports.store import Store, Transaction
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
-class ImageService(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class ImageService:
+    """Add, look, remove. Copies on hosts stay until a host is removed."""
+
+    store: Store
+    files: ImageFiles
+    clock: Clock
+
     def add(self, name: str, source: str, sha256: str | None) -> Image:
-        """``source`` is an absolute path or an http(s) URL; returns when it is stored and checked."""
+        """``source`` is an absolute path or an http(s) URL; returns when it is stored and checked.
 
-    def list(self) -> tuple[Image, ...]: ...
+        The same content under the same name again is fine.
+
+        :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
+        :raises Conflict: ``image.exists`` when the name is taken by other content
+        """
+        check_name(name, what="image")
+        if sha256 is not None and _SHA256.fullmatch(sha256) is None:
+            raise InvalidInput("image.digest_invalid", "a SHA-256 has 64 hexadecimal digits")
+        image = self.files.take(name, source, sha256, self.clock.now())
+        with self.store.begin() as tx:
+            there = _find(tx, name)
+            if there is not None and there.sha256 == image.sha256:
+                return there
+            if there is None:
+                tx.images.add(image)
+                return image
+            orphaned = not _shared(tx, image)
+        if orphaned:
+            self.files.remove(image.sha256, image.format)
+        raise Conflict(
+            "image.exists",
+            f"there is already an image {name} with other content",
+            hint="choose another name, or remove that one",
+        )
+
+    def list(self) -> tuple[Image, ...]:
+        """By name."""
+        with self.store.read() as tx:
+            return tx.images.list()
 
     def get(self, name: str) -> Image:
         """:raises NotFound: ``image.unknown``"""
+        with self.store.read() as tx:
+            return tx.images.get(name)
 
     def remove(self, name: str) -> None:
-        """:raises Conflict: ``image.in_use``"""
+        """:raises Conflict: ``image.in_use``; :raises NotFound: ``image.unknown``"""
+        with self.store.begin() as tx:
+            image = tx.images.get(name)
+            users = [f"{vm.spec.tenant}/{vm.spec.name}" for vm in tx.vms.list() if vm.spec.image == name]
+            if users:
+                raise Conflict(
+                    "image.in_use",
+                    f"image {name} is the base of {len(users)} VMs: {', '.join(users[:5])}",
+                    hint="delete them first",
+                )
+            tx.images.remove(name)
+            last = not _shared(tx, image)
+        if last:
+            self.files.remove(image.sha256, image.format)
+
+
+def _find(tx: Transaction, name: str) -> Image | None:
+    try:
+        return tx.images.get(name)
+    except NotFound:
+        return None
+
+
+def _shared(tx: Transaction, image: Image) -> bool:
+    """Whether another name stands for the same content."""
+    return any((one.sha256, one.format) == (image.sha256, image.format) for one in tx.images.list())

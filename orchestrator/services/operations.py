@@ -3,27 +3,114 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-from orchestrator.core.operation import Operation
+from orchestrator.core.errors import Conflict
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.operations.context import Context, World
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store import Job
 from orchestrator.services.messages import Watched
 
+_POLL_S = 0.1
 
-class OperationService(Protocol):
+
+@dataclass(frozen=True, kw_only=True)
+class OperationService:
+    """Everything about operations but starting them."""
+
+    world: World
+    engine: Engine
+
     def get(self, operation_id: str) -> Operation:
         """:raises NotFound: ``operation.unknown``"""
+        return self._job(operation_id).operation
 
     def list(self, *, unfinished: bool, limit: int) -> tuple[Operation, ...]:
         """Newest first."""
+        with self.world.store.read() as tx:
+            return tx.operations.list(unfinished=unfinished, limit=limit)
 
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         """The operation as soon as its revision is above ``since``, or as it is after ``timeout_s``."""
+        clock = self.world.clock
+        deadline = clock.monotonic() + timeout_s
+        while True:
+            job = self._job(operation_id)
+            if job.revision > since or clock.monotonic() >= deadline or job.operation.state in FINISHED:
+                return Watched(operation=job.operation, revision=job.revision)
+            clock.sleep(_POLL_S)
 
     def cancel(self, operation_id: str) -> Operation:
-        """Ask it to stop after the current step and take everything back."""
+        """Ask it to stop after the current step and take everything back.
+
+        :raises Conflict: ``operation.finished``, ``operation.not_cancellable``"""
+        with self.world.store.begin() as tx:
+            operation = tx.operations.get(operation_id).operation
+            if operation.state in FINISHED:
+                raise Conflict("operation.finished", f"the operation is {operation.state} already")
+            definition = DEFINITIONS.get(operation.kind)
+            if definition is None or definition.forward_only:
+                raise Conflict(
+                    "operation.not_cancellable",
+                    f"{operation.kind.replace('_', ' ')} cannot be taken back once it has begun",
+                    hint="wait until it has ended",
+                )
+            tx.operations.request_cancel(operation_id)
+        return self.get(operation_id)
 
     def retry(self, operation_id: str) -> Operation:
-        """A stuck operation: try to take the rest back again."""
+        """A stuck operation: try again to finish, or to take back, what is left.
+
+        :raises Conflict: ``operation.not_stuck``"""
+        with self.world.store.begin() as tx:
+            operation = _stuck(tx.operations.get(operation_id))
+            definition = DEFINITIONS.get(operation.kind)
+            onward = definition is not None and definition.forward_only
+            if onward:
+                for position, step in enumerate(operation.steps):
+                    if step.state == "failed":
+                        tx.operations.put_step(operation_id, position, replace(step, state="pending"))
+            tx.operations.update(
+                replace(
+                    operation,
+                    state="running" if onward else "undoing",
+                    finished_at=None,
+                    remainder=(),
+                    error=None if onward else operation.error,
+                )
+            )
+        self.engine.submit(operation_id)
+        return self.get(operation_id)
 
     def abandon(self, operation_id: str) -> Operation:
-        """A stuck operation: the operator has cleaned up by hand; release what it holds."""
+        """A stuck operation: the operator has cleaned up by hand; release what it holds.
+
+        :raises Conflict: ``operation.not_stuck``"""
+        job = self._job(operation_id)
+        operation = _stuck(job)
+        definition = DEFINITIONS.get(operation.kind)
+        if definition is not None:
+            definition.abandoned(Context.of(self.world, job, lambda _: None))
+        note = "abandoned: an operator said that nothing of it remains"
+        with self.world.store.begin() as tx:
+            tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
+            tx.audit.append(
+                at=self.world.clock.now(),
+                actor="operator",
+                action="abandon",
+                subject=operation_id,
+                outcome="; ".join(operation.remainder) or "nothing was left",
+            )
+        return self.get(operation_id)
+
+    def _job(self, operation_id: str) -> Job:
+        with self.world.store.read() as tx:
+            return tx.operations.get(operation_id)
+
+
+def _stuck(job: Job) -> Operation:
+    if job.operation.state != "stuck":
+        raise Conflict("operation.not_stuck", f"the operation is {job.operation.state}, not stuck")
+    return job.operation

@@ -3,14 +3,43 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-from orchestrator.core.vm import Vm
-from orchestrator.ports.host import ByteStream
+from orchestrator.core.attachments import attachment_of
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
+from orchestrator.core.host_actions import (
+    DefineDomain,
+    EnsureNetwork,
+    HostAction,
+    StartDomain,
+    WriteSeed,
+)
+from orchestrator.core.network import network_xml
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.vm import Vm, VmSpec, VmState
+from orchestrator.operations.steps.storage import create_volume_action
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.host import ByteStream, HostLink
+from orchestrator.ports.store import ClaimLost, Store, Transaction
+from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import CreateVm, DryRun, Started
+from orchestrator.services.planning import Plan, Planner
+from orchestrator.services.requirements import checked, spec_of
+
+_RACES = 5
+"""How often a lost race for slots is planned again."""
 
 
-class VmService(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class VmService:
+    """Create, look, start, stop, delete, reach."""
+
+    store: Store
+    engine: Engine
+    link: HostLink
+    planner: Planner
+
     def create(self, request: CreateVm) -> Started:
         """Claim a device and start making the VM. The same request again is answered with what it started before.
 
@@ -18,24 +47,192 @@ class VmService(Protocol):
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
         """
+        wanted = checked(request)
+        for _ in range(_RACES):
+            try:
+                started = self._claim(wanted)
+            except ClaimLost:
+                continue
+            if started.operation is not None and not started.existing:
+                self.engine.submit(started.operation)
+            return started
+        raise NoCapacity(
+            "gpu.no_capacity",
+            "others were faster at every try",
+            hint="many VMs are being made at once; try again",
+        )
+
+    def _claim(self, request: CreateVm) -> Started:
+        """VM, claims and operation in one transaction."""
+        with self.store.begin() as tx:
+            there = tx.vms.find(request.tenant, request.name)
+            if there is not None:
+                return _repeated(tx, there, request)
+            secret = None if request.user_data is None else self.planner.ids.new_uuid()
+            plan = self.planner.plan(tx, spec_of(request, secret))
+            if secret is not None and request.user_data is not None:
+                tx.secrets.put(secret, request.user_data)
+            kind = "create_vm" if request.start else "create_stopped_vm"
+            return self._begin(tx, kind, plan.vm, plan)
+
+    def _begin(self, tx: Transaction, kind: str, vm: Vm, plan: Plan | None = None) -> Started:
+        operation = new_operation(
+            kind, subject=vm.id, tenant=vm.spec.tenant, clock=self.planner.clock, ids=self.planner.ids
+        )
+        if plan is None:
+            tx.vms.update(replace(vm, operation=operation.id))
+        else:
+            tx.vms.add(replace(vm, operation=operation.id))
+            tx.claims.take(plan.claim, plan.capacity)
+        with_state: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state}
+        record(tx, operation, host=vm.host, inputs=with_state)
+        return Started(operation=operation.id, name=vm.spec.name)
 
     def plan(self, request: CreateVm) -> DryRun:
         """What :meth:`create` would do; raises what it would raise."""
+        wanted = checked(request)
+        with self.store.read() as tx:
+            there = tx.vms.find(wanted.tenant, wanted.name)
+            if there is not None:
+                raise _exists(there)
+            plan = self.planner.plan(tx, spec_of(wanted, None))
+            actions = _actions(tx, plan.vm)
+        gpu = plan.claim.device.gpu
+        return DryRun(host=plan.vm.host, gpu=gpu, why=plan.why, actions=actions, domain_xml=domain_xml(plan.vm))
 
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
+        with self.store.read() as tx:
+            return _known(tx, tenant, name)
 
     def list(self, tenant: str | None) -> tuple[Vm, ...]:
         """Of one tenant, or of all; by tenant and name."""
+        with self.store.read() as tx:
+            return tx.vms.list(tenant=tenant)
 
     def delete(self, tenant: str, name: str) -> Started:
         """Give everything back. A create that still runs is cancelled and undone first."""
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            if vm.state == "deleting" and vm.operation is not None and _runs(tx, vm.operation):
+                return Started(operation=vm.operation, name=name, existing=True)
+            if vm.operation is not None and _runs(tx, vm.operation):
+                tx.operations.request_cancel(vm.operation)
+            started = self._begin(tx, "delete_vm", vm)
+            self._set_state(tx, vm.id, "deleting")
+        return self._submitted(started)
 
-    def start(self, tenant: str, name: str) -> Started: ...
+    def start(self, tenant: str, name: str) -> Started:
+        """:raises Conflict: ``vm.busy``"""
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            if vm.state in {"running", "starting"}:
+                return Started(operation=vm.operation, name=name, existing=True)
+            _check_state(vm, "stopped")
+            started = self._begin(tx, "start_vm", vm)
+            self._set_state(tx, vm.id, "starting")
+        return self._submitted(started)
 
     def stop(self, tenant: str, name: str) -> Started:
-        """Shut down (power off after a grace time) and remove the device; the claim stays."""
+        """Shut down (power off after a grace time) and remove the device; the claim stays.
 
-    def open_console(self, tenant: str, name: str) -> ByteStream: ...
+        :raises Conflict: ``vm.busy``"""
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            if vm.state in {"stopped", "stopping"}:
+                return Started(operation=vm.operation, name=name, existing=True)
+            _check_state(vm, "running")
+            started = self._begin(tx, "stop_vm", vm)
+            self._set_state(tx, vm.id, "stopping")
+        return self._submitted(started)
 
-    def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream: ...
+    def open_console(self, tenant: str, name: str) -> ByteStream:
+        """:raises Conflict: ``vm.not_running``"""
+        vm = self._running(tenant, name)
+        with self.store.read() as tx:
+            host = tx.hosts.get(vm.host)
+        return self.link.open_console(host, vm.id)
+
+    def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
+        """A connection to a port of the VM, made from its host.
+
+        :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``"""
+        if not 1 <= port <= 65535:
+            raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
+        vm = self._running(tenant, name)
+        with self.store.read() as tx:
+            host = tx.hosts.get(vm.host)
+        return self.link.open_tcp(host, vm.id, port)
+
+    def _running(self, tenant: str, name: str) -> Vm:
+        vm = self.get(tenant, name)
+        if vm.state not in {"running", "starting", "creating"}:
+            raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=f"'vgpuctl start-vm {name}' starts it")
+        return vm
+
+    def _set_state(self, tx: Transaction, vm_id: str, state: VmState) -> None:
+        vm = tx.vms.find_id(vm_id)
+        if vm is not None:
+            tx.vms.update(replace(vm, state=state))
+
+    def _submitted(self, started: Started) -> Started:
+        if started.operation is not None:
+            self.engine.submit(started.operation)
+        return started
+
+
+def _known(tx: Transaction, tenant: str, name: str) -> Vm:
+    vm = tx.vms.find(tenant, name)
+    if vm is None:
+        raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint="'vgpuctl list-vms' shows them")
+    return vm
+
+
+def _runs(tx: Transaction, operation_id: str) -> bool:
+    return tx.operations.get(operation_id).operation.state not in FINISHED
+
+
+def _check_state(vm: Vm, needed: VmState) -> None:
+    if vm.state != needed:
+        raise Conflict(
+            "vm.busy",
+            f"VM {vm.spec.name} is {vm.state}",
+            hint=f"operation {vm.operation} works on it; 'vgpuctl operation show' tells how far it is",
+        )
+
+
+def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
+    """The same VM asked for again. How it is started is no part of what it is."""
+    kept = vm.spec.user_data
+    same_data = (kept is None) == (request.user_data is None) and (
+        kept is None or tx.secrets.get(kept) == request.user_data
+    )
+    wanted: VmSpec = replace(spec_of(request, kept), start=vm.spec.start)
+    if vm.spec != wanted or not same_data:
+        raise _exists(vm)
+    if vm.state == "deleting":
+        raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")
+    running = vm.operation if vm.operation is not None and _runs(tx, vm.operation) else None
+    return Started(operation=running, name=vm.spec.name, existing=True)
+
+
+def _exists(vm: Vm) -> Conflict:
+    return Conflict(
+        "vm.exists",
+        f"there is already a VM {vm.spec.name} with another specification",
+        hint=f"'vgpuctl show-vm {vm.spec.name}' shows it; choose another name or delete it",
+    )
+
+
+def _actions(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
+    """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
+    network = tx.networks.get(vm.spec.network)
+    actions: list[HostAction] = [
+        EnsureNetwork(name=network.name, xml=network_xml(network)),
+        create_volume_action(vm, tx.images.get(vm.spec.image)),
+        WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
+    ]
+    define = DefineDomain(vm=vm.id, xml=domain_xml(vm))
+    if vm.spec.start:
+        return (*actions, attachment_of(vm.device).create(vm.id, vm.device), define, StartDomain(vm=vm.id))
+    return (*actions, define)

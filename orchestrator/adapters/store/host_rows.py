@@ -71,6 +71,10 @@ class SqlHosts:
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
+        """``taken_at``: when the look began. One that began earlier than the stored one is out of date."""
+        newer = select(snapshots.c.host).where(snapshots.c.host == name, snapshots.c.taken_at > taken_at)
+        if self._db.execute(newer).one_or_none() is not None:
+            return
         self._db.execute(delete(snapshots).where(snapshots.c.host == name))
         self._db.execute(insert(snapshots).values(host=name, taken_at=taken_at, document=snapshot_to_dict(snapshot)))
 

@@ -211,6 +211,10 @@ def _ready(context: Context) -> str:
 
 
 def _check_empty(context: Context) -> str:
+    with context.world.store.read() as tx:
+        vms = tx.vms.list(host=context.host_name)
+    if vms:
+        raise Conflict("host.has_vms", f"host {context.host_name} has {len(vms)} VMs")
     return ""
 
 

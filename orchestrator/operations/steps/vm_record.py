@@ -36,11 +36,11 @@ def forget_vm(context: Context) -> None:
             drop_vm(tx, vm)
 
 
-def set_vm_state(context: Context, state: VmState, *, unless: frozenset[VmState] = frozenset()) -> None:
-    """Write the state, unless it is one of those."""
+def set_vm_state(context: Context, state: VmState) -> None:
+    """Write the state, unless a later operation (a delete) already says what becomes of the VM."""
     with context.world.store.begin() as tx:
         vm = tx.vms.find_id(context.subject)
-        if vm is not None and vm.state not in unless:
+        if vm is not None and vm.operation == context.operation_id:
             addresses = vm.addresses if state == "running" else ()
             tx.vms.update(replace(vm, state=state, addresses=addresses))
 
@@ -93,12 +93,12 @@ def _close_stuck(context: Context) -> None:
 
 
 def _running(context: Context) -> str:
-    set_vm_state(context, "running", unless=frozenset({"deleting"}))
+    set_vm_state(context, "running")
     return ""
 
 
 def _stopped(context: Context) -> str:
-    set_vm_state(context, "stopped", unless=frozenset({"deleting"}))
+    set_vm_state(context, "stopped")
     return ""
 
 

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the control plane together: the only place that knows which adapter stands behind a port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from orchestrator import telemetry
+from orchestrator.adapters.agent_link.link import SshHostLink
+from orchestrator.adapters.agent_link.ssh import scan_host_key
+from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
+from orchestrator.adapters.engine.threads import ThreadEngine
+from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.seed.nocloud import NoCloudSeeds
+from orchestrator.adapters.state.clock import RandomIds, SystemClock
+from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
+from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.agent.build_zipapp import build_agent
+from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
+from orchestrator.core.errors import Bug
+from orchestrator.core.offering import Offering
+from orchestrator.operations.context import Limits, World
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.gpus import GpuService
+from orchestrator.services.hosts import HostService
+from orchestrator.services.images import ImageService
+from orchestrator.services.messages import HostKey
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.operations import OperationService
+from orchestrator.services.planning import Planner
+from orchestrator.services.profiles import ProfileService
+from orchestrator.services.refresh import Refresher
+from orchestrator.services.vms import VmService
+from orchestrator.settings import Settings
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """All use cases, as the API takes them."""
+
+    vms: VmService
+    hosts: HostService
+    gpus: GpuService
+    profiles: ProfileService
+    images: ImageService
+    networks: NetworkService
+    operations: OperationService
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """A running control plane."""
+
+    services: Services
+    engine: ThreadEngine
+    store: SqlStore
+    timer: Timer
+    link: SshHostLink
+    lock: ExecutorLock
+
+    def close(self) -> None:
+        """Let running steps end and be journalled, then let go of everything."""
+        self.timer.stop()
+        self.engine.stop()
+        self.link.close()
+        self.store.close()
+        self.lock.release()
+
+
+def build(settings: Settings) -> App:
+    """Open the state, take up what was left unfinished, begin to look at the hosts.
+
+    :raises Conflict: ``serve.already_running``, ``store.newer_schema``
+    """
+    telemetry.configure()
+    secrets = settings.state / "secrets"
+    secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = ExecutorLock(settings.state / "executor.lock")
+    store = _store(settings, secrets)
+    keys = HostKeyFiles(secrets / "hosts")
+    link = SshHostLink(site=store.site, key_file=secrets / "agent_key")
+    world = _world(settings, store, link, secrets, keys)
+    refresher = Refresher(store=store, link=world.link, clock=world.clock)
+    runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
+    engine = ThreadEngine(
+        store,
+        runner,
+        workers=settings.workers,
+        per_host=settings.operations_per_host,
+        afterwards=refresher.refresh,
+    )
+    services = _services(settings, world, engine)
+    services.networks.ensure_default()
+    timer = Timer(refresher.refresh_all, settings.refresh_seconds)
+    engine.recover()
+    timer.start()
+    return App(services=services, engine=engine, store=store, timer=timer, link=link, lock=lock)
+
+
+def _store(settings: Settings, secrets: Path) -> SqlStore:
+    file = settings.state / "vgpuctl.sqlite"
+    url = settings.database_url or URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
+    return SqlStore(url, key=database_key(secrets / "database_key"), new_site=RandomIds().new_uuid())
+
+
+def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path, keys: HostKeyFiles) -> World:
+    configurator = AnsibleConfigurator(
+        site=store.site,
+        state=settings.state,
+        playbooks=_playbooks(),
+        provisioning_key=lambda host: keys.path(host.name),
+        authorized_keys=(agent_key(secrets / "agent_key"),),
+        build_agent=build_agent,
+    )
+    return World(
+        store=store,
+        link=link,
+        configurator=configurator,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        seeds=NoCloudSeeds(),
+        images=ImageLibrary(settings.state / "images"),
+        keys=keys,
+        limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
+    )
+
+
+def _services(settings: Settings, world: World, engine: ThreadEngine) -> Services:
+    overcommit = Overcommit(
+        vcpus=settings.vcpu_overcommit,
+        memory_reserve_mib=settings.memory_reserve_mib,
+        disk=settings.disk_overcommit,
+    )
+    store, clock, ids = world.store, world.clock, world.ids
+    planner = Planner(resolve=_resolve, overcommit=overcommit, clock=clock, ids=ids)
+    return Services(
+        vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=_scan),
+        gpus=GpuService(store=store),
+        profiles=ProfileService(store=store, resolve=_resolve, offerings=_offerings, overcommit=overcommit),
+        images=ImageService(store=store, files=world.images, clock=clock),
+        networks=NetworkService(store=store),
+        operations=OperationService(world=world, engine=engine),
+    )
+
+
+def _resolve(name: str, host_types: frozenset[str]) -> Offering:
+    return resolve_profile(name, host_types=host_types)
+
+
+def _offerings() -> tuple[Offering, ...]:
+    return tuple(shipped_profiles().offerings.values())
+
+
+def _scan(address: str, port: int) -> HostKey:
+    found = scan_host_key(address, port)
+    return HostKey(type=found.type, key=found.key, fingerprint=found.fingerprint)
+
+
+def _playbooks() -> Path:
+    """Inside an installed package, else beside it in a source tree."""
+    for candidate in (_PACKAGE / "_data" / "playbooks", _PACKAGE.parent / "playbooks"):
+        if candidate.is_dir():
+            return candidate
+    raise Bug("playbooks.missing", "this installation has no playbooks", hint="install vgpuctl again")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a new operation, in the transaction that claims what it works on."""
+
+from __future__ import annotations
+
+from orchestrator.core.operation import Operation
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store import Transaction
+
+
+def new_operation(kind: str, *, subject: str, tenant: str | None, clock: Clock, ids: Ids) -> Operation:
+    """Queued, with all its steps pending."""
+    return Operation(
+        id=ids.new_uuid(),
+        kind=kind,
+        subject=subject,
+        tenant=tenant,
+        state="queued",
+        steps=DEFINITIONS[kind].records(),
+        attempt=0,
+        created_at=clock.now(),
+    )
+
+
+def record(tx: Transaction, operation: Operation, *, host: str, inputs: dict[str, object]) -> None:
+    """Operation and audit record."""
+    tx.operations.add(operation, host=host, inputs=inputs)
+    tx.audit.append(
+        at=operation.created_at,
+        actor=operation.tenant or "operator",
+        action=operation.kind,
+        subject=operation.subject,
+        outcome="accepted",
+    )

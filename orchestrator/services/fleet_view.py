@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet as placement sees it: what was last observed on every host, minus what is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.geometry.build import TypeRow, build_geometry
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.host import Host
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import GIB
+from orchestrator.core.vm import Vm
+from orchestrator.ports.store import Transaction
+
+FOREIGN = "foreign"
+"""Stands for the VM of a vGPU that we did not make."""
+_SEPARATOR = " "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overcommit:
+    """How much of a host may be claimed, against what it has."""
+
+    vcpus: float = 16.0
+    memory_reserve_mib: int = 512
+    """Kept for the host itself; memory is never promised twice."""
+    disk: float = 1.0
+
+
+def gpu_id(host: str, address: str) -> str:
+    """Names a GPU over all hosts; people read it in reasons."""
+    return f"{host}{_SEPARATOR}{address}"
+
+
+def split_gpu_id(text: str) -> tuple[str, str]:
+    """Host and PCI address."""
+    host, _, address = text.partition(_SEPARATOR)
+    return host, address
+
+
+def capacity_of(snapshot: HostSnapshot, overcommit: Overcommit) -> HostCapacity:
+    """The most that claims on the host may add up to. Disk: what is free and what our own volumes take now."""
+    volumes = sum(file.size_bytes for file in snapshot.volumes if file.owner is not None)
+    return HostCapacity(
+        vcpus=int(snapshot.vcpus * overcommit.vcpus),
+        memory_mib=max(0, snapshot.memory_mib - overcommit.memory_reserve_mib),
+        disk_bytes=int((snapshot.storage_free_bytes + volumes) * overcommit.disk),
+    )
+
+
+def fleet_of(tx: Transaction, overcommit: Overcommit) -> tuple[HostView, ...]:
+    """All hosts that were observed at least once."""
+    views = []
+    for host in tx.hosts.list():
+        snapshot = tx.hosts.snapshot(host.name)
+        if snapshot is not None:
+            vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
+            views.append(_host_view(host, snapshot, tx.claims.of_host(host.name), vms, overcommit))
+    return tuple(views)
+
+
+def _host_view(
+    host: Host, snapshot: HostSnapshot, claims: Sequence[Claim], vms: dict[str, Vm], overcommit: Overcommit
+) -> HostView:
+    capacity = capacity_of(snapshot, overcommit)
+    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims)
+    return HostView(
+        host_id=host.name,
+        name=host.name,
+        free_vcpus=capacity.vcpus - sum(claim.vcpus for claim in claims),
+        free_memory_mib=capacity.memory_mib - sum(claim.memory_mib for claim in claims),
+        free_disk_gib=max(0, free_disk) // GIB,
+        gpus=tuple(gpu_view(host, gpu, claims, vms) for gpu in snapshot.gpus),
+        cordoned=host.cordoned or host.state != "ready",
+        reason=None if host.state == "ready" else f"the host is {host.state}",
+        vms=frozenset(vms),
+    )
+
+
+def geometry_of(gpu: GpuSnapshot) -> Geometry:
+    """How it can be cut, from what its driver says. Time-sliced types only, all of one size."""
+    rows = [
+        TypeRow(name=one.name, framebuffer_mib=one.framebuffer_mib, max_per_gpu=one.max_instances) for one in gpu.types
+    ]
+    kinds = frozenset({"time_sliced"}) if gpu.mig_enabled is not True else frozenset[str]()
+    return build_geometry(gpu.model, gpu.memory_mib, types=rows, kinds=kinds)
+
+
+def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[str, Vm]) -> GpuView:
+    """One GPU with its claims and the vGPUs that others have made on it."""
+    geometry = geometry_of(gpu)
+    here = [claim for claim in claims if claim.device.gpu == gpu.address]
+    cut = here[0].device.cut if here else None
+    occupied = [_occupied(claim, vms[claim.vm]) for claim in here]
+    foreign = _foreign_types(gpu, vms)
+    cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
+    strange = [name for found, name in foreign if found is None]
+    reason = _unusable(host, gpu)
+    if reason is None and (strange or len(cuts) > 1):
+        reason = f"vGPUs that we did not make are on it: {', '.join(name for _, name in foreign)}"
+    if reason is None and foreign:
+        cut = next(iter(cuts))
+        occupied += _foreign_places(geometry, str(cut), occupied, [name for _, name in foreign])
+    return GpuView(
+        gpu_id=gpu_id(host.name, gpu.address),
+        geometry=geometry,
+        cut=cut,
+        occupied=tuple(occupied),
+        numa=gpu.numa_node,
+        module_id=gpu.module_id,
+        usable=reason is None,
+        reason_unusable=reason,
+    )
+
+
+def _occupied(claim: Claim, vm: Vm) -> Occupied:
+    return Occupied(
+        vm_id=claim.vm,
+        profile=vm.device.type_name,
+        start=claim.device.slots[0],
+        size=len(claim.device.slots),
+        tenant=vm.spec.tenant,
+        since_s=vm.created_at,
+        vcpus=claim.vcpus,
+        memory_mib=claim.memory_mib,
+        disk_gib=-(-claim.disk_bytes // GIB),
+    )
+
+
+def _unusable(host: Host, gpu: GpuSnapshot) -> str | None:
+    if gpu.address not in host.managed_gpus:
+        return "not given to vgpuctl at 'host add'"
+    if gpu.problems:
+        return gpu.problems[0]
+    if gpu.mig_enabled:
+        return "it is in MIG mode"
+    if gpu.framework == "none":
+        return "its driver offers no vGPUs"
+    return None
+
+
+def _foreign_types(gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:
+    """(cut, type) of every vGPU on it that no VM of ours has."""
+    geometry = geometry_of(gpu)
+    names = [mdev.type_name for parent in gpu.parents for mdev in parent.mdevs if mdev.owner not in vms]
+    names += [
+        parent.current_type for parent in gpu.parents if parent.current_type is not None and parent.owner not in vms
+    ]
+    return [(next((cut for cut, _ in geometry.options.get(name, ())), None), name) for name in names]
+
+
+def _foreign_places(geometry: Geometry, cut: str, occupied: list[Occupied], names: list[str]) -> list[Occupied]:
+    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one."""
+    taken = {one.start for one in occupied}
+    shapes = geometry.cut(cut)
+    total = shapes.slots if shapes is not None else 0
+    free = (slot for slot in range(total) if slot not in taken)
+    return [Occupied(vm_id=FOREIGN, profile=name, start=slot, size=1) for name, slot in zip(names, free, strict=False)]

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request to a drawn VM and its claim. Nothing is stored here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orchestrator.core.attachments import draw, exclusive_function
+from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.errors import Bug, InvalidInput, NoCapacity, NotFound, Reason
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.place import place
+from orchestrator.core.placement.views import Placement, Refusal, Request
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import GIB, show_size
+from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store import Transaction
+from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of, split_gpu_id
+
+T = TypeVar("T")
+
+Resolve = Callable[[str, frozenset[str]], Offering]
+"""(profile name, vGPU types that hosts offer) → offering; raises InvalidInput ``profile.unknown``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A VM as it would be stored now."""
+
+    vm: Vm
+    claim: Claim
+    capacity: HostCapacity
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Decides where a VM goes and draws its identifiers."""
+
+    resolve: Resolve
+    overcommit: Overcommit
+    clock: Clock
+    ids: Ids
+
+    def plan(self, tx: Transaction, spec: VmSpec) -> Plan:
+        """:raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
+        :raises NoCapacity: with reasons"""
+        _check_image(tx, spec)
+        _known("network", lambda: tx.networks.get(spec.network))
+        if spec.host is not None:
+            wanted = spec.host
+            _known("host", lambda: tx.hosts.get(wanted))
+        vm_id = self.ids.new_uuid()
+        placement = self._place(tx, spec, vm_id)
+        host, address = split_gpu_id(placement.gpu_id)
+        snapshot = tx.hosts.snapshot(host)
+        if snapshot is None:
+            raise Bug("placement.unknown_host", f"placement chose {host}, which was never observed")
+        device = self._draw(tx, host, _gpu(snapshot, address), self._type_of(tx, spec))
+        vm = Vm(
+            id=vm_id,
+            spec=spec,
+            state="creating",
+            host=host,
+            device=device,
+            addresses=(),
+            operation=None,
+            created_at=self.clock.now(),
+        )
+        claim = Claim(
+            vm=vm_id,
+            host=host,
+            device=DeviceClaim(gpu=address, cut=placement.cut, slots=placement.slots),
+            function=exclusive_function(device),
+            vcpus=spec.vcpus,
+            memory_mib=spec.memory_mib,
+            disk_bytes=spec.disk_bytes,
+        )
+        return Plan(vm=vm, claim=claim, capacity=capacity_of(snapshot, self.overcommit), why=placement.why)
+
+    def _type_of(self, tx: Transaction, spec: VmSpec) -> str:
+        offering = self.resolve(spec.profile, offered_types(tx))
+        if offering.kind != "time_sliced" or offering.vgpu_type is None or offering.vgpu_count != 1:
+            raise InvalidInput(
+                "profile.unsupported",
+                f"profile {spec.profile} is {offering.kind.replace('_', ' ')}; only time-sliced vGPUs are made so far",
+                hint="'vgpuctl profile list' shows what the hosts offer",
+            )
+        return offering.vgpu_type
+
+    def _place(self, tx: Transaction, spec: VmSpec, vm_id: str) -> Placement:
+        profile = self._type_of(tx, spec)
+        offering = self.resolve(spec.profile, offered_types(tx))
+        request = Request(
+            vm_id=vm_id,
+            profile=profile,
+            vcpus=spec.vcpus,
+            memory_mib=spec.memory_mib,
+            tenant=spec.tenant,
+            disk_gib=-(-spec.disk_bytes // GIB),
+            host=spec.host,
+            gpu_models=offering.gpu_models,
+            now_s=self.clock.now(),
+        )
+        answer = place(request, fleet_of(tx, self.overcommit))
+        if isinstance(answer, Refusal):
+            raise NoCapacity(
+                answer.code,
+                f"no GPU has room for {spec.profile}",
+                hint="the reasons say what is in the way; 'vgpuctl gpu list' shows what is free",
+                reasons=answer.reasons,
+            )
+        return answer
+
+    def _draw(self, tx: Transaction, host: str, gpu: GpuSnapshot, type_name: str) -> Device:
+        taken = frozenset(claim.function for claim in tx.claims.of_host(host) if claim.function is not None)
+        device = draw(gpu, type_name, taken=taken, new_uuid=self.ids.new_uuid())
+        if device is None:
+            reason = Reason(
+                code="gpu.no_function",
+                message="every virtual function is taken",
+                subjects=(f"{host} {gpu.address}",),
+            )
+            raise NoCapacity("gpu.no_capacity", f"GPU {gpu.address} has no free function", reasons=(reason,))
+        return device
+
+
+def offered_types(tx: Transaction) -> frozenset[str]:
+    """vGPU types that some host's driver offers."""
+    snapshots = (tx.hosts.snapshot(host.name) for host in tx.hosts.list())
+    return frozenset(
+        one.name for snapshot in snapshots if snapshot is not None for gpu in snapshot.gpus for one in gpu.types
+    )
+
+
+def _check_image(tx: Transaction, spec: VmSpec) -> None:
+    image = _known("image", lambda: tx.images.get(spec.image))
+    if spec.disk_bytes < image.virtual_size_bytes:
+        raise InvalidInput(
+            "disk.too_small",
+            f"a disk of {show_size(spec.disk_bytes)} is smaller than image {image.name}",
+            hint=f"ask for at least {show_size(-(-image.virtual_size_bytes // 1024**2) * 1024**2)}",
+        )
+
+
+def _known(what: str, find: Callable[[], T]) -> T:
+    """What does not exist and was named in a request is a mistake in the request."""
+    try:
+        return find()
+    except NotFound as error:
+        raise InvalidInput(f"{what}.unknown", error.message, hint=error.hint) from error
+
+
+def _gpu(snapshot: HostSnapshot, address: str) -> GpuSnapshot:
+    for gpu in snapshot.gpus:
+        if gpu.address == address:
+            return gpu
+    raise Bug("placement.unknown_gpu", f"placement chose {address}, which the host does not have")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at hosts: keeps the last observation, the host's state and what is shown of its VMs up to date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.errors import NotFound, VgpuctlError
+from orchestrator.core.host import Host, HostState
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.vm import Vm
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.host import HostLink
+from orchestrator.ports.store import Store, Transaction
+
+_LOOKED_AT: frozenset[HostState] = frozenset({"ready", "unreachable"})
+_KEY_CHANGED = "host.key_changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refresher:
+    """``refresh`` may be called from many threads; it never raises what a host does wrong."""
+
+    store: Store
+    link: HostLink
+    clock: Clock
+
+    def refresh_all(self) -> None:
+        """One look at every host."""
+        with self.store.read() as tx:
+            names = [host.name for host in tx.hosts.list()]
+        for name in names:
+            self.refresh(name)
+
+    def refresh(self, name: str) -> None:
+        """One look at one host. Hosts that come, go or are quarantined are left to their operations."""
+        try:
+            with self.store.read() as tx:
+                host = tx.hosts.get(name)
+        except NotFound:
+            return
+        if host.state not in _LOOKED_AT:
+            return
+        began = self.clock.now()
+        try:
+            snapshot = self.link.observe(host)
+        except VgpuctlError as error:
+            self._failed(name, error)
+            return
+        self._seen(name, snapshot, began)
+
+    def _failed(self, name: str, error: VgpuctlError) -> None:
+        state: HostState = "quarantined" if error.code == _KEY_CHANGED else "unreachable"
+        with self.store.begin() as tx:
+            host = _still(tx, name)
+            if host is not None:
+                tx.hosts.update(replace(host, state=state, state_reason=error.message))
+
+    def _seen(self, name: str, snapshot: HostSnapshot, began: float) -> None:
+        with self.store.begin() as tx:
+            host = _still(tx, name)
+            if host is None:
+                return
+            if host.machine_id not in {None, snapshot.machine_id}:
+                reason = "another machine answers at its address"
+                tx.hosts.update(replace(host, state="quarantined", state_reason=reason))
+                return
+            tx.hosts.update(replace(host, state="ready", state_reason=None, last_seen_at=began))
+            tx.hosts.put_snapshot(name, snapshot, began)
+            domains = {domain.uuid: domain for domain in snapshot.domains}
+            for vm in tx.vms.list(host=name):
+                domain = domains.get(vm.id)
+                if (
+                    domain is not None
+                    and _at_rest(tx, vm, began)
+                    and domain.state in {"running", "shut_off", "crashed"}
+                ):
+                    running = domain.state == "running"
+                    addresses = (domain.addresses or vm.addresses) if running else ()
+                    seen = replace(vm, state="running" if running else "stopped", addresses=addresses)
+                    if seen != vm:
+                        tx.vms.update(seen)
+
+
+def _still(tx: Transaction, name: str) -> Host | None:
+    """The host, if it is still one that is looked at."""
+    return next((host for host in tx.hosts.list() if host.name == name and host.state in _LOOKED_AT), None)
+
+
+def _at_rest(tx: Transaction, vm: Vm, since: float) -> bool:
+    """No operation has worked on it since then, so what the host showed is its state."""
+    if vm.state not in {"running", "stopped"} or vm.operation is None:
+        return False
+    operation = tx.operations.get(vm.operation).operation
+    return operation.state in FINISHED and (operation.finished_at or since) < since

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is this a VM at all? Checks of a request that need no database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.units import MIB, show_size
+from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.vm import (
+    MAX_DISK_BYTES,
+    MAX_MEMORY_MIB,
+    MAX_VCPUS,
+    MIN_DISK_BYTES,
+    MIN_MEMORY_MIB,
+    VmSpec,
+)
+from orchestrator.services.messages import CreateVm
+
+
+def checked(request: CreateVm) -> CreateVm:
+    """The request with canonical keys.
+
+    :raises InvalidInput: for the first thing that is wrong
+    """
+    check_name(request.name, what="vm")
+    check_name(request.tenant, what="tenant")
+    check_name(request.image, what="image")
+    check_name(request.network, what="network")
+    if request.host is not None:
+        check_name(request.host, what="host")
+    _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
+    _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
+    _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
+    if request.user_data is not None:
+        user_data_type(request.user_data)
+    return replace(request, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
+
+
+def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:
+    if not at_least <= value <= at_most:
+        shown = show if callable(show) else str
+        raise InvalidInput(
+            f"{field}.out_of_range",
+            f"{field} {shown(value)} is outside {shown(at_least)} to {shown(at_most)}",
+            hint=f"ask for at least {shown(at_least)} and at most {shown(at_most)}",
+        )
+
+
+def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
+    """``user_data``: the id under which the text is stored."""
+    return VmSpec(
+        name=request.name,
+        tenant=request.tenant,
+        profile=request.profile,
+        image=request.image,
+        vcpus=request.vcpus,
+        memory_mib=request.memory_mib,
+        disk_bytes=request.disk_bytes,
+        network=request.network,
+        ssh_keys=request.ssh_keys,
+        user_data=user_data,
+        host=request.host,
+        start=request.start,
+    )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: ``VGPUCTL_…`` variables over ``config.yaml`` of the state directory over these defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+
+from orchestrator.client.location import state_directory
+from orchestrator.core.errors import InvalidInput
+
+
+class Settings(BaseSettings):
+    """An unknown key in the file is an error: a misspelt setting must not be a silent default."""
+
+    model_config = SettingsConfigDict(env_prefix="VGPUCTL_", extra="forbid", frozen=True, env_ignore_empty=True)
+
+    state: Path = Field(default_factory=state_directory)
+    """Everything that is kept: database, keys, images, logs."""
+    database_url: str | None = None
+    """As SQLAlchemy writes it; None: SQLite in the state directory."""
+    workers: int = Field(default=16, ge=1, le=256)
+    """Operations at the same time."""
+    operations_per_host: int = Field(default=4, ge=1, le=64)
+    refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
+    """How often every host is looked at."""
+    vcpu_overcommit: float = Field(default=16.0, ge=1.0, le=64.0)
+    disk_overcommit: float = Field(default=1.0, ge=1.0, le=20.0)
+    memory_reserve_mib: int = Field(default=512, ge=0)
+    """Memory of every host that is not given to VMs."""
+    guest_seen_seconds: float = Field(default=120.0, ge=0.0, le=3600.0)
+    """How long a started guest may take to get an address before create ends with a warning."""
+    shutdown_grace_seconds: int = Field(default=30, ge=0, le=3600)
+    """How long a guest may take to shut down before it is powered off."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, environment, file. No .env files: what a directory holds must not change what we do."""
+        file = YamlConfigSettingsSource(settings_cls, yaml_file=state_directory() / "config.yaml")
+        return init_settings, env_settings, file
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """:raises InvalidInput: ``settings.invalid``, with the field's name"""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(
+            "settings.invalid",
+            f"setting {ascii(field)[1:61]}: {first['msg'].lower()}",
+            hint="see config.yaml in the state directory and the VGPUCTL_ variables",
+        ) from error
+    except (SettingsError, yaml.YAMLError, OSError, ValueError) as error:
+        raise InvalidInput(
+            "settings.invalid", "config.yaml in the state directory cannot be read", details=str(error)
+        ) from error
