@@ -76,7 +76,13 @@ def _row(host: HostView, gpu: GpuView, names: Mapping[str, str], tenant: str | N
     if host.cordoned or not gpu.usable:
         unusable = host.reason or "the host is cordoned" if host.cordoned else gpu.reason_unusable or "no reason given"
     free = sum(cell.size for cell in cells if cell.vm is None)
-    return GpuRow(host.name, gpu.gpu_id, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable)
+    shown = short_gpu_id(host.name, gpu.gpu_id)
+    return GpuRow(host.name, shown, gpu.geometry.model, gpu.numa, gpu.cut, slots, free, tuple(cells), unusable)
+
+
+def short_gpu_id(host: str, gpu_id: str) -> str:
+    """The GPU's name without that of its host, which the reader has just seen."""
+    return gpu_id.removeprefix(f"{host} ")
 
 
 def _slots(gpu: GpuView) -> int:
@@ -169,4 +175,4 @@ def _clip(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + ">"
 
 
-__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map"]
+__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map", "short_gpu_id"]

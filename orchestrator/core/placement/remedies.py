@@ -12,12 +12,15 @@ from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Host
 from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.repack import make_room
+from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 RemedyKind = Literal["mode_switch", "moves", "deletions"]
 
 _MOST_TRIED = 64
+"""Sets of VMs tried per kind of remedy, cheapest first."""
 _CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.anti_affinity"})
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
 
@@ -44,6 +47,8 @@ class Action:
     profile: str | None = None
     to_host: str | None = None
     to_gpu: str | None = None
+    to_start: int | None = None
+    """First slot there."""
     mode: str | None = None
     cost_mib: int = 0
     """Move: guest and GPU memory to copy. Deletion: GPU memory the VM loses."""
@@ -74,7 +79,7 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
 
-    The search is bounded: sets of up to three VMs per GPU (or all on it), no chains of moves.
+    The search is bounded: sets of up to three VMs per GPU (or all on it), ``most_moves`` moves.
     """
     engine = Engine(hosts, quotas=dict(quotas or {}))
     if engine.usage.refuses(request):
@@ -113,7 +118,34 @@ def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
 
 
 def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
-    """Least memory to copy. VMs with several devices stay: they cannot be moved in one piece."""
+    """Fewest moves where GPUs lack room; where the host lacks something else, least memory to copy."""
+    moved = make_room(engine, request, most)
+    if moved is None:
+        return _moves_off(engine, request, sets, most)
+    actions = tuple(_of_move(engine, move) for move in moved)
+    plan = engine.plan(request)
+    if plan is None:
+        return None
+    host = engine.fleet.hosts[plan.host].view.name
+    return Remedy(kind="moves", actions=actions, host=host, placement=engine.take(request, plan))
+
+
+def _of_move(engine: Engine, move: Moved) -> Action:
+    held = engine.vms[move.vm_id].request
+    return Action(
+        host=_name(engine, move.from_host), gpu_ids=move.from_gpus, vm_id=move.vm_id, tenant=held.tenant,
+        profile=held.profile, to_host=_name(engine, move.to.host_id), to_gpu=move.to.gpu_id, to_start=move.to.start,
+        cost_mib=held.memory_mib + move.gpu_mib,
+    )  # fmt: skip
+
+
+def _name(engine: Engine, host_id: str) -> str:
+    host = engine.fleet.host(host_id)
+    return host_id if host is None else host.view.name
+
+
+def _moves_off(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
+    """VMs with several devices stay: they cannot be moved in one piece."""
     movable = [c for c in sets if len(c[1]) <= most and all(vm.migratable and len(vm.gpu_ids) == 1 for vm in c[1])]
     movable.sort(key=lambda c: (sum(_to_copy(vm) for vm in c[1]), len(c[1]), c[0].number))
     for host, vms in movable[:_MOST_TRIED]:
@@ -135,7 +167,8 @@ def _moved_away(engine: Engine, host: Host, vms: Sequence[VmOnHost]) -> tuple[Ac
         placement = engine.take(request, plan)
         taken.append(request.vm_id)
         to = engine.fleet.hosts[plan.host].view.name
-        actions.append(_action(host, vm, to_host=to, to_gpu=placement.gpu_id, cost_mib=_to_copy(vm)))
+        moved = _action(host, vm, cost_mib=_to_copy(vm))
+        actions.append(replace(moved, to_host=to, to_gpu=placement.gpu_id, to_start=placement.start))
     for vm_id in taken:
         engine.release(vm_id)
     return tuple(actions) if len(actions) == len(vms) else None
@@ -189,12 +222,10 @@ def _placed(request: Request, host: HostView) -> Placement | None:
     return None if plan is None else engine.take(request, plan)
 
 
-def _action(
-    host: Host, vm: VmOnHost, *, cost_mib: int, to_host: str | None = None, to_gpu: str | None = None
-) -> Action:
+def _action(host: Host, vm: VmOnHost, *, cost_mib: int) -> Action:
     return Action(
         host=host.view.name, gpu_ids=vm.gpu_ids, vm_id=vm.vm_id, tenant=vm.tenant, profile=vm.profile,
-        to_host=to_host, to_gpu=to_gpu, cost_mib=cost_mib,
+        cost_mib=cost_mib,
     )  # fmt: skip
 
 

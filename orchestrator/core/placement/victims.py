@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VMs of a host would have to go for a request to fit there: small sets, found from the GPUs' tables."""
+"""Which VMs of a host would have to go for a request to fit there: small sets, found from the GPUs' tables.
+
+What belongs to no tenant was not made here and is never proposed.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ class VictimSearch:
         seen: set[frozenset[str]] = set()
         for names in self._for_gpus(host, vms):
             full = self._for_resources(host.view, vms, names)
-            if full and full not in seen:
+            if full and full not in seen and all(vms[name].tenant for name in full):
                 seen.add(full)
                 yield tuple(vms[name] for name in sorted(full))
 
@@ -106,7 +109,8 @@ class VictimSearch:
             yield from self._for_whole(host, vms)
             return
         if self.request.count > 1:
-            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
+            ours = (name for name in vms if vms[name].tenant)
+            few = sorted(ours, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
             yield from (frozenset(c) for n in range(_MOST_TOGETHER + 1) for c in combinations(few, n))
             return
         for gpu in host.gpus:
@@ -156,7 +160,7 @@ class VictimSearch:
             short = _shortage(self.request, without(host, (vms[name] for name in going)))
             if not any(short):
                 return frozenset(going)
-            left = [vm for vm in vms.values() if vm.vm_id not in going]
+            left = [vm for vm in vms.values() if vm.vm_id not in going and vm.tenant]
             helpful = [vm for vm in left if _helps(vm, short)]
             if not helpful:
                 return None

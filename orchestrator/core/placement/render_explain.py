@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explanations and capacity as plain text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+
+from orchestrator.core.errors import Reason
+from orchestrator.core.placement.capacity import CapacityRow
+from orchestrator.core.placement.explain import Explanation
+from orchestrator.core.placement.gpu_map import short_gpu_id
+from orchestrator.core.placement.remedies import Action, Remedy
+from orchestrator.core.placement.views import Part, Placement, Request
+
+_MOST_NAMED = 6
+_TITLES = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
+
+
+def render_explanation(explanation: Explanation, *, names: Mapping[str, str] | None = None, width: int = 100) -> str:
+    """The whole answer. ``names``: VM id → name to show."""
+    request, placement = explanation.request, explanation.placement
+    if placement is not None:
+        lines = [f"{_asked(request)} fits:", *_placement(placement, explanation.host or placement.host_id)]
+        lines += _wrapped(f"why: {placement.why}", "  ", width)
+        return "\n".join(lines) + "\n"
+    lines = [f"{_asked(request)} does not fit ({explanation.code}):"]
+    for reason in explanation.reasons:
+        lines += _wrapped(_reason(reason), "  - ", width)
+    if explanation.remedies:
+        lines += ["", "it would fit after one of these (the cheapest found of each kind):"]
+        for remedy in explanation.remedies:
+            lines += _remedy(remedy, names or {}, width)
+    elif (explanation.code or "").startswith("quota."):
+        lines += ["", f"a larger quota, or fewer devices of tenant {request.tenant}, would let it in"]
+    else:
+        lines += ["", "no move, deletion or mode switch was found that would make it fit"]
+    return "\n".join(lines) + "\n"
+
+
+def render_capacity(rows: Sequence[CapacityRow]) -> str:
+    """A table: a line per profile. ``at least`` marks numbers that are not proved to be the most."""
+    head = ("PROFILE", "FITS NOW", "WITH MOVES")
+    table = [head, *((row.profile, str(row.fits_now), _bounded(row)) for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+    return "".join("  ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)).rstrip() + "\n" for line in table)
+
+
+def _bounded(row: CapacityRow) -> str:
+    return str(row.fits_with_moves) if row.exact else f"at least {row.fits_with_moves}"
+
+
+def _asked(request: Request) -> str:
+    devices = f"{request.count} x {request.profile}" if request.count > 1 else request.profile
+    memory = f"{request.memory_mib / 1024:g} GiB"
+    return f"{devices} with {request.vcpus} vCPUs and {memory} for tenant {request.tenant}"
+
+
+def _placement(placement: Placement, host: str) -> list[str]:
+    return [f"  host {host}", *(f"  {line}" for line in _parts(placement, host))]
+
+
+def _parts(placement: Placement, host: str) -> list[str]:
+    """One line per part of a GPU; whole GPUs together."""
+    if placement.cut == "whole":
+        gpus = ", ".join(short_gpu_id(host, gpu) for gpu in placement.gpu_ids)
+        return [f"whole GPU {gpus}" if len(placement.parts) == 1 else f"whole GPUs {gpus}"]
+    return [f"GPU {short_gpu_id(host, part.gpu_id)}: {part.cut}, {_slots(part)}" for part in placement.parts]
+
+
+def _slots(part: Part) -> str:
+    if len(part.slots) == 1:
+        return f"slot {part.slots[0]}"
+    return f"slots {part.slots[0]}-{part.slots[-1]}"
+
+
+def _reason(reason: Reason) -> str:
+    shown = ", ".join(_subject(subject) for subject in reason.subjects[:_MOST_NAMED])
+    more = reason.count - min(len(reason.subjects), _MOST_NAMED)
+    if shown and more > 0:
+        shown += f" and {more} more"
+    return f"{reason.message} ({reason.code}): {shown}" if shown else f"{reason.message} ({reason.code})"
+
+
+def _subject(subject: str) -> str:
+    host, slash, gpu = subject.partition("/")
+    return f"{host}{slash}{short_gpu_id(host, gpu)}"
+
+
+def _remedy(remedy: Remedy, names: Mapping[str, str], width: int) -> list[str]:
+    lines = [f"  {_title(remedy)}"]
+    known = [action for action in remedy.actions if action.vm_id is not None or action.mode is not None]
+    for action in known:
+        lines += _wrapped(_action(action, names), "    - ", width)
+    if len(known) < len(remedy.actions):
+        lines.append(f"    - VMs of other tenants: {len(remedy.actions) - len(known)}")
+    parts = "; ".join(_parts(remedy.placement, remedy.host))
+    return lines + _wrapped(f"then: host {remedy.host}, {parts}", "    ", width)
+
+
+def _title(remedy: Remedy) -> str:
+    title, count = _TITLES[remedy.kind], len(remedy.actions)
+    if remedy.kind == "mode_switch":
+        return f"{title} (disturbs no VM):"
+    vms = "1 VM" if count == 1 else f"{count} VMs"
+    gib = f"{remedy.cost_mib / 1024:.1f} GiB"
+    return f"{title} {vms} ({gib} to copy):" if remedy.kind == "moves" else f"{title} {vms} ({gib} of GPU memory lost):"
+
+
+def _action(action: Action, names: Mapping[str, str]) -> str:
+    at = f"{action.host}/{'+'.join(short_gpu_id(action.host, gpu) for gpu in action.gpu_ids)}"
+    if action.mode is not None:
+        return f"{at}: {action.mode}"
+    name = names.get(action.vm_id or "", action.vm_id or "")
+    who = f"{action.tenant}/{name}" if action.tenant else name
+    if action.to_host is None or action.to_gpu is None:
+        return f"{who} ({action.profile}) on {at}"
+    to = f"{action.to_host}/{short_gpu_id(action.to_host, action.to_gpu)}"
+    return f"{who} ({action.profile}) from {at} to {to} start {action.to_start}"
+
+
+def _wrapped(text: str, first: str, width: int) -> list[str]:
+    rest = " " * (len(first) + 2)
+    return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+__all__ = ["render_capacity", "render_explanation"]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.core.placement.capacity import CapacityRow, capacity
+from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.render_explain import render_capacity
+from orchestrator.core.placement.views import HostView
+from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
+from tests.unit.placement.golden_text import assert_golden
+
+EMPTY_A100 = (host("kvm1", gpu("41", A100)),)
+TWO_HALF_FULL = (
+    host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0, migratable=True))),
+    host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0, migratable=True))),
+)
+TABLE: tuple[tuple[str, tuple[HostView, ...], int, int, bool], ...] = (
+    ("1g.5gb", EMPTY_A100, 7, 7, True),
+    ("2g.10gb", EMPTY_A100, 3, 3, True),
+    ("3g.20gb", EMPTY_A100, 2, 2, True),
+    ("7g.40gb", EMPTY_A100, 1, 1, True),
+    ("NVIDIA L4-4Q", TWO_HALF_FULL, 10, 10, True),
+    ("NVIDIA L4-8Q", TWO_HALF_FULL, 0, 3, True),
+    ("NVIDIA L4-8Q", EMPTY_A100, 0, 0, True),
+)
+
+
+@pytest.mark.parametrize("profile, hosts, now, moved, exact", TABLE)
+def test_as_many_fit_as_can_be_placed(
+    profile: str, hosts: tuple[HostView, ...], now: int, moved: int, exact: bool
+) -> None:
+    assert capacity([asks(profile)], hosts) == (CapacityRow(profile, now, moved, exact),)
+
+
+def test_memory_of_the_host_counts_as_well_as_the_gpu() -> None:
+    hosts = (replace(EMPTY_A100[0], free_memory_mib=3 * 16384),)
+    (row,) = capacity([asks("1g.5gb")], hosts)
+    assert row.fits_now == 3
+
+
+def test_the_quota_ends_the_count() -> None:
+    (row,) = capacity([asks("1g.5gb")], EMPTY_A100, quotas={"acme": Quota(devices=2)})
+    assert (row.fits_now, row.fits_with_moves, row.exact) == (2, 2, True)
+
+
+def test_a_gpu_that_may_not_be_used_has_no_room() -> None:
+    hosts = (host("kvm1", replace(gpu("41", A100), usable=False, reason_unusable="quarantined")),)
+    (row,) = capacity([asks("1g.5gb")], hosts)
+    assert row.fits_with_moves == 0
+
+
+def test_the_table_reads_as_agreed() -> None:
+    wanted = [asks(name) for name in ("NVIDIA L4-4Q", "NVIDIA L4-8Q", "NVIDIA L4-24Q", "1g.5gb", "gpu:1")]
+    assert_golden("capacity", render_capacity(capacity(wanted, (*TWO_HALF_FULL, host("kvm3", gpu("41", A100))))))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.core.geometry.cut import Taken
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.explain import explain, for_tenant
+from orchestrator.core.placement.place import place
+from orchestrator.core.placement.remedies import OtherMode, Remedy
+from orchestrator.core.placement.victims import vms_on, without
+from orchestrator.core.placement.views import HostView, Occupied, Placement
+from tests.unit.placement.explain_cases import A100, CASES, L4, L4_MIXED, asks, gpu, host, vm
+
+SIZES = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 4, "7g.40gb": 8}
+FILLS = st.lists(st.lists(st.sampled_from(sorted(SIZES)), max_size=7), min_size=1, max_size=3)
+
+
+def _mig_host(name: str, profiles: Sequence[str], *, migratable: bool) -> HostView:
+    empty = host(name, gpu("41", A100))
+    engine = Engine([empty])
+    held: list[Occupied] = []
+    for number, profile in enumerate(profiles):
+        request = replace(asks(profile, memory_mib=1024), vm_id=f"{name}-{number}", vcpus=1)
+        plan = engine.plan(request)
+        if plan is not None:
+            start = engine.take(request, plan).start
+            held.append(vm(request.vm_id, profile, start, SIZES[profile], migratable=migratable))
+    return host(name, gpu("41", A100, "mig" if held else None, *held))
+
+
+def _of_kind(remedies: Sequence[Remedy], kind: str) -> Remedy | None:
+    return next((remedy for remedy in remedies if remedy.kind == kind), None)
+
+
+def _after_deletions(hosts: Sequence[HostView], names: set[str]) -> list[HostView]:
+    return [without(one, [v for v in vms_on(one).values() if v.vm_id in names]) for one in hosts]
+
+
+def _fewest_deletions(hosts: Sequence[HostView], profile: str) -> int:
+    for one_more in range(1, 8):
+        for one in hosts:
+            for names in combinations(vms_on(one), one_more):
+                if isinstance(place(asks(profile), _after_deletions([one], set(names))), Placement):
+                    return one_more
+    return 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(FILLS, st.sampled_from(sorted(SIZES)))
+def test_no_smaller_set_of_deletions_would_do(fills: list[list[str]], profile: str) -> None:
+    hosts = [_mig_host(f"kvm{n}", fill, migratable=False) for n, fill in enumerate(fills)]
+    explanation = explain(asks(profile), hosts)
+    if explanation.fits:
+        return
+    remedy = _of_kind(explanation.remedies, "deletions")
+    assert remedy is not None
+    assert len(remedy.actions) == _fewest_deletions(hosts, profile)
+    gone = {action.vm_id or "" for action in remedy.actions}
+    answer = place(asks(profile), _after_deletions(hosts, gone))
+    assert isinstance(answer, Placement)
+    assert (answer.host_id, answer.parts) == (remedy.placement.host_id, remedy.placement.parts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(FILLS, st.sampled_from(sorted(SIZES)))
+def test_after_the_moves_everything_has_its_place(fills: list[list[str]], profile: str) -> None:
+    hosts = [_mig_host(f"kvm{n}", fill, migratable=True) for n, fill in enumerate(fills)]
+    remedy = _of_kind(explain(asks(profile), hosts).remedies, "moves")
+    if remedy is None:
+        return
+    lying = {(one.name, item.vm_id): (item.profile, item.start) for one in hosts for item in one.gpus[0].occupied}
+    for action in remedy.actions:
+        assert action.to_host is not None
+        assert action.to_start is not None
+        lying.pop((action.host, action.vm_id or ""))
+        lying[action.to_host, action.vm_id or ""] = (action.profile or "", action.to_start)
+    lying[remedy.host, "new"] = (profile, remedy.placement.start)
+    for one in hosts:
+        taken = [Taken(name, start, SIZES[name]) for (at, _), (name, start) in lying.items() if at == one.name]
+        A100.cuts[0].classify(taken)
+
+
+def test_vms_that_cannot_migrate_are_never_moved() -> None:
+    case = CASES["mig_fragmentation"]
+    assert _of_kind(explain(case.request, case.hosts).remedies, "moves") is None
+
+
+def test_what_belongs_to_no_tenant_is_never_proposed() -> None:
+    hosts = [host("kvm1", gpu("41", L4, "time_sliced:24576", vm("foreign", "NVIDIA L4-24Q", 0, tenant="")))]
+    assert explain(asks("NVIDIA L4-4Q"), hosts).remedies == ()
+
+
+def test_a_cordoned_host_is_no_remedy() -> None:
+    case = CASES["mig_fragmentation"]
+    hosts = [replace(one, cordoned=True) for one in case.hosts]
+    assert explain(case.request, hosts).remedies == ()
+
+
+@pytest.mark.parametrize("held, helps", ((False, True), (True, False)))
+def test_a_mode_is_switched_on_an_empty_gpu_only(held: bool, helps: bool) -> None:
+    busy = gpu("42", A100, "mig", vm("a", "1g.5gb", 0))
+    hosts = [host("kvm1", busy if held else gpu("42", A100))]
+    modes = [OtherMode(host_id="kvm1", gpu_id="0000:42:00.0", mode="MIG off", geometry=L4)]
+    found = _of_kind(explain(asks("NVIDIA L4-4Q"), hosts, modes=modes).remedies, "mode_switch")
+    assert (found is not None) is helps
+
+
+def test_enough_vms_go_for_memory_and_gpu_together() -> None:
+    held = (vm("a", "NVIDIA L4-12Q", 0, 12), vm("b", "NVIDIA L4-12Q", 12, 12))
+    hosts = [host("kvm1", gpu("41", L4_MIXED, "mixed", *held), free_memory_mib=1024)]
+    remedy = _of_kind(explain(asks("NVIDIA L4-12Q"), hosts).remedies, "deletions")
+    assert remedy is not None
+    assert {action.vm_id for action in remedy.actions} == {"a", "b"}
+
+
+def test_several_devices_in_one_vm_need_room_for_all() -> None:
+    hosts = [host("kvm1", gpu("41", L4, "time_sliced:12288", *(vm(n, "NVIDIA L4-12Q", i) for i, n in enumerate("ab"))))]
+    remedy = _of_kind(explain(asks("NVIDIA L4-12Q", count=2), hosts).remedies, "deletions")
+    assert remedy is not None
+    assert len(remedy.actions) == 2
+
+
+def test_a_tenant_sees_how_many_vms_of_others_but_not_which() -> None:
+    case = CASES["seen_by_a_tenant"]
+    (remedy,) = for_tenant(explain(case.request, case.hosts), "acme").remedies
+    assert [(action.tenant, action.vm_id) for action in remedy.actions] == [("acme", "left"), (None, None)]
+
+
+def test_the_explained_place_is_the_place_that_would_be_taken() -> None:
+    case = CASES["fits"]
+    explanation = explain(case.request, case.hosts)
+    assert explanation.fits
+    assert explanation.placement == place(case.request, case.hosts)

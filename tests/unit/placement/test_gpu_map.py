@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.gpu_map import gpu_map, render_gpu_map
+from orchestrator.core.placement.views import HostView
+from tests.unit.placement.explain_cases import A100, H100, L4, L4_MIXED, asks, gpu, host, vm
+from tests.unit.placement.golden_text import assert_golden
+
+FLEET = (
+    host(
+        "kvm1",
+        replace(gpu("41", A100, "mig", vm("train", "3g.20gb", 0, 4), vm("web", "1g.5gb", 5, tenant="birch")), numa=0),
+        replace(gpu("c1", A100), numa=1),
+    ),
+    host(
+        "kvm2",
+        gpu("41", L4, "time_sliced:4096", *(vm(f"desk-{n}", "NVIDIA L4-4Q", n) for n in (0, 1, 4))),
+        gpu("42", L4_MIXED, "mixed", vm("cad", "NVIDIA L4-12Q", 12, 12, tenant="birch"), vm("a", "NVIDIA L4-4Q", 0, 4)),
+        replace(gpu("43", L4), usable=False, reason_unusable="quarantined after Xid 79"),
+    ),
+    replace(host("kvm3", gpu("1b", H100, "whole", vm("llm", "gpu:1", 0))), cordoned=True, reason="being drained"),
+)
+
+
+@pytest.mark.parametrize("width", (60, 200))
+def test_the_map_is_drawn_as_agreed(width: int) -> None:
+    assert_golden(f"gpu_map_{width}", render_gpu_map(gpu_map(FLEET), width))
+
+
+@pytest.mark.parametrize("width", (20, 33, 60, 80, 200))
+def test_no_line_is_longer_than_the_terminal(width: int) -> None:
+    assert max(map(len, render_gpu_map(gpu_map(FLEET), width).splitlines())) <= width
+
+
+def test_a_tenant_sees_no_names_of_others() -> None:
+    rows = gpu_map(FLEET, tenant="acme")
+    text = render_gpu_map(rows, 120)
+    assert "birch" not in text
+    assert "cad" not in text
+    assert "acme/train" in text
+    assert [row.free for row in rows] == [row.free for row in gpu_map(FLEET)]
+
+
+def test_vms_go_by_the_names_given() -> None:
+    assert "acme/Training" in render_gpu_map(gpu_map(FLEET, names={"train": "Training"}), 80)
+
+
+def test_a_fleet_without_gpus_says_so() -> None:
+    assert render_gpu_map(gpu_map([host("kvm1")]), 80) == "no GPUs\n"
+
+
+@given(st.lists(st.sampled_from(["1g.5gb", "2g.10gb", "3g.20gb"]), max_size=7))
+def test_cells_cover_every_slot_once(profiles: list[str]) -> None:
+    view = _filled(host("kvm1", gpu("41", A100)), profiles)
+    for row in gpu_map([view]):
+        covered = [slot for cell in row.cells for slot in range(cell.start, cell.start + cell.size)]
+        assert covered == list(range(row.slots))
+
+
+def _filled(view: HostView, profiles: list[str]) -> HostView:
+    engine = Engine([view])
+    held = []
+    for number, profile in enumerate(profiles):
+        request = replace(asks(profile), vm_id=f"vm{number}")
+        plan = engine.plan(request)
+        if plan is not None:
+            part = engine.take(request, plan).parts[0]
+            held.append(vm(request.vm_id, profile, part.start, part.size))
+    return replace(view, gpus=(replace(view.gpus[0], cut="mig" if held else None, occupied=tuple(held)),))
