@@ -8,7 +8,18 @@ from fastapi import APIRouter, Depends, FastAPI
 from orchestrator.api import errors
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.peers import require_admin
-from orchestrator.api.routes import gpus, guest_streams, hosts, images, networks, operations, profiles, server, vms
+from orchestrator.api.routes import (
+    capacity,
+    gpus,
+    guest_streams,
+    hosts,
+    images,
+    networks,
+    operations,
+    profiles,
+    server,
+    vms,
+)
 from orchestrator.api.services import Process, Services
 from orchestrator.client.version import VERSION
 
@@ -27,7 +38,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)])
-    for noun in (vms, hosts, gpus, profiles, images, networks, operations, server):
+    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, server):
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")

@@ -10,6 +10,7 @@ from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
 from orchestrator.api.limits import Activity
+from orchestrator.services.capacity import CapacityService
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
@@ -34,6 +35,8 @@ class Services(Protocol):
     def images(self) -> ImageService: ...
     @property
     def networks(self) -> NetworkService: ...
+    @property
+    def capacity(self) -> CapacityService: ...
     @property
     def operations(self) -> OperationService: ...
 

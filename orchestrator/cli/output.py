@@ -56,6 +56,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable_lines(text: str) -> list[str]:
+    """Lines of a text that the server drew."""
+    return [printable(line) for line in text.splitlines()]
+
+
 def width() -> int | None:
     """Columns of the terminal (or ``COLUMNS``); None when the output goes elsewhere: then nothing is cut."""
     if not os.environ.get("COLUMNS", "").isdigit() and not _is_terminal():

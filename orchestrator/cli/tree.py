@@ -41,6 +41,8 @@ ENTRIES: Final = {
     "image": Entry("image", "app", "Base images that VMs' disks are made on."),
     "network": Entry("network", "app", "Networks that VMs are put on."),
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
+    "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),
+    "explain": Entry("why", "explain", "Where a VM would go and why, or why not."),
     "serve": Entry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
     "server": Entry("server", "app", "The local server that commands start when they need it."),
     "completion": Entry("completion", "completion", "Print the completion script for a shell."),

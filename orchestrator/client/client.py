@@ -146,14 +146,16 @@ class Client:
         found: Json = self._post(path_of("operations", operation_id, "cancel"))
         return found
 
-    def capacity(self, profile: str | None = None) -> Json:
-        found: Json = self._get(path_of("capacity"), profile=profile)
+    def capacity(self, question: Body) -> Json:
+        """``rows`` and the same as ``text``."""
+        found: Json = self._get(path_of("capacity"), **question)
         return found
 
-    def explain(self, request: Body) -> Json:
-        found: Json = self._get(path_of("explain"), **request)
+    def explain(self, question: Body) -> Json:
+        found: Json = self._get(path_of("explain"), **question)
         return found
 
-    def gpu_map(self) -> Json:
-        found: Json = self._get(path_of("gpu-map"))
+    def gpu_map(self, width: int) -> Json:
+        """``gpus`` and the same drawn as ``text``."""
+        found: Json = self._get(path_of("gpu-map"), width=width)
         return found

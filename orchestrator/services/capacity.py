@@ -60,8 +60,7 @@ class CapacityService:
             asked = [question] if question is not None else [Question(profile=name) for name in sorted(types)]
             requests = [self._request(one, types) for one in asked]
             fleet = fleet_of(tx, self.overcommit)
-        rows = capacity(requests, fleet)
-        return rows
+        return capacity(requests, fleet)
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -82,16 +81,14 @@ class CapacityService:
     def _request(self, question: Question, types: frozenset[str]) -> Request:
         offering = self.resolve(question.profile, types)
         check_name(question.tenant, what="tenant")
-        if offering.kind == "passthrough":
-            profile, count = f"gpu:{offering.gpu_count}", question.count
-        else:
-            profile, count = offering.vgpu_type or offering.mig_profile, question.count * offering.vgpu_count
+        whole = f"gpu:{offering.gpu_count}" if offering.gpu_count else None
+        profile = whole or offering.vgpu_type or offering.mig_profile
         if profile is None:
             raise InvalidInput("profile.unsupported", f"profile {question.profile} names no vGPU type or MIG profile")
         return Request(
             vm_id=_WHAT_IF,
             profile=profile,
-            count=count,
+            count=question.count * (1 if whole else offering.vgpu_count),
             vcpus=question.vcpus,
             memory_mib=question.memory_mib,
             disk_gib=-(-question.disk_bytes // GIB),

@@ -10,6 +10,12 @@ from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
+from orchestrator.core.placement.capacity import CapacityRow, capacity
+from orchestrator.core.placement.explain import explain
+from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
+from orchestrator.core.placement.views import GpuView, HostView, Request
+from orchestrator.services.capacity import Named, Question
+from orchestrator.services.fleet_view import geometry_of
 from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
@@ -151,3 +157,35 @@ class Networks:
 
     def list(self) -> tuple[Network, ...]:
         return tuple(self._world.networks.values())
+
+
+class Capacity:
+    """The real engine over a fleet of one T4 that has no VMs yet."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _fleet(self) -> tuple[HostView, ...]:
+        gpu = GpuView(gpu_id=f"gpu1 {GPU}", geometry=geometry_of(gpu_snapshot()), numa=0)
+        return (
+            HostView(
+                host_id="gpu1", name="gpu1", free_vcpus=64, free_memory_mib=65536, free_disk_gib=1000, gpus=(gpu,)
+            ),
+        )
+
+    def _request(self, question: Question) -> Request:
+        if question.profile not in {"t4-small", PROFILE}:
+            raise InvalidInput("profile.unknown", f"no profile is called {question.profile[:80]!a}")
+        return Request(
+            vm_id="what-if", profile=PROFILE, vcpus=question.vcpus, memory_mib=question.memory_mib,
+            tenant=question.tenant, count=question.count, host=question.host,
+        )  # fmt: skip
+
+    def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:
+        return capacity([self._request(question or Question(profile=PROFILE))], self._fleet())
+
+    def explain(self, question: Question) -> Named:
+        return Named(explanation=explain(self._request(question), self._fleet()), names={})
+
+    def gpu_map(self) -> tuple[GpuRow, ...]:
+        return gpu_map(self._fleet())

@@ -20,7 +20,9 @@ def main() -> None:
     if "--empty" not in sys.argv:
         services.furnish()
     with only_one(state, 0):
-        serve_until_done(state, services, Process(started_at=EPOCH, idle_seconds=None, activity=Activity()))
+        serve_until_done(
+            state, services.as_services(), Process(started_at=EPOCH, idle_seconds=None, activity=Activity())
+        )
 
 
 if __name__ == "__main__":

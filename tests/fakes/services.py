@@ -8,7 +8,9 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
+from orchestrator.api.services import Services
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.names import check_name
@@ -22,7 +24,7 @@ from orchestrator.services.messages import (
     Started,
     Watched,
 )
-from tests.fakes.fleet_services import Gpus, Hosts, Images, Networks, Profiles
+from tests.fakes.fleet_services import Capacity, Gpus, Hosts, Images, Networks, Profiles
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
 
 
@@ -197,6 +199,11 @@ class InMemory:
         self.images = Images(self.world)
         self.networks = Networks(self.world)
         self.operations = Operations(self.world)
+        self.capacity = Capacity(self.world)
+
+    def as_services(self) -> Services:
+        """For the API, which names the real classes."""
+        return cast(Services, self)
 
     def furnish(self) -> None:
         """A host and an image."""

@@ -10,12 +10,24 @@ import typer
 
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, render_table, show, show_list, shown, width
+from orchestrator.cli.output import (
+    Column,
+    field,
+    printable_lines,
+    render_details,
+    render_table,
+    show,
+    show_list,
+    shown,
+    width,
+)
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
 app = new_group("Show GPUs, what they offer and who uses them.")
+
+DRAWN_WIDTH: Final = 80
 
 
 def _memory(gpu: Mapping[str, Any]) -> str:
@@ -84,3 +96,10 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
     if gpu["types"]:
         lines += ["", *render_table(gpu["types"], TYPE_COLUMNS, width())]
     return lines
+
+
+@app.command("map")
+def map_gpus(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Draw every GPU as its slots, with the VMs in them."""
+    drawn = session_of(ctx).client.gpu_map(width() or DRAWN_WIDTH)
+    show(drawn["gpus"], output, lambda: printable_lines(drawn["text"]))

@@ -93,8 +93,8 @@ def create(
         "tenant": tenant,
         "profile": _some(profile, "--profile"),
         "vcpus": vcpus,
-        "memory_mib": _memory_mib(memory),
-        "disk_bytes": parse_size(disk, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES),
+        "memory_mib": memory_mib(memory),
+        "disk_bytes": disk_bytes(disk),
         "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
         "network": check_name(network, what="network"),
         "start": start,
@@ -121,7 +121,13 @@ def _some(text: str, option: str) -> str:
     return text
 
 
-def _memory_mib(text: str) -> int:
+def disk_bytes(text: str) -> int:
+    """``20GiB`` in bytes, within what a disk may have."""
+    return parse_size(text, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES)
+
+
+def memory_mib(text: str) -> int:
+    """``4GiB`` in MiB, within what a VM may have."""
     size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
     return size // MIB
 

@@ -17,7 +17,7 @@ from tests.fakes.services import InMemory
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    return create_app(InMemory(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
 
 
 async def _status_for_a_stranger(app: FastAPI, method: str, path: str) -> int:

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about what would fit. ``text`` is the same for people, drawn by the engine's own renderer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.errors import Reason
+from orchestrator.core.placement.capacity import CapacityRow
+from orchestrator.core.placement.gpu_map import Cell, GpuRow, render_gpu_map
+from orchestrator.core.placement.remedies import Action, Remedy, RemedyKind
+from orchestrator.core.placement.render_explain import render_capacity, render_explanation
+from orchestrator.core.placement.views import Part
+from orchestrator.core.units import GIB
+from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MAX_VCPUS
+from orchestrator.services.capacity import Named, Question
+
+Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
+MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
+DiskBytes = Annotated[int, Field(ge=1, le=MAX_DISK_BYTES)]
+
+
+class _Query(BaseModel):
+    """Query parameters: text, so numbers are read from it; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    vcpus: Vcpus = 2
+    memory_mib: MemoryMib = 4096
+    disk_bytes: DiskBytes = 20 * GIB
+
+
+class CapacityQuery(_Query):
+    """Of what, and how big the VMs would be."""
+
+    profile: str | None = Field(default=None, max_length=255)
+
+    def to_question(self) -> Question | None:
+        """None: everything that hosts offer."""
+        if self.profile is None:
+            return None
+        return Question(profile=self.profile, vcpus=self.vcpus, memory_mib=self.memory_mib, disk_bytes=self.disk_bytes)
+
+
+class ExplainQuery(_Query):
+    """A VM that somebody thinks of."""
+
+    profile: str = Field(max_length=255)
+    count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
+    host: str | None = Field(default=None, max_length=255)
+    tenant: str | None = Field(default=None, exclude=True)
+    width: int = Field(default=100, ge=20, le=1000, description="Columns of the text")
+
+    def to_question(self, tenant: str) -> Question:
+        """What the service takes."""
+        return Question(
+            profile=self.profile,
+            count=self.count,
+            tenant=tenant,
+            vcpus=self.vcpus,
+            memory_mib=self.memory_mib,
+            disk_bytes=self.disk_bytes,
+            host=self.host,
+        )
+
+
+class CapacityRowAnswer(AnswerBody):
+    """How many more VMs of one profile fit."""
+
+    profile: str
+    fits_now: int
+    fits_with_moves: int = Field(description="When up to three VMs may be moved for each one placed")
+    exact: bool = Field(description="No rearrangement of the GPUs holds one more: proved")
+
+    @classmethod
+    def of(cls, row: CapacityRow) -> CapacityRowAnswer:
+        return cls(profile=row.profile, fits_now=row.fits_now, fits_with_moves=row.fits_with_moves, exact=row.exact)
+
+
+class CapacityAnswer(AnswerBody):
+    """A row per profile, each counted on the fleet as it is."""
+
+    model_config = ConfigDict(title="Capacity")
+
+    rows: tuple[CapacityRowAnswer, ...]
+    text: str
+
+    @classmethod
+    def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
+        return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows), text=render_capacity(rows))
+
+
+class CellAnswer(AnswerBody):
+    """A run of slots: one VM's place, or free slots."""
+
+    start: int
+    size: int
+    vm: str | None
+    tenant: str | None
+    profile: str | None
+
+    @classmethod
+    def of(cls, cell: Cell) -> CellAnswer:
+        return cls(start=cell.start, size=cell.size, vm=cell.vm, tenant=cell.tenant, profile=cell.profile)
+
+
+class GpuRowAnswer(AnswerBody):
+    """One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way."""
+
+    host: str
+    gpu: str
+    model: str
+    numa: int | None
+    cut: str | None
+    slots: int
+    free: int
+    cells: tuple[CellAnswer, ...]
+    unusable: str | None
+
+    @classmethod
+    def of(cls, row: GpuRow) -> GpuRowAnswer:
+        return cls(
+            host=row.host,
+            gpu=row.gpu,
+            model=row.model,
+            numa=row.numa,
+            cut=row.cut,
+            slots=row.slots,
+            free=row.free,
+            cells=tuple(CellAnswer.of(cell) for cell in row.cells),
+            unusable=row.unusable,
+        )
+
+
+class GpuMapAnswer(AnswerBody):
+    """All GPUs as their slots."""
+
+    model_config = ConfigDict(title="GpuMap")
+
+    gpus: tuple[GpuRowAnswer, ...]
+    text: str
+
+    @classmethod
+    def of(cls, rows: tuple[GpuRow, ...], width: int) -> GpuMapAnswer:
+        return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows), text=render_gpu_map(rows, width))
+
+
+class ReasonAnswer(AnswerBody):
+    """Why something does not fit, for one group of hosts or GPUs."""
+
+    code: str
+    message: str
+    subjects: tuple[str, ...]
+    count: int
+
+    @classmethod
+    def of(cls, reason: Reason) -> ReasonAnswer:
+        return cls(code=reason.code, message=reason.message, subjects=reason.subjects, count=reason.count)
+
+
+class PartAnswer(AnswerBody):
+    """One device's place on a GPU."""
+
+    gpu: str
+    cut: str
+    slots: tuple[int, ...]
+
+    @classmethod
+    def of(cls, part: Part) -> PartAnswer:
+        return cls(gpu=part.gpu_id, cut=part.cut, slots=part.slots)
+
+
+class ActionAnswer(AnswerBody):
+    """One thing to do: a move, a deletion or a mode switch."""
+
+    host: str
+    gpu_ids: tuple[str, ...]
+    vm_id: str | None
+    tenant: str | None
+    profile: str | None
+    to_host: str | None
+    to_gpu: str | None
+    to_start: int | None
+    mode: str | None
+    cost_mib: int
+
+    @classmethod
+    def of(cls, action: Action) -> ActionAnswer:
+        return cls(**asdict(action))
+
+
+class RemedyAnswer(AnswerBody):
+    """Things that would make it fit when all of them are done."""
+
+    kind: RemedyKind
+    actions: tuple[ActionAnswer, ...]
+    cost_mib: int
+    host: str
+    parts: tuple[PartAnswer, ...]
+
+    @classmethod
+    def of(cls, remedy: Remedy) -> RemedyAnswer:
+        return cls(
+            kind=remedy.kind,
+            actions=tuple(ActionAnswer.of(action) for action in remedy.actions),
+            cost_mib=remedy.cost_mib,
+            host=remedy.host,
+            parts=tuple(PartAnswer.of(part) for part in remedy.placement.parts),
+        )
+
+
+class ExplainAnswer(AnswerBody):
+    """Where a VM would go and why, or why not and what would change that."""
+
+    model_config = ConfigDict(title="Explanation")
+
+    fits: bool
+    code: str | None
+    host: str | None
+    parts: tuple[PartAnswer, ...]
+    why: str | None
+    reasons: tuple[ReasonAnswer, ...]
+    remedies: tuple[RemedyAnswer, ...]
+    text: str
+
+    @classmethod
+    def of(cls, named: Named, width: int) -> ExplainAnswer:
+        found = named.explanation
+        return cls(
+            fits=found.fits,
+            code=found.code,
+            host=found.host,
+            parts=tuple(PartAnswer.of(part) for part in found.placement.parts) if found.placement else (),
+            why=found.placement.why if found.placement else None,
+            reasons=tuple(ReasonAnswer.of(reason) for reason in found.reasons),
+            remedies=tuple(RemedyAnswer.of(remedy) for remedy in found.remedies),
+            text=render_explanation(found, names=named.names, width=width),
+        )

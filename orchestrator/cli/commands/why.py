@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl capacity`` and ``vgpuctl explain``"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.commands.vm import Tenant, disk_bytes, memory_mib
+from orchestrator.cli.complete import hosts, profiles
+from orchestrator.cli.output import printable_lines, show, width
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.vm import MAX_VCPUS
+
+DEFAULT_WIDTH: Final = 100
+
+Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
+Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
+Disk = Annotated[str, typer.Option("--disk", help="Disk of the VM.")]
+
+
+def capacity(
+    ctx: typer.Context,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="Only this one.", autocompletion=profiles)
+    ] = None,
+    vcpus: Vcpus = 2,
+    memory: Memory = "4GiB",
+    disk: Disk = "20GiB",
+    output: Output = Format.TABLE,
+) -> None:
+    """How many more VMs fit now, and with moves."""
+    found = session_of(ctx).client.capacity(
+        {
+            "profile": profile,
+            "vcpus": vcpus,
+            "memory_mib": memory_mib(memory),
+            "disk_bytes": disk_bytes(disk),
+        }
+    )
+    show(found["rows"], output, lambda: printable_lines(found["text"]))
+
+
+def explain(
+    ctx: typer.Context,
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="Any name that create-vm takes.", autocompletion=profiles)
+    ],
+    count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
+    tenant: Tenant = "default",
+    vcpus: Vcpus = 2,
+    memory: Memory = "4GiB",
+    disk: Disk = "20GiB",
+    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Where a VM would go and why; if it does not fit: why not, and what would make it fit."""
+    if not profile.strip():
+        raise InvalidInput("cli.empty", "--profile must not be empty")
+    found = session_of(ctx).client.explain(
+        {
+            "profile": profile,
+            "count": count,
+            "tenant": tenant,
+            "vcpus": vcpus,
+            "memory_mib": memory_mib(memory),
+            "disk_bytes": disk_bytes(disk),
+            "host": None if on_host is None else check_name(on_host, what="host"),
+            "width": width() or DEFAULT_WIDTH,
+        }
+    )
+    text = found.pop("text")
+    show(found, output, lambda: printable_lines(text))
