@@ -59,9 +59,9 @@ class Journal:
         with self._store.begin() as tx:
             tx.operations.put_step(operation.id, position, replace(operation.steps[position], message=message))
 
-    def undoing(self, operation: Operation, error: VgpuctlError) -> Operation:
-        """It failed; from now on it is taken back."""
-        return self._update(replace(operation, state="undoing", error=error_to_dict(error)))
+    def undoing(self, operation: Operation, position: int, error: VgpuctlError) -> Operation:
+        """It failed in that step; from now on it is taken back."""
+        return self._update(replace(operation, state="undoing", error=_error(operation, position, error)))
 
     def ended(self, operation: Operation, state: OperationState, warnings: tuple[str, ...]) -> Operation:
         """Done, or taken back."""
@@ -69,14 +69,14 @@ class Journal:
             replace(operation, state=state, finished_at=self._clock.now(), warnings=warnings, remainder=())
         )
 
-    def stuck(self, operation: Operation, error: VgpuctlError, remainder: tuple[str, ...]) -> Operation:
+    def stuck(self, operation: Operation, position: int, error: VgpuctlError, remainder: tuple[str, ...]) -> Operation:
         """It can neither go on nor be taken back; the first cause stays what is shown."""
         return self._update(
             replace(
                 operation,
                 state="stuck",
                 finished_at=self._clock.now(),
-                error=operation.error or error_to_dict(error),
+                error=operation.error or _error(operation, position, error),
                 remainder=remainder,
             )
         )
@@ -85,3 +85,8 @@ class Journal:
         with self._store.begin() as tx:
             tx.operations.update(operation)
         return operation
+
+
+def _error(operation: Operation, position: int, error: VgpuctlError) -> dict[str, object]:
+    """With the title of the step it happened in."""
+    return {**error_to_dict(error), "step": operation.steps[position].title}

@@ -47,7 +47,7 @@ class Runner:
         with self._world.store.read() as tx:
             operation = tx.operations.get(operation_id).operation
         begun = tuple(record.title for record in operation.steps if record.state not in {"pending", "undone"})
-        self._journal.stuck(operation, error, tuple(f"unknown, from step: {title}" for title in begun))
+        self._journal.stuck(operation, 0, error, tuple(f"unknown, from step: {title}" for title in begun))
 
 
 class _Walk:
@@ -80,7 +80,7 @@ class _Walk:
                 f"this version of vgpuctl does not know {', '.join(unknown) or operation.kind}",
                 hint="run it with the version that began it, or abandon it after cleaning up by hand",
             )
-            self._journal.stuck(operation, error, tuple(record.title for record in operation.steps))
+            self._journal.stuck(operation, 0, error, tuple(record.title for record in operation.steps))
             return
         if operation.state == "running":
             self._forward(context, definition)
@@ -118,7 +118,7 @@ class _Walk:
         if definition.forward_only and not self._nothing_done(error):
             self._stuck(context, definition, error)
         else:
-            self._operation = self._journal.undoing(self._operation, error)
+            self._operation = self._journal.undoing(self._operation, self._position, error)
 
     def _nothing_done(self, error: VgpuctlError) -> bool:
         """Whether a forward-only operation failed before its first effect."""
@@ -144,7 +144,9 @@ class _Walk:
                 self._operation = self._journal.step(self._operation, position, "undo_failed", error.message)
                 self._stuck(context, definition, error)
                 return
-            self._operation = self._journal.step(self._operation, position, "undone", step.no_undo_reason or "")
+            self._operation = self._journal.step(
+                self._operation, position, "undone", step.no_undo_reason or record.message
+            )
         self._operation = self._journal.ended(self._operation, "undone", tuple(context.warnings))
 
     def _undo(self, context: Context, step: Step) -> None:
@@ -171,7 +173,7 @@ class _Walk:
         over = {"done"} if definition.forward_only else {"pending", "undone"}
         left = [record.name for record in self._operation.steps if record.state not in over]
         remainder = tuple(thing for name in left for thing in self._steps[name].remains(context))
-        self._operation = self._journal.stuck(self._operation, error, remainder)
+        self._operation = self._journal.stuck(self._operation, self._position, error, remainder)
 
     def _park_if_stopping(self) -> None:
         if self._stopping():

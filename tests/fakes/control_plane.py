@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole control plane over a real SQLite database and hosts that live in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
+from orchestrator.operations.context import Limits, World
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.gpus import GpuService
+from orchestrator.services.hosts import HostService
+from orchestrator.services.images import ImageService
+from orchestrator.services.messages import AddHost, CreateVm, HostKey
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.operations import OperationService
+from orchestrator.services.planning import Planner
+from orchestrator.services.profiles import ProfileService
+from orchestrator.services.refresh import Refresher
+from orchestrator.services.vms import VmService
+from tests.fakes.fake_host import FakeHosts, FakeMachine, l40s, t4
+from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
+
+KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
+GIB = 1024**3
+T4_HOST, L40S_HOST = "t4", "l40s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    vms: VmService
+    hosts: HostService
+    gpus: GpuService
+    profiles: ProfileService
+    images: ImageService
+    networks: NetworkService
+    operations: OperationService
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    store: SqlStore
+    hosts: FakeHosts
+    keys: FakeKeys
+    world: World
+    engine: HeldEngine
+    journal: Journal
+    services: Services
+    refresher: Refresher
+
+    def machine(self, name: str) -> FakeMachine:
+        return self.hosts.machines[f"{name}.test"]
+
+    def add_host(self, name: str, *, gpus: str = "unused") -> str:
+        started = self.services.hosts.add(add_host(name, gpus=gpus))
+        self.engine.drain()
+        return str(started.operation)
+
+
+def add_host(name: str, *, gpus: str = "unused") -> AddHost:
+    return AddHost(
+        name=name, address=f"{name}.test", provisioning_key="key", fingerprint=f"SHA256:{name}.test", gpus=gpus
+    )
+
+
+def create_vm(name: str = "train", *, profile: str = "GRID T4-2Q", start: bool = True) -> CreateVm:
+    return CreateVm(
+        name=name,
+        tenant="default",
+        profile=profile,
+        image="guest",
+        vcpus=1,
+        memory_mib=256,
+        disk_bytes=GIB,
+        user_data="#cloud-config\npassword: planted-secret\n",
+        start=start,
+    )
+
+
+def scan(address: str, port: int) -> HostKey:
+    assert 1 <= port <= 65535
+    return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
+
+
+def control_plane(
+    state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, limits: Limits | None = None
+) -> ControlPlane:
+    """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network."""
+    store = SqlStore(f"sqlite:///{state / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+    fake = hosts or FakeHosts(
+        {
+            f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")]),
+            f"{L40S_HOST}.test": FakeMachine(machine_id="m2", gpus=[l40s(), l40s("0000:82:00.0")]),
+        }
+    )
+    keys = FakeKeys()
+    world = World(
+        store=store,
+        link=fake,
+        configurator=fake,
+        clock=FakeClock(),
+        ids=CountedIds(),
+        seeds=FakeSeeds(),
+        images=FakeImages(),
+        keys=keys,
+        limits=limits or Limits(),
+    )
+    kept = journal(store, world.clock)
+    runner = Runner(world, kept, DEFINITIONS)
+    engine = HeldEngine(runner.run)
+    services = _services(world, engine)
+    services.networks.ensure_default()
+    if not services.images.list():
+        services.images.add("guest", "/guest.qcow2", None)
+    refresher = Refresher(store=store, link=fake, clock=world.clock)
+    return ControlPlane(
+        store=store,
+        hosts=fake,
+        keys=keys,
+        world=world,
+        engine=engine,
+        journal=kept,
+        services=services,
+        refresher=refresher,
+    )
+
+
+def _services(world: World, engine: HeldEngine) -> Services:
+    store, clock, ids = world.store, world.clock, world.ids
+
+    planner = Planner(
+        resolve=lambda name, types: resolve_profile(name, host_types=types),
+        overcommit=Overcommit(),
+        clock=clock,
+        ids=ids,
+    )
+    return Services(
+        vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan),
+        gpus=GpuService(store=store),
+        profiles=ProfileService(
+            store=store,
+            resolve=planner.resolve,
+            offerings=lambda: tuple(shipped_profiles().offerings.values()),
+            overcommit=planner.overcommit,
+        ),
+        images=ImageService(store=store, files=world.images, clock=clock),
+        networks=NetworkService(store=store),
+        operations=OperationService(world=world, engine=engine),
+    )

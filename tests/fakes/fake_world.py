@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small stand-ins for clock, ids, files, and an engine that runs when it is told to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.image import Image
+
+
+@dataclass
+class FakeClock:
+    """Sleeping takes no time and moves the clock."""
+
+    time: float = 1_800_000_000.0
+
+    def now(self) -> float:
+        self.time += 0.001
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class CountedIds:
+    """The same ids in every run."""
+
+    count: int = 0
+
+    def new_uuid(self) -> str:
+        self.count += 1
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.count)))
+
+
+class FakeSeeds:
+    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
+        return f"{vm_id} {hostname} {ssh_keys} {user_data}".encode()
+
+
+@dataclass
+class FakeImages:
+    files: set[str] = field(default_factory=set)
+
+    def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:
+        digest = sha256 or uuid.uuid5(uuid.NAMESPACE_URL, source).hex * 2
+        self.files.add(digest)
+        return Image(
+            name=name, sha256=digest, format="qcow2", size_bytes=1024, virtual_size_bytes=64 * 1024**2, created_at=now
+        )
+
+    def path(self, sha256: str, image_format: ImageFormat) -> Path:
+        return Path(f"/images/{sha256}.{image_format}")
+
+    def remove(self, sha256: str, image_format: ImageFormat) -> None:
+        self.files.discard(sha256)
+
+
+@dataclass
+class FakeKeys:
+    keys: dict[str, str] = field(default_factory=dict)
+
+    def put(self, host: str, text: str) -> None:
+        self.keys[host] = text
+
+    def remove(self, host: str) -> None:
+        self.keys.pop(host, None)
+
+
+class HeldEngine:
+    """Keeps what is submitted until :meth:`drain`."""
+
+    def __init__(self, run: Callable[[str], None]) -> None:
+        self._run = run
+        self.waiting: list[str] = []
+
+    def submit(self, operation_id: str) -> None:
+        if operation_id not in self.waiting:
+            self.waiting.append(operation_id)
+
+    def drain(self) -> None:
+        while self.waiting:
+            self._run(self.waiting.pop(0))
+
+    def recover(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        """Nothing runs by itself."""
