@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.core.geometry.cut import Choice, Taken
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, Gpu, Host
+from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.mix import Mix
 from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
@@ -50,6 +51,7 @@ class Engine:
         self.rankings = Rankings(self.fleet, self.scores)
         self.usage = Usage(quotas or {})
         self.vms: dict[str, Held] = {}
+        self.layouts = Layouts(self.fleet)
         for view in hosts:
             self.add_host(view)
 
@@ -82,9 +84,9 @@ class Engine:
             return None
         return self._walk(request, _filter(self, request))
 
-    def plan_elsewhere(self, request: Request, not_on: frozenset[int]) -> Plan | None:
-        """Like ``plan``, with these GPU numbers ruled out and no empty GPU opened."""
-        return self._walk(request, lambda host, gpu: gpu is not None and gpu.number not in not_on)
+    def plan_among(self, request: Request, accept: Callable[[Host, Gpu | None], bool]) -> Plan | None:
+        """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs)."""
+        return self._walk(request, accept)
 
     def _walk(self, request: Request, accept: Callable[[Host, Gpu | None], bool] | None) -> Plan | None:
         fits = self.fleet.classes.fitting(request.vcpus, request.memory_mib, request.tenant)
@@ -164,6 +166,7 @@ class Engine:
                 gpu.tenant = request.tenant
             self.fleet.touch(host, gpu, old)
             _bind_node(request, gpu, -1)
+            self.layouts.note(gpu)
             gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         host.vms.add(request.vm_id)
@@ -208,6 +211,7 @@ class Engine:
             if not gpu.held:
                 gpu.tenant = None
             self.fleet.touch(host, gpu, old)
+            self.layouts.note(gpu)
         self.usage.remove(request)
 
 

@@ -17,7 +17,7 @@ Members = dict[int, IndexSet]
 """Host class → GPUs (or hosts) of one state."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Gpu:
     """One GPU. ``cut`` is a position in its table's cuts, -1 while empty; ``whole`` when given out as a whole."""
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would fit if every VM could be rearranged for free: the ceiling that placement is measured against."""
+
+from __future__ import annotations
+
+from orchestrator.core.geometry.cut import Cut
+from orchestrator.core.geometry.minimum import minimum_bins
+from orchestrator.core.placement.fleet import Fleet
+from orchestrator.core.placement.state_table import Demand
+
+
+class Ceiling:
+    """Counts of live shapes against the number of GPUs, for GPUs of one geometry and whole GPUs beside them.
+
+    ``exact`` is False once a demand came in that several geometries or cuts could serve, or whose table has only
+    a bound: ``fits`` may then say yes to what would not fit, never the other way round.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.exact = True
+        self._tables = fleet.tables
+        self._gpus: dict[int, int] = {}
+        for gpu in fleet.gpus:
+            if gpu.usable and not gpu.host.view.cordoned:
+                self._gpus[gpu.table.number] = self._gpus.get(gpu.table.number, 0) + 1
+        boards = {board.number: board for board in fleet.boards}
+        self._boards: tuple[Cut, ...] = tuple(board.cut for board in boards.values())
+        self._hosts = len(fleet.hosts)
+        self._counts: dict[tuple[int, int], dict[str, int]] = {}
+        self._bins: dict[tuple[int, int], int] = {}
+        self._whole: dict[str, int] = {}
+        self._homes: dict[Demand, tuple[int, int, str] | None] = {}
+
+    def fits(self, demand: Demand, count: int = 1) -> bool:
+        """Whether all that is counted and ``count`` more of ``demand`` fit together."""
+        self.add(demand, count)
+        fits = self._feasible()
+        self.add(demand, -count)
+        return fits
+
+    def add(self, demand: Demand, count: int = 1) -> None:
+        """Count devices in, or out when ``count`` is negative."""
+        if demand.whole_gpus:
+            self._whole[demand.profile] = self._whole.get(demand.profile, 0) + count
+            return
+        home = self._home(demand)
+        if home is None:
+            return
+        table, cut, shape = home
+        counts = self._counts.setdefault((table, cut), {})
+        counts[shape] = counts.get(shape, 0) + count
+        found = minimum_bins(self._tables[table].cuts[cut], counts)
+        self._bins[table, cut] = found.bins
+        self.exact = self.exact and found.exact
+
+    def minimum_gpus(self) -> int:
+        """GPUs that what is counted needs at least."""
+        whole = sum(int(name.removeprefix("gpu:")) * count for name, count in self._whole.items())
+        return sum(self._bins.values()) + whole
+
+    def minimum_hosts(self) -> int:
+        """Hosts that whole GPUs need at least, when all hosts are alike and hold nothing else."""
+        return minimum_bins(self._boards[0], self._whole).bins if self._boards else 0
+
+    def _feasible(self) -> bool:
+        used: dict[int, int] = {}
+        for (table, _), bins in self._bins.items():
+            used[table] = used.get(table, 0) + bins
+        if any(used[table] > self._gpus.get(table, 0) for table in used):
+            return False
+        return self.minimum_gpus() <= sum(self._gpus.values())
+
+    def _home(self, demand: Demand) -> tuple[int, int, str] | None:
+        if demand not in self._homes:
+            options = [(table.number, cut, shape) for table in self._tables for cut, shape in table.options(demand)]
+            self.exact = self.exact and len(options) <= 1
+            self._homes[demand] = options[0] if options else None
+        return self._homes[demand]

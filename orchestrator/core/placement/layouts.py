@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs and hosts grouped by what exactly lies where: the classes that a search for moves looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.placement.fleet import Fleet, Gpu, Host
+from orchestrator.core.placement.index_set import IndexSet
+
+
+class Layouts:
+    """One entry per distinct layout in use. Switched on when the first search needs it, kept up to date from then."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._on = False
+        self._gpu_key: dict[int, Hashable] = {}
+        self._host_key: dict[int, Hashable] = {}
+        self._gpus: dict[Hashable, IndexSet] = {}
+        self._hosts: dict[Hashable, IndexSet] = {}
+
+    def _start(self) -> None:
+        if not self._on:
+            self._on = True
+            for gpu in self._fleet.gpus:
+                self.note(gpu)
+
+    def note(self, gpu: Gpu) -> None:
+        """A GPU's contents changed."""
+        if self._on:
+            _file(self._gpus, self._gpu_key, gpu.number, _layout(gpu))
+            _file(self._hosts, self._host_key, gpu.host.number, _host_layout(gpu.host))
+
+    def gpus(self) -> Iterator[list[Gpu]]:
+        """For each layout of partly taken GPUs, up to eight GPUs that have it, lowest numbers first."""
+        self._start()
+        for members in self._gpus.values():
+            yield [self._fleet.gpus[number] for number, _ in zip(members, range(8), strict=False)]
+
+    def hosts(self) -> Iterator[list[Host]]:
+        """For each layout of hosts that are used, up to eight hosts that have it."""
+        self._start()
+        for members in self._hosts.values():
+            yield [self._fleet.hosts[number] for number, _ in zip(members, range(8), strict=False)]
+
+
+def _file(index: dict[Hashable, IndexSet], keys: dict[int, Hashable], number: int, key: Hashable | None) -> None:
+    old = keys.get(number)
+    if old == key:
+        return
+    if old is not None:
+        index[old].discard(number)
+        if not index[old]:
+            del index[old]
+    if key is None:
+        keys.pop(number, None)
+    else:
+        keys[number] = key
+        index.setdefault(key, IndexSet()).add(number)
+
+
+def _layout(gpu: Gpu) -> Hashable | None:
+    if not gpu.held or gpu.whole or not gpu.usable or gpu.host.view.cordoned:
+        return None
+    if isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):
+        return (gpu.table.number, gpu.cut, len(gpu.held))
+    return (gpu.table.number, gpu.cut, tuple(sorted((taken.start, taken.shape) for taken, _ in gpu.held)))
+
+
+def _host_layout(host: Host) -> Hashable | None:
+    if not host.used or host.view.cordoned:
+        return None
+    owners: dict[str, int] = {}
+    for gpu in host.gpus:
+        if gpu.whole:
+            vm_id = gpu.held[0][1].vm_id
+            owners[vm_id] = owners.get(vm_id, 0) | 1 << gpu.position
+    parts = tuple(0 if gpu.whole else len(gpu.held) for gpu in host.gpus)
+    return (host.board, host.busy, tuple(sorted(owners.values())), parts)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes to an engine that can be taken back, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.geometry.cut import Taken
+from orchestrator.core.placement.engine import Engine, Held, Plan
+from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.views import Occupied, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuBefore:
+    gpu: Gpu
+    cut: int
+    state: int
+    whole: bool
+    tenant: str | None
+    held: tuple[tuple[Taken, Occupied], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _HostBefore:
+    host: Host
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    nic_vfs: int | None
+    hugepages_mib: int | None
+    numa: dict[int, int]
+    vms: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One VM's move: where it was and where it went. ``gpu_mib`` is the GPU memory that has to be carried."""
+
+    vm_id: str
+    from_host: str
+    from_gpus: tuple[str, ...]
+    from_start: int
+    to: Placement
+    gpu_mib: int
+    live: bool
+    """False: a whole GPU can only be moved with the VM switched off."""
+
+
+class Trial:
+    """Applies releases and takings to the engine and remembers how to undo them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._log: list[tuple[str, Held | None, tuple[_GpuBefore, ...], tuple[_HostBefore, ...]]] = []
+
+    @property
+    def mark(self) -> int:
+        """A point that ``undo`` can go back to."""
+        return len(self._log)
+
+    def move(self, vm_id: str, plan: Plan) -> Moved:
+        """Take a VM from where it is to ``plan``, which must come from the present state."""
+        engine = self.engine
+        held = engine.vms[vm_id]
+        targets = [engine.fleet.gpus[number] for number, _ in plan.gpus]
+        self._note(vm_id, held, [*held.gpus, *targets])
+        start = next(taken.start for taken, item in held.gpus[0].held if item.vm_id == vm_id)
+        mib = sum(_mib(gpu, vm_id) for gpu in held.gpus)
+        engine.release(vm_id)
+        placement = engine.take(held.request, plan)
+        return Moved(
+            vm_id, held.host.view.host_id, tuple(gpu.view.gpu_id for gpu in held.gpus), start, placement, mib,
+            live=held.request.whole_gpus == 0,
+        )  # fmt: skip
+
+    def release(self, vm_id: str) -> None:
+        """Give back what a VM has."""
+        held = self.engine.vms[vm_id]
+        self._note(vm_id, held, list(held.gpus))
+        self.engine.release(vm_id)
+
+    def _note(self, vm_id: str, held: Held, gpus: list[Gpu]) -> None:
+        seen = dict.fromkeys(gpus)
+        before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, g.tenant, tuple(g.held)) for g in seen)
+        hosts = tuple(
+            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, h.hugepages_mib, dict(h.numa_vcpus),
+                        frozenset(h.vms))
+            for h in dict.fromkeys(g.host for g in seen)
+        )  # fmt: skip
+        self._log.append((vm_id, held, before, hosts))
+
+    def undo(self, mark: int = 0) -> None:
+        """Go back to ``mark``."""
+        while len(self._log) > mark:
+            vm_id, held, gpus, hosts = self._log.pop()
+            if held is not None:
+                self._put_back(vm_id, held)
+            for gpu in gpus:
+                self.engine.fleet.unindex_gpu(gpu.gpu, gpu.gpu.state)
+                gpu.gpu.cut, gpu.gpu.state, gpu.gpu.whole = gpu.cut, gpu.state, gpu.whole
+                gpu.gpu.tenant, gpu.gpu.held = gpu.tenant, list(gpu.held)
+            for host in hosts:
+                now = host.host
+                now.vcpus, now.memory_mib, now.disk_gib = host.vcpus, host.memory_mib, host.disk_gib
+                now.nic_vfs, now.hugepages_mib = host.nic_vfs, host.hugepages_mib
+                now.numa_vcpus, now.vms = dict(host.numa), set(host.vms)
+                self.engine.fleet.reindex(now)
+            for gpu in gpus:
+                self.engine.layouts.note(gpu.gpu)
+
+    def _put_back(self, vm_id: str, held: Held) -> None:
+        if vm_id not in self.engine.vms:
+            self.engine.usage.add(held.request)
+        self.engine.vms[vm_id] = held
+
+
+def _mib(gpu: Gpu, vm_id: str) -> int:
+    if gpu.whole:
+        return gpu.table.total_mib
+    slot = gpu.table.cuts[gpu.cut].slot_mib
+    return sum(taken.size * slot for taken, item in gpu.held if item.vm_id == vm_id)
