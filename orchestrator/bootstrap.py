@@ -28,6 +28,7 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.services.capacity import CapacityService
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -55,6 +56,7 @@ class Services:
     images: ImageService
     networks: NetworkService
     operations: OperationService
+    capacity: CapacityService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,7 @@ def build(settings: Settings) -> App:
 
 def _store(settings: Settings, secrets: Path) -> SqlStore:
     file = settings.state / "vgpuctl.sqlite"
+    file.touch(mode=0o600)
     url = settings.database_url or URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
     return SqlStore(url, key=database_key(secrets / "database_key"), new_site=RandomIds().new_uuid())
 
@@ -151,6 +154,7 @@ def _services(settings: Settings, world: World, engine: ThreadEngine) -> Service
         images=ImageService(store=store, files=world.images, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
+        capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
     )
 
 

@@ -18,7 +18,6 @@ from orchestrator.ports.store import Transaction
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
-_SEPARATOR = " "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +28,6 @@ class Overcommit:
     memory_reserve_mib: int = 512
     """Kept for the host itself; memory is never promised twice."""
     disk: float = 1.0
-
-
-def gpu_id(host: str, address: str) -> str:
-    """Names a GPU over all hosts; people read it in reasons."""
-    return f"{host}{_SEPARATOR}{address}"
-
-
-def split_gpu_id(text: str) -> tuple[str, str]:
-    """Host and PCI address."""
-    host, _, address = text.partition(_SEPARATOR)
-    return host, address
 
 
 def capacity_of(snapshot: HostSnapshot, overcommit: Overcommit) -> HostCapacity:
@@ -106,7 +94,7 @@ def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[st
         cut = next(iter(cuts))
         occupied += _foreign_places(geometry, str(cut), occupied, [name for _, name in foreign])
     return GpuView(
-        gpu_id=gpu_id(host.name, gpu.address),
+        gpu_id=gpu.address,
         geometry=geometry,
         cut=cut,
         occupied=tuple(occupied),

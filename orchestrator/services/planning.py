@@ -18,7 +18,7 @@ from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Device, Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store import Transaction
-from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of, split_gpu_id
+from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Planner:
             _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid()
         placement = self._place(tx, spec, vm_id)
-        host, address = split_gpu_id(placement.gpu_id)
+        host, address = placement.host_id, placement.gpu_id
         snapshot = tx.hosts.snapshot(host)
         if snapshot is None:
             raise Bug("placement.unknown_host", f"placement chose {host}, which was never observed")

@@ -22,6 +22,7 @@ from orchestrator.core.image import Image
 
 MAX_IMAGE_BYTES = 64 * 1024**3
 MAX_VIRTUAL_BYTES = 2 * 1024**4
+_SECTOR = 512
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw", "gpt": "raw"}
 """The inspector calls a raw disk with a partition table ``gpt``."""
 
@@ -119,6 +120,12 @@ def _inspect(path: Path) -> tuple[ImageFormat, int]:
         ) from error
     if found == "raw":
         virtual_size = path.stat().st_size
+        if virtual_size % _SECTOR:
+            raise InvalidInput(
+                "image.unsafe",
+                "the image is no disk: its size is not a multiple of 512 bytes",
+                hint="is it complete, and an image at all?",
+            )
     if not 0 < virtual_size <= MAX_VIRTUAL_BYTES:
         raise InvalidInput(
             "image.too_large", f"the image's disk has {virtual_size} bytes; at most {MAX_VIRTUAL_BYTES} are allowed"
