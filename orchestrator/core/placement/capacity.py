@@ -42,7 +42,10 @@ def capacity(
 
 def _row(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
     engine = Engine(hosts, quotas=dict(quotas))
-    now = _fill(engine, request, 0)
+    now = 0
+    for host in hosts:
+        if request.host in {None, host.host_id, host.name}:
+            now = _fill(engine, replace(request, host=host.host_id), now)
     placed = now
     for _ in range(MOST_REPACKS):
         if placed >= MOST_PLACED or engine.usage.refuses(request) or make_room(engine, request, MOST_MOVES) is None:
@@ -52,7 +55,7 @@ def _row(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota
 
 
 def _fill(engine: Engine, request: Request, placed: int) -> int:
-    """Place as many as fit; how many there are then."""
+    """Place as many as fit, host by host where the request names one; how many there are then."""
     while placed < MOST_PLACED:
         one = replace(request, vm_id=f"capacity {placed}")
         plan = None if engine.usage.refuses(one) else engine.plan(one)

@@ -6,7 +6,8 @@ What belongs to no tenant was not made here and is never proposed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -20,6 +21,7 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied, Reque
 _MOST_TOGETHER = 3
 _MOST_CONSIDERED = 12
 _MOST_FOR_RESOURCES = 8
+_MOST_ALIKE = 16
 
 Positions = tuple[int, ...]
 """Indices into ``GpuView.occupied``."""
@@ -86,46 +88,55 @@ def _emptied(gpu: GpuView, gone: Iterable[str]) -> GpuView:
 
 
 class VictimSearch:
-    """Sets of VMs whose going makes room for one request. GPUs in the same state are worked out once."""
+    """Sets of VMs whose going makes room for one request.
+
+    GPUs in the same state are worked out once and proposed a few times only, so that big fleets of like GPUs
+    cost no more than small ones.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self._demand = demand_of(request)
         self._known: dict[Hashable, tuple[Positions, ...]] = {}
+        self._proposed: Counter[Hashable] = Counter()
         self._tables: dict[Hashable, StateTable] = {}
 
     def sets(self, host: Host) -> Iterator[tuple[VmOnHost, ...]]:
         """Candidates on the host; some may still be ruled out by a rule that only the engine knows."""
+        candidates = set(self._for_gpus(host))
+        if not candidates:
+            return
         vms = vms_on(host.view)
-        seen: set[frozenset[str]] = set()
-        for names in self._for_gpus(host, vms):
-            full = self._for_resources(host.view, vms, names)
-            if full and full not in seen and all(vms[name].tenant for name in full):
-                seen.add(full)
+        filled = {self._for_resources(host.view, vms, names) for names in sorted(candidates, key=sorted)}
+        for full in sorted((f for f in filled if f), key=sorted):
+            if all(vms[name].tenant for name in full):
                 yield tuple(vms[name] for name in sorted(full))
 
-    def _for_gpus(self, host: Host, vms: dict[str, VmOnHost]) -> Iterator[frozenset[str]]:
+    def _for_gpus(self, host: Host) -> Iterator[frozenset[str]]:
         if self.request.whole_gpus:
-            yield from self._for_whole(host, vms)
+            yield from self._for_whole(host)
             return
         if self.request.count > 1:
-            ours = (name for name in vms if vms[name].tenant)
-            few = sorted(ours, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
+            vms = {name: vm for name, vm in vms_on(host.view).items() if vm.tenant}
+            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
             yield from (frozenset(c) for n in range(_MOST_TOGETHER + 1) for c in combinations(few, n))
             return
+        short = any(_shortage(self.request, host.view, ()))
         for gpu in host.gpus:
-            if gpu.usable:
+            key = _alike(gpu.view, short)
+            if gpu.usable and self._proposed[key] < _MOST_ALIKE:
+                self._proposed[key] += 1
                 for positions in self._for_gpu(gpu.view):
                     yield frozenset(gpu.view.occupied[i].vm_id for i in positions)
 
-    def _for_whole(self, host: Host, vms: dict[str, VmOnHost]) -> Iterator[frozenset[str]]:
+    def _for_whole(self, host: Host) -> Iterator[frozenset[str]]:
         cut = host.group.board.cut if host.group is not None else None
         shape = self.request.profile
         if cut is None or shape not in cut.shapes:
             return
         if isinstance(cut, AnySetBoard):
             usable = [gpu for gpu in host.gpus if gpu.usable]
-            cheapest = sorted(usable, key=lambda g: (sum(vms[i.vm_id].gpu_mib for _, i in g.held), g.position))
+            cheapest = sorted(usable, key=lambda g: (sum(_slots_mib(g.view, i) for _, i in g.held), g.position))
             masks = [sum(1 << gpu.position for gpu in cheapest[: self.request.whole_gpus])]
         else:
             masks = [choice.mask for choice in cut.choices(host.blocked, shape)]
@@ -157,7 +168,7 @@ class VictimSearch:
         """``names`` and as many more as the host needs to have enough vCPUs, memory and disk; None: never enough."""
         going = set(names)
         for _ in range(_MOST_FOR_RESOURCES):
-            short = _shortage(self.request, without(host, (vms[name] for name in going)))
+            short = _shortage(self.request, host, [vms[name] for name in going])
             if not any(short):
                 return frozenset(going)
             left = [vm for vm in vms.values() if vm.vm_id not in going and vm.tenant]
@@ -185,12 +196,18 @@ def _has_room(table: StateTable, gpu: GpuView, gone: Positions, demand: Demand) 
     return bool(table.steps(number, demand))
 
 
-def _shortage(request: Request, host: HostView) -> tuple[int, int, int]:
-    """vCPUs, MiB of memory and GiB of disk that the host lacks."""
+def _alike(gpu: GpuView, short: bool) -> Hashable:
+    """Equal for GPUs that promise equal remedies. ``short``: the host lacks more than GPU room."""
+    held = tuple((item.profile, item.start, item.migratable, bool(item.tenant)) for item in gpu.occupied)
+    return (gpu.geometry.key, gpu.cut, held, short)
+
+
+def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> tuple[int, int, int]:
+    """vCPUs, MiB of memory and GiB of disk that the host lacks once the VMs in ``gone`` have left."""
     return (
-        max(0, request.vcpus - host.free_vcpus),
-        max(0, request.memory_mib - host.free_memory_mib),
-        max(0, request.disk_gib - host.free_disk_gib),
+        max(0, request.vcpus - host.free_vcpus - sum(vm.vcpus for vm in gone)),
+        max(0, request.memory_mib - host.free_memory_mib - sum(vm.memory_mib for vm in gone)),
+        max(0, request.disk_gib - host.free_disk_gib - sum(vm.disk_gib for vm in gone)),
     )
 
 
