@@ -3,33 +3,34 @@
 
 from __future__ import annotations
 
-from orchestrator.core.geometry.cut import Cut
+from collections.abc import Mapping
+
 from orchestrator.core.geometry.minimum import minimum_bins
 from orchestrator.core.placement.fleet import Fleet
 from orchestrator.core.placement.state_table import Demand
 
 
 class Ceiling:
-    """Counts of live shapes against the number of GPUs, for GPUs of one geometry and whole GPUs beside them.
+    """Counts of demands against the GPUs of a fleet, CPU and memory of hosts left out.
 
     ``exact`` is False once a demand came in that several geometries or cuts could serve, or whose table has only
     a bound: ``fits`` may then say yes to what would not fit, never the other way round.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, counts: Mapping[Demand, int] | None = None) -> None:
         self.exact = True
         self._tables = fleet.tables
+        self._boards = tuple(board.cut for board in fleet.boards)
         self._gpus: dict[int, int] = {}
         for gpu in fleet.gpus:
             if gpu.usable and not gpu.host.view.cordoned:
                 self._gpus[gpu.table.number] = self._gpus.get(gpu.table.number, 0) + 1
-        boards = {board.number: board for board in fleet.boards}
-        self._boards: tuple[Cut, ...] = tuple(board.cut for board in boards.values())
-        self._hosts = len(fleet.hosts)
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
-        self._bins: dict[tuple[int, int], int] = {}
         self._whole: dict[str, int] = {}
+        self._bins: dict[tuple[int, int], int] = {}
         self._homes: dict[Demand, tuple[int, int, str] | None] = {}
+        for demand, count in (counts or {}).items():
+            self.add(demand, count)
 
     def fits(self, demand: Demand, count: int = 1) -> bool:
         """Whether all that is counted and ``count`` more of ``demand`` fit together."""
@@ -45,34 +46,44 @@ class Ceiling:
             return
         home = self._home(demand)
         if home is None:
+            self.exact = False
             return
         table, cut, shape = home
         counts = self._counts.setdefault((table, cut), {})
         counts[shape] = counts.get(shape, 0) + count
-        found = minimum_bins(self._tables[table].cuts[cut], counts)
-        self._bins[table, cut] = found.bins
-        self.exact = self.exact and found.exact
+        self._bins.pop((table, cut), None)
 
     def minimum_gpus(self) -> int:
         """GPUs that what is counted needs at least."""
-        whole = sum(int(name.removeprefix("gpu:")) * count for name, count in self._whole.items())
-        return sum(self._bins.values()) + whole
+        return sum(self._per_table().values()) + self._whole_gpus()
 
     def minimum_hosts(self) -> int:
         """Hosts that whole GPUs need at least, when all hosts are alike and hold nothing else."""
         return minimum_bins(self._boards[0], self._whole).bins if self._boards else 0
 
-    def _feasible(self) -> bool:
+    def _whole_gpus(self) -> int:
+        return sum(int(name.removeprefix("gpu:")) * count for name, count in self._whole.items())
+
+    def _per_table(self) -> dict[int, int]:
         used: dict[int, int] = {}
-        for (table, _), bins in self._bins.items():
+        for (table, cut), counts in self._counts.items():
+            bins = self._bins.get((table, cut))
+            if bins is None:
+                found = minimum_bins(self._tables[table].cuts[cut], counts)
+                self.exact = self.exact and found.exact
+                bins = self._bins[table, cut] = found.bins
             used[table] = used.get(table, 0) + bins
-        if any(used[table] > self._gpus.get(table, 0) for table in used):
+        return used
+
+    def _feasible(self) -> bool:
+        used = self._per_table()
+        if any(bins > self._gpus.get(table, 0) for table, bins in used.items()):
             return False
-        return self.minimum_gpus() <= sum(self._gpus.values())
+        return sum(used.values()) + self._whole_gpus() <= sum(self._gpus.values())
 
     def _home(self, demand: Demand) -> tuple[int, int, str] | None:
+        """The only place a demand can live in, None when there is a choice."""
         if demand not in self._homes:
             options = [(table.number, cut, shape) for table in self._tables for cut, shape in table.options(demand)]
-            self.exact = self.exact and len(options) <= 1
-            self._homes[demand] = options[0] if options else None
+            self._homes[demand] = options[0] if len(options) == 1 else None
         return self._homes[demand]

@@ -51,6 +51,8 @@ class Engine:
         self.rankings = Rankings(self.fleet, self.scores)
         self.usage = Usage(quotas or {})
         self.vms: dict[str, Held] = {}
+        self.counts: dict[Demand, int] = {}
+        """Devices in use, by demand."""
         self.layouts = Layouts(self.fleet)
         for view in hosts:
             self.add_host(view)
@@ -67,7 +69,16 @@ class Engine:
         for vm_id, item in first.items():
             request = _request_of(item)
             self.vms[vm_id] = Held(request, host, tuple(gpus[vm_id]))
+            self.count(request, 1)
+
+    def count(self, request: Request, sign: int) -> None:
+        """Count a VM in (1) or out (-1)."""
+        demand = demand_of(request)
+        self.counts[demand] = self.counts.get(demand, 0) + sign * request.count
+        if sign > 0:
             self.usage.add(request)
+        else:
+            self.usage.remove(request)
 
     def see(self, request: Request) -> None:
         """Learn from a request, whether it is served or not."""
@@ -171,7 +182,7 @@ class Engine:
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         host.vms.add(request.vm_id)
         self.vms[request.vm_id] = Held(request, host, tuple(gpus))
-        self.usage.add(request)
+        self.count(request, 1)
         return Placement(host.view.host_id, tuple(parts), why=_why(host, gpus[0], len(gpus)))
 
     def _occupy(self, gpu: Gpu, step: Step | None) -> tuple[Taken, tuple[int, ...]]:
@@ -212,7 +223,7 @@ class Engine:
                 gpu.tenant = None
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
-        self.usage.remove(request)
+        self.count(request, -1)
 
 
 def _bind_node(request: Request, gpu: Gpu, sign: int) -> None:

@@ -4,10 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.fleet import Fleet, Gpu, Host
 from orchestrator.core.placement.index_set import IndexSet
+from orchestrator.core.placement.state_table import Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A place that could be cleared on every GPU of one layout."""
+
+    starts: tuple[int, ...]
+    """Start slots of what has to leave."""
+    cost: float
+    mask: int
+    """Slots to clear; 0: all, and the GPU is cut anew."""
 
 
 class Layouts:
@@ -15,6 +29,8 @@ class Layouts:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self.patterns: dict[tuple[Hashable, Demand], tuple[Pattern, ...]] = {}
+        """Filled in by the search for moves."""
         self._on = False
         self._gpu_key: dict[int, Hashable] = {}
         self._host_key: dict[int, Hashable] = {}
@@ -33,17 +49,17 @@ class Layouts:
             _file(self._gpus, self._gpu_key, gpu.number, _layout(gpu))
             _file(self._hosts, self._host_key, gpu.host.number, _host_layout(gpu.host))
 
-    def gpus(self) -> Iterator[list[Gpu]]:
+    def gpus(self) -> Iterator[tuple[Hashable, list[Gpu]]]:
         """For each layout of partly taken GPUs, up to eight GPUs that have it, lowest numbers first."""
         self._start()
-        for members in self._gpus.values():
-            yield [self._fleet.gpus[number] for number, _ in zip(members, range(8), strict=False)]
+        for key, members in list(self._gpus.items()):
+            yield key, [self._fleet.gpus[number] for number in islice(members, 8)]
 
     def hosts(self) -> Iterator[list[Host]]:
         """For each layout of hosts that are used, up to eight hosts that have it."""
         self._start()
-        for members in self._hosts.values():
-            yield [self._fleet.hosts[number] for number, _ in zip(members, range(8), strict=False)]
+        for members in list(self._hosts.values()):
+            yield [self._fleet.hosts[number] for number in islice(members, 8)]
 
 
 def _file(index: dict[Hashable, IndexSet], keys: dict[int, Hashable], number: int, key: Hashable | None) -> None:

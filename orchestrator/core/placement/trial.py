@@ -111,7 +111,7 @@ class Trial:
 
     def _put_back(self, vm_id: str, held: Held) -> None:
         if vm_id not in self.engine.vms:
-            self.engine.usage.add(held.request)
+            self.engine.count(held.request, 1)
         self.engine.vms[vm_id] = held
 
 
