@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Reason
-from orchestrator.core.placement.place import place
+from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.remedies import OtherMode, Remedy, hidden, remedies
-from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
+from orchestrator.core.placement.views import HostView, Placement, Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +46,14 @@ def explain(
     :param modes: what GPUs could be in another mode; those that are empty are considered
     :param most_moves: most VMs that a remedy may move
     """
-    answer = place(request, hosts, quotas)
-    if isinstance(answer, Refusal):
-        cures = remedies(request, hosts, modes=modes, most_moves=most_moves, quotas=quotas)
+    engine = Engine(hosts, quotas=dict(quotas or {}))
+    plan = None if engine.usage.refuses(request) else engine.plan(request)
+    if plan is None:
+        answer = refusal(engine, request)
+        cures = remedies(engine, request, modes=modes, most_moves=most_moves)
         return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures)
-    names = {host.host_id: host.name for host in hosts}
-    return Explanation(request=request, placement=answer, host=names[answer.host_id])
+    host = engine.fleet.hosts[plan.host].view.name
+    return Explanation(request=request, placement=engine.take(request, plan), host=host)
 
 
 def for_tenant(explanation: Explanation, tenant: str) -> Explanation:

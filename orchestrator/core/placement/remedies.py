@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,6 @@ from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Host
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
@@ -70,23 +69,18 @@ class Remedy:
 
 
 def remedies(
-    request: Request,
-    hosts: Sequence[HostView],
-    *,
-    modes: Iterable[OtherMode] = (),
-    most_moves: int = 3,
-    quotas: Mapping[str, Quota] | None = None,
+    engine: Engine, request: Request, *, modes: Iterable[OtherMode] = (), most_moves: int = 3
 ) -> tuple[Remedy, ...]:
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
 
+    ``engine`` must have refused the request; VMs may have been moved in it afterwards.
     The search is bounded: sets of up to three VMs per GPU (or all on it), ``most_moves`` moves.
     """
-    engine = Engine(hosts, quotas=dict(quotas or {}))
     if engine.usage.refuses(request):
         return ()
     sets = _candidates(engine, request)
     found = (
-        _switch(request, hosts, modes),
+        _switch(engine, request, modes),
         _moves(engine, request, sets, most_moves),
         _deletions(request, sets),
     )
@@ -193,15 +187,15 @@ def _to_copy(vm: VmOnHost) -> int:
     return vm.memory_mib + vm.gpu_mib
 
 
-def _switch(request: Request, hosts: Sequence[HostView], modes: Iterable[OtherMode]) -> Remedy | None:
-    by_id = {host.host_id: host for host in hosts}
+def _switch(engine: Engine, request: Request, modes: Iterable[OtherMode]) -> Remedy | None:
     for mode in modes:
-        host = by_id.get(mode.host_id)
-        switched = host and _switched(host, mode)
+        host = engine.fleet.host(mode.host_id)
+        switched = host and _switched(host.view, mode)
         placement = switched and _placed(request, switched)
         if host and placement:
-            action = Action(host=host.name, gpu_ids=(mode.gpu_id,), mode=mode.mode)
-            return Remedy(kind="mode_switch", actions=(action,), host=host.name, placement=placement)
+            name = host.view.name
+            action = Action(host=name, gpu_ids=(mode.gpu_id,), mode=mode.mode)
+            return Remedy(kind="mode_switch", actions=(action,), host=name, placement=placement)
     return None
 
 
