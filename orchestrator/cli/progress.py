@@ -127,17 +127,23 @@ def _until_finished(session: Session, operation_id: str, display: Display) -> Js
 
 
 def failure_of(operation: Json) -> VgpuctlError:
-    """Why it failed: the step's error; for a stuck one with what remains and the two ways out."""
+    """Why it failed: the step, the cause and the way out; for a stuck one what remains and the two ways out."""
     stored = operation["error"]
     cause = error_from_dict(stored) if stored else Bug("operation.failed", "the operation failed without a reason")
+    step = next((step["title"] for step in operation["steps"] if step["state"] in {"failed", "undo_failed"}), None)
+    message = cause.message if step is None else f"{step}: {cause.message}"
+    number = operation["id"]
     if operation["state"] != "stuck":
-        return cause
+        hint = (
+            f"everything was taken back, so the command can be run again; 'vgpuctl operation show {number}' tells more"
+        )
+        return type(cause)(cause.code, message, hint=cause.hint or hint, details=cause.details, reasons=cause.reasons)
     remains = "; ".join(operation["remainder"])
     return Stuck(
         "operation.stuck",
-        f"{cause.message}; it could not be taken back, this remains: {remains}",
-        hint=f"'vgpuctl operation retry {operation['id']}' tries again to take it back; "
-        f"'vgpuctl operation abandon {operation['id']}' when you cleaned up by hand",
+        f"{message}; it could not be taken back, this remains: {remains}",
+        hint=f"'vgpuctl operation retry {number}' tries again; "
+        f"'vgpuctl operation abandon {number}' when you cleaned up by hand",
         details=cause.details,
         reasons=cause.reasons,
     )

@@ -57,7 +57,7 @@ def explain(
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Where a VM would go and why; if it does not fit: why not, and what would make it fit."""
+    """Where a VM would go and why, or why not and what would make it fit."""
     if not profile.strip():
         raise InvalidInput("cli.empty", "--profile must not be empty")
     found = session_of(ctx).client.explain(

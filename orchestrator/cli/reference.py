@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command reference, drawn from the commands themselves: ``python -m orchestrator.cli.reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from typer import Context
+
+from orchestrator.cli.tree import ENTRIES, HELP_OPTIONS, load
+
+WIDTH: Final = 100
+
+_HEAD: Final = """\
+# Command line
+
+Written by `python -m orchestrator.cli.reference`; a test compares it with the commands.
+
+Every command has `-o table|json|yaml`; JSON is the API's own object. Errors are one line on standard error
+(`error: message [code]`), reasons under it, then a hint; with `-o json` they are JSON.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 2 | the request itself is wrong |
+| 4 | no such object |
+| 5 | it exists otherwise, or its state forbids this |
+| 6 | denied |
+| 7 | quota exceeded |
+| 8 | nothing free fits |
+| 9 | a host, libvirt, the driver or the network failed |
+| 10 | an operation is stuck and needs a decision |
+| 70 | a bug in vgpuctl |
+| 130 | interrupted; the operation goes on |
+
+`VGPUCTL_STATE` moves all state (default: `/var/lib/vgpuctl` for root, else `~/.local/state/vgpuctl`).
+The first command starts the server; it ends when idle for `VGPUCTL_SERVE_IDLE_SECONDS` (900).
+Completion: `source <(vgpuctl completion bash)`.
+"""
+
+
+def render() -> str:
+    """The page in Markdown."""
+    pages = [_HEAD]
+    for name, entry in ENTRIES.items():
+        command = load(name, entry)
+        pages += [_page(words, found) for words, found in _tree(f"vgpuctl {name}", command)]
+    return "\n".join(pages)
+
+
+def _tree(words: str, command: Any) -> Iterator[tuple[str, str]]:
+    context = Context(
+        command,
+        info_name=words,
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        help_option_names=HELP_OPTIONS["help_option_names"],
+    )
+    yield words, str(command.get_help(context))
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from _tree(f"{words} {name}", child)
+
+
+def _page(words: str, text: str) -> str:
+    return f"## {words}\n\n```\n{text.rstrip()}\n```\n"
+
+
+if __name__ == "__main__":
+    print(render(), end="")
