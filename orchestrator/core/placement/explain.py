@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, row_for_tenant
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.remedies import OtherMode, Remedy, hidden, remedies
 from orchestrator.core.placement.views import HostView, Placement, Request
+
+_ABOUT_ROOM = frozenset({"gpu.no_capacity", "gpu.fragmented", "gpu.other_size_in_use", "gpu.other_cut_in_use"})
+_MOST_GPUS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +30,8 @@ class Explanation:
     code: str | None = None
     """Of the refusal, e.g. ``gpu.no_capacity``."""
     remedies: tuple[Remedy, ...] = ()
+    gpus: tuple[GpuRow, ...] = ()
+    """What lies on the GPUs that are too full or cut in another way: a few, no two alike."""
 
     @property
     def fits(self) -> bool:
@@ -51,14 +57,32 @@ def explain(
     if plan is None:
         answer = refusal(engine, request)
         cures = remedies(engine, request, modes=modes, most_moves=most_moves)
-        return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures)
+        full = _full_gpus(hosts, answer.reasons)
+        return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures, gpus=full)
     host = engine.fleet.hosts[plan.host].view.name
     return Explanation(request=request, placement=engine.take(request, plan), host=host)
 
 
+def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[GpuRow, ...]:
+    subjects = {name for reason in reasons if reason.code in _ABOUT_ROOM for name in reason.subjects}
+    found: dict[Hashable, GpuRow] = {}
+    for host in hosts:
+        for gpu in host.gpus:
+            if f"{host.name}/{gpu.gpu_id}" in subjects and len(found) < _MOST_GPUS:
+                held = tuple((item.profile, item.start) for item in gpu.occupied)
+                alike = (gpu.geometry.key, gpu.cut, held)
+                if alike not in found:
+                    found[alike] = gpu_map([replace(host, gpus=(gpu,))])[0]
+    return tuple(found.values())
+
+
 def for_tenant(explanation: Explanation, tenant: str) -> Explanation:
     """The explanation without names of other tenants and of their VMs."""
-    return replace(explanation, remedies=tuple(hidden(explanation.remedies, tenant)))
+    return replace(
+        explanation,
+        remedies=tuple(hidden(explanation.remedies, tenant)),
+        gpus=tuple(row_for_tenant(row, tenant) for row in explanation.gpus),
+    )
 
 
 __all__ = ["Explanation", "explain", "for_tenant"]

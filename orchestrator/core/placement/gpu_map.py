@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_letters, digits
 
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
@@ -58,17 +58,26 @@ def gpu_map(
     :param names: VM id → name to show; ids without an entry are shown themselves
     :param tenant: who reads it: other tenants' VMs lose their names; None: an operator, who sees all
     """
-    return tuple(_row(host, gpu, names or {}, tenant) for host in hosts for gpu in host.gpus)
+    rows = (_row(host, gpu, names or {}) for host in hosts for gpu in host.gpus)
+    return tuple(rows if tenant is None else (row_for_tenant(row, tenant) for row in rows))
 
 
-def _row(host: HostView, gpu: GpuView, names: Mapping[str, str], tenant: str | None) -> GpuRow:
+def row_for_tenant(row: GpuRow, tenant: str) -> GpuRow:
+    """The row without the names of other tenants' VMs and what they have."""
+    cells = (
+        cell if cell.vm is None or cell.tenant == tenant else Cell(cell.start, cell.size, _HIDDEN) for cell in row.cells
+    )
+    return replace(row, cells=tuple(cells))
+
+
+def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
     slots = _slots(gpu)
     cells: list[Cell] = []
     at = 0
     for item in sorted(gpu.occupied, key=lambda o: o.start):
         if item.start > at:
             cells.append(Cell(at, item.start - at))
-        cells.append(_cell(item, names, tenant))
+        cells.append(_cell(item, names))
         at = item.start + item.size
     if at < slots:
         cells.append(Cell(at, slots - at))
@@ -92,9 +101,7 @@ def _slots(gpu: GpuView) -> int:
     return max(end, cut.slots) if cut is not None else end
 
 
-def _cell(item: Occupied, names: Mapping[str, str], tenant: str | None) -> Cell:
-    if tenant is not None and item.tenant != tenant:
-        return Cell(item.start, item.size, _HIDDEN)
+def _cell(item: Occupied, names: Mapping[str, str]) -> Cell:
     return Cell(item.start, item.size, names.get(item.vm_id, item.vm_id), item.tenant or None, item.profile)
 
 
@@ -141,9 +148,12 @@ def _keyed(cells: Sequence[Cell]) -> list[tuple[str, Cell]]:
 
 
 def _described(cell: Cell) -> str:
-    last = cell.start + cell.size - 1
-    place = f"slot {cell.start}" if cell.size == 1 else f"slots {cell.start}-{last}"
-    return f"{cell.label}  {cell.profile + '  ' if cell.profile else ''}{place}"
+    return f"{cell.label}  {cell.profile + '  ' if cell.profile else ''}{slots_text(cell.start, cell.size)}"
+
+
+def slots_text(start: int, size: int) -> str:
+    """``slot 3`` or ``slots 0-3``."""
+    return f"slot {start}" if size == 1 else f"slots {start}-{start + size - 1}"
 
 
 def _bar(row: GpuRow, keyed: Sequence[tuple[str, Cell]], room: int) -> str:
@@ -175,4 +185,4 @@ def _clip(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + ">"
 
 
-__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map", "short_gpu_id"]
+__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map", "row_for_tenant", "short_gpu_id", "slots_text"]

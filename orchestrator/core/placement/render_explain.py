@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.capacity import CapacityRow
 from orchestrator.core.placement.explain import Explanation
-from orchestrator.core.placement.gpu_map import short_gpu_id
+from orchestrator.core.placement.gpu_map import GpuRow, short_gpu_id, slots_text
 from orchestrator.core.placement.remedies import Action, Remedy
-from orchestrator.core.placement.views import Part, Placement, Request
+from orchestrator.core.placement.views import Placement, Request
 
 _MOST_NAMED = 6
+_MOST_PLACES = 8
+"""Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
 _TITLES = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
 
 
@@ -27,6 +30,10 @@ def render_explanation(explanation: Explanation, *, names: Mapping[str, str] | N
     lines = [f"{_asked(request)} does not fit ({explanation.code}):"]
     for reason in explanation.reasons:
         lines += _wrapped(_reason(reason), "  - ", width)
+    if explanation.gpus:
+        lines += ["", "what is on these GPUs (of those alike, one is shown):"]
+        for row in explanation.gpus:
+            lines += _wrapped(_on_gpu(row), "  - ", width)
     if explanation.remedies:
         lines += ["", "it would fit after one of these (the cheapest found of each kind):"]
         for remedy in explanation.remedies:
@@ -65,13 +72,20 @@ def _parts(placement: Placement, host: str) -> list[str]:
     if placement.cut == "whole":
         gpus = ", ".join(short_gpu_id(host, gpu) for gpu in placement.gpu_ids)
         return [f"whole GPU {gpus}" if len(placement.parts) == 1 else f"whole GPUs {gpus}"]
-    return [f"GPU {short_gpu_id(host, part.gpu_id)}: {part.cut}, {_slots(part)}" for part in placement.parts]
+    return [
+        f"GPU {short_gpu_id(host, part.gpu_id)}: {part.cut}, {slots_text(part.slots[0], len(part.slots))}"
+        for part in placement.parts
+    ]
 
 
-def _slots(part: Part) -> str:
-    if len(part.slots) == 1:
-        return f"slot {part.slots[0]}"
-    return f"slots {part.slots[0]}-{part.slots[-1]}"
+def _on_gpu(row: GpuRow) -> str:
+    cells = [cell for cell in row.cells if cell.vm is not None]
+    if (row.cut or "").startswith("time_sliced:") or len(cells) > _MOST_PLACES:
+        counts = Counter(cell.profile or cell.label for cell in cells)
+        held = ", ".join(f"{count} x {what}" for what, count in counts.items())
+    else:
+        held = ", ".join(f"{cell.profile or cell.label} on {slots_text(cell.start, cell.size)}" for cell in cells)
+    return f"{row.host}/{row.gpu} ({row.cut}, {row.free} of {row.slots} slots free): {held}"
 
 
 def _reason(reason: Reason) -> str:
