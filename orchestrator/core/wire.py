@@ -63,7 +63,7 @@ def _items(value: object, kind: Any, where: str, *, strict: bool) -> tuple[Any, 
     return tuple(_structured(item, kind, f"{where}[{number}]", strict=strict) for number, item in enumerate(value))
 
 
-def _object(value: object, kind: type[T], where: str, *, strict: bool) -> T:
+def _object(value: object, kind: Any, where: str, *, strict: bool) -> Any:
     if not isinstance(value, dict):
         raise _Mismatch(f"{where}: an object expected, not {type(value).__name__}")
     fields = _fields(kind)
@@ -84,7 +84,7 @@ def _object(value: object, kind: type[T], where: str, *, strict: bool) -> T:
 
 def _sent_by_controller(data: object, kind: type[T]) -> T:
     try:
-        return _object(data, kind, kind.__name__, strict=True)
+        found: T = _object(data, kind, kind.__name__, strict=True)
     except _Mismatch as error:
         raise InvalidInput(
             "agent.request_invalid",
@@ -92,11 +92,12 @@ def _sent_by_controller(data: object, kind: type[T]) -> T:
             hint="upgrade the agent: the controller may be newer than it",
             details=str(error),
         ) from error
+    return found
 
 
 def _sent_by_agent(data: object, kind: type[T]) -> T:
     try:
-        return _object(data, kind, kind.__name__, strict=False)
+        found: T = _object(data, kind, kind.__name__, strict=False)
     except _Mismatch as error:
         raise Unknown(
             "agent.answer_invalid",
@@ -104,6 +105,7 @@ def _sent_by_agent(data: object, kind: type[T]) -> T:
             hint="upgrade the agent with vgpuctl host upgrade-agent",
             details=str(error),
         ) from error
+    return found
 
 
 def action_to_dict(action: HostAction) -> dict[str, Any]:

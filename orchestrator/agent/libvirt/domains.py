@@ -33,7 +33,6 @@ _UNDEFINE = (
     libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
     | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
-    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
 )
 _POLL_SECONDS = 0.5
 _START_SECONDS = 300.0
@@ -93,7 +92,8 @@ class Domains:
             self.check_ours(vm)
             if domain.isActive():
                 raise Conflict("vm.running", "the VM is running", hint="stop it first")
-            domain.undefineFlags(_UNDEFINE)
+            nvram = libvirt.VIR_DOMAIN_UNDEFINE_NVRAM if "<nvram" in domain.XMLDesc() else 0
+            domain.undefineFlags(_UNDEFINE | nvram)
             return True
 
         changed = self._libvirt.call(undefine, code="vm.undefine_failed", message="libvirt did not remove the VM")

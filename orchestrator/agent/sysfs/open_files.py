@@ -11,16 +11,19 @@ from orchestrator.agent.sysfs import reading
 
 
 def open_below(paths: Paths, *prefixes: str) -> frozenset[str] | None:
-    """Open files whose path starts with one of ``prefixes``; None when some process could not be looked at."""
+    """Open files whose path starts with one of ``prefixes``; None when some process could not be looked at.
+
+    Plain strings: a host has thousands of descriptors, and this is done at every look and before every removal.
+    """
     found: set[str] = set()
+    proc = str(paths.proc)
     try:
-        processes = [entry.name for entry in paths.proc.iterdir() if entry.name.isdecimal()]
+        processes = [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208
     except OSError:
         return None
     for process in processes:
-        descriptors = paths.proc / process / "fd"
         try:
-            found.update(_links(descriptors, prefixes))
+            found.update(_links(f"{proc}/{process}/fd", prefixes))
         except (FileNotFoundError, ProcessLookupError):
             continue  # the process ended meanwhile
         except OSError:
@@ -28,11 +31,11 @@ def open_below(paths: Paths, *prefixes: str) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _links(descriptors: Path, prefixes: tuple[str, ...]) -> list[str]:
+def _links(directory: str, prefixes: tuple[str, ...]) -> list[str]:
     found = []
-    for descriptor in descriptors.iterdir():
+    for descriptor in os.listdir(directory):  # noqa: PTH208
         try:
-            target = os.readlink(descriptor)  # noqa: PTH115 - a Path of it would cost more than the call
+            target = os.readlink(f"{directory}/{descriptor}")  # noqa: PTH115
         except (FileNotFoundError, ProcessLookupError):
             continue
         if target.startswith(prefixes):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,11 @@ def test_a_type_without_a_name_file_is_found_by_the_driver_librarys_name(bench: 
 def test_another_size_on_a_gpu_in_use_is_no_room(bench: Bench) -> None:
     bench.vgpus.create_mdev(create())
     bench.vgpus.set_type(typed())
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: bench.vgpus.create_mdev(create(OTHER_UUID, name="GRID T4-1Q")),
         lambda: bench.vgpus.set_type(typed(VF2, name="NVIDIA L40S-1B")),
-    ):
+    )
+    for call in calls:
         with pytest.raises(Fatal) as refused:
             call()
         assert refused.value.code == "vgpu.no_room"
@@ -131,7 +133,11 @@ def test_a_refused_create_has_a_stable_code_and_leaves_nothing(
     bench: Bench, number: int, family: type[VgpuctlError], code: str
 ) -> None:
     before = bench.tree()
-    for call in (lambda: bench.vgpus.create_mdev(create()), lambda: bench.vgpus.set_type(typed())):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: bench.vgpus.create_mdev(create()),
+        lambda: bench.vgpus.set_type(typed()),
+    )
+    for call in calls:
         bench.host.answers.extend([number] * 4)
         with pytest.raises(family) as refused:
             call()
@@ -146,12 +152,13 @@ def test_what_somebody_else_made_is_neither_taken_nor_removed(bench: Bench) -> N
     bench.host.make_mdev(T4, "nvidia-231", UUID)
     bench.host.set_type(VF1, 1148)
     before = bench.tree()
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: bench.vgpus.create_mdev(create()),
         lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
         lambda: bench.vgpus.set_type(typed()),
         lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
-    ):
+    )
+    for call in calls:
         with pytest.raises(Conflict) as refused:
             call()
         assert refused.value.code == "vgpu.foreign"
@@ -173,10 +180,11 @@ def test_a_vgpu_that_a_process_holds_open_is_not_removed(bench: Bench) -> None:
     bench.vgpus.set_type(typed())
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(T4) / UUID))
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(VF1)))
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
         lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
-    ):
+    )
+    for call in calls:
         with pytest.raises(Conflict) as refused:
             call()
         assert refused.value.code == "vgpu.in_use"
@@ -194,7 +202,11 @@ def test_not_being_able_to_tell_counts_as_in_use(bench: Bench) -> None:
 
 def test_a_gpu_that_was_not_given_to_us_is_not_touched(bench: Bench) -> None:
     bench.ledger.manage_gpus(())
-    for call in (lambda: bench.vgpus.create_mdev(create()), lambda: bench.vgpus.set_type(typed())):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: bench.vgpus.create_mdev(create()),
+        lambda: bench.vgpus.set_type(typed()),
+    )
+    for call in calls:
         with pytest.raises(Denied) as refused:
             call()
         assert refused.value.code == "gpu.not_managed"
@@ -205,10 +217,11 @@ def test_a_gpu_that_was_not_given_to_us_is_not_touched(bench: Bench) -> None:
     "uuid", ["", "../../0000:01:00.0", UUID.upper(), "{" + UUID + "}", UUID + "\n", "urn:uuid:" + UUID]
 )
 def test_a_uuid_in_another_form_is_refused(bench: Bench, uuid: str) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: bench.vgpus.create_mdev(create(uuid)),
         lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=uuid)),
-    ):
+    )
+    for call in calls:
         with pytest.raises(InvalidInput):
             call()
 
