@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from orchestrator.core.geometry.board import AnySetBoard, fabric_board
-from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken
+from orchestrator.core.geometry.board import WHOLE, AnySetBoard, fabric_board
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken, bits
+from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.placement.host_classes import HostClasses
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.state_table import EMPTY, StateTable
@@ -100,6 +101,8 @@ class Fleet:
         self.gpus: list[Gpu] = []
         self.tables: list[StateTable] = []
         self.boards: list[Board] = []
+        self.active = 0
+        """GPUs that hold something."""
         self.groups: list[Group] = []
         self.classes = HostClasses()
         self.members: list[list[Members]] = []
@@ -151,7 +154,9 @@ class Fleet:
         modules = [gpu.module_id for gpu in view.gpus]
         known = [module for module in modules if module is not None]
         cut: Cut
-        if view.fabric_partitions and len(known) == len(modules):
+        if not view.whole_gpus:
+            cut = MaskCut(WHOLE, "whole", len(modules), gpu_mib, {})
+        elif view.fabric_partitions and len(known) == len(modules):
             cut = fabric_board(view.fabric_partitions, known, gpu_mib)
         else:
             cut = AnySetBoard([gpu.numa for gpu in view.gpus], gpu_mib)
@@ -213,10 +218,14 @@ class Fleet:
         for gpu in host.gpus:
             bit = 1 << gpu.position
             busy = bool(gpu.held) or not gpu.usable
-            host.busy = host.busy | bit if busy else host.busy & ~bit
+            self._set_busy(host, host.busy | bit if busy else host.busy & ~bit)
         self._reindex_host(host)
         for gpu in host.gpus:
             self.reindex_gpu(gpu)
+
+    def _set_busy(self, host: Host, busy: int) -> None:
+        self.active += bits(busy & ~host.blocked) - bits(host.busy & ~host.blocked)
+        host.busy = busy
 
     def touch(self, host: Host, gpu: Gpu, old_state: int) -> None:
         """The cheap form of ``reindex`` for one GPU whose state was ``old_state``."""
@@ -225,13 +234,13 @@ class Fleet:
         self.unindex_gpu(gpu, old_state)
         levels = self.classes.levels(host.vcpus, host.memory_mib)
         if levels != host.levels:
-            host.busy = busy
+            self._set_busy(host, busy)
             self._reindex_host(host)
             for other in host.gpus:
                 self.reindex_gpu(other)
             return
         if busy != host.busy:
-            host.busy = busy
+            self._set_busy(host, busy)
             self._reindex_host(host)
         self.reindex_gpu(gpu)
 

@@ -57,18 +57,34 @@ def _on_gpu(
 
 
 def _whole(engine: Engine, request: Request, host: Host, demand: Demand) -> Found | None:
-    board = engine.fleet.boards[host.board]
-    shape = f"gpu:{demand.whole_gpus}"
-    if shape not in board.cut.shapes:
+    if f"gpu:{demand.whole_gpus}" not in engine.fleet.boards[host.board].cut.shapes:
         return None
-    best: Found | None = None
-    for choice in board.cut.choices(host.busy, shape):
+    busy, total = host.busy, 0.0
+    parts: tuple[tuple[int, Step | None], ...] = ()
+    for _ in range(request.count):
+        best = _one_set(engine, request, host, demand, busy)
+        if best is None:
+            return None
+        score, busy, gpus = best
+        total += score
+        parts += tuple((gpu.number, None) for gpu in gpus)
+    return total, parts
+
+
+def _one_set(
+    engine: Engine, request: Request, host: Host, demand: Demand, busy: int
+) -> tuple[float, int, list[Gpu]] | None:
+    """(score, busy GPUs then, GPUs taken) of the best set of whole GPUs."""
+    board = engine.fleet.boards[host.board]
+    best: tuple[float, int, list[Gpu]] | None = None
+    for choice in board.cut.choices(busy, f"gpu:{demand.whole_gpus}"):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
         if any(next(gpu_obstacles(request, gpu), None) for gpu in gpus):
             continue
         if demand.gpu_models and any(gpu.table.geometry.model not in demand.gpu_models for gpu in gpus):
             continue
-        score = engine.scores.of_board(board.cut, board.number, host.busy, mask_of(choice.after), opens=False)
+        after = mask_of(choice.after)
+        score = engine.scores.of_board(board.cut, board.number, busy, after, opens=False)
         if best is None or score < best[0]:
-            best = (score, tuple((gpu.number, None) for gpu in gpus))
+            best = (score, after, gpus)
     return best

@@ -70,6 +70,8 @@ class HostView:
     """(NUMA node, free vCPUs); empty: not known, strict NUMA then cannot be promised."""
     fabric_partitions: tuple[tuple[int, ...], ...] = ()
     """Module ids of the baseboard's partitions; empty: no fabric, any set of GPUs will do."""
+    whole_gpus: bool = True
+    """Whether GPUs of it may be given out as a whole."""
     driver_branch: str | None = None
     vms: frozenset[str] = frozenset()
     """Every VM on it, for affinity."""
@@ -119,9 +121,9 @@ class Request:
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         return bool(
-            self.host or self.gpu_models or self.near_vms or self.apart_from_vms or self.exclusive_gpu
+            self.host or self.near_vms or self.apart_from_vms or self.exclusive_gpu
             or self.numa_strict or self.nic_vfs or self.hugepages_mib or self.driver_branches
-            or self.disk_gib or self.cut_kinds
+            or self.disk_gib
         )  # fmt: skip
 
 

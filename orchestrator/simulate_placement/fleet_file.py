@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads ``fleet.yaml``: groups of equal hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.catalogue.catalogue import Catalogue
+from orchestrator.catalogue.problems import Problem
+from orchestrator.catalogue.tables import describe
+from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
+from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.simulate_placement.models import ALL_KINDS, KINDS, catalogue_geometry, find_model
+
+MAX_GPUS = 2_000_000
+_UNLIMITED_DISK_GIB = 1 << 40
+
+
+class Group(BaseModel):
+    """``count`` hosts that are all alike."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str | None, Field(max_length=63)] = None
+    count: Annotated[int, Field(ge=1, le=1_000_000)]
+    gpu_model: Annotated[str, Field(min_length=1, max_length=100)]
+    gpus_per_host: Annotated[int, Field(ge=1, le=16)]
+    vcpus: Annotated[int, Field(ge=1, le=100_000)]
+    memory_gib: Annotated[float, Field(gt=0, le=1_000_000, strict=False)]
+    baseboard: Annotated[str | None, Field(max_length=100)] = None
+    modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
+
+
+def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
+    """All hosts of the file: a list of groups, or a mapping with the list under ``groups``.
+
+    :raises InvalidInput: ``fleet.invalid`` with file, line and reason of every mistake
+    """
+    try:
+        document = read_yaml(path)
+    except InvalidInput as error:
+        reasons = tuple(Reason(code="fleet.invalid", message=r.message, subjects=r.subjects) for r in error.reasons)
+        raise InvalidInput("fleet.invalid", error.message, hint=_HINT, reasons=reasons) from error
+    items, where = _groups(document)
+    problems: list[Problem] = []
+    hosts: list[HostView] = []
+    for number, item in enumerate(items):
+        path_here: tuple[str | int, ...] = (*where, number)
+        try:
+            group = Group.model_validate(item)
+        except ValidationError as error:
+            problems += [
+                Problem(
+                    file=document.file, line=document.line_of((*path_here, *detail["loc"])), reason=describe(detail)
+                )
+                for detail in error.errors(include_url=False, include_context=False)
+            ]
+            continue
+        wrong = list(_check(group, catalogue))
+        problems += [
+            Problem(file=document.file, line=document.line_of((*path_here, field)), reason=reason)
+            for field, reason in wrong
+        ]
+        if len(hosts) * group.gpus_per_host > MAX_GPUS or group.count * group.gpus_per_host > MAX_GPUS:
+            problems.append(Problem(file=document.file, line=1, reason=f"more than {MAX_GPUS} GPUs"))
+        elif not wrong and not problems:
+            hosts.extend(_hosts(group, number, catalogue))
+    if problems:
+        raise problems_error("fleet.invalid", problems, _HINT)
+    return tuple(hosts)
+
+
+_HINT = "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard and modes_allowed"
+
+
+def problems_error(code: str, problems: list[Problem], hint: str) -> InvalidInput:
+    """One error for all mistakes of a file."""
+    first, more = problems[0], len(problems) - 1
+    reasons = tuple(Reason(code=code, message=p.reason, subjects=(f"{p.file}:{p.line}",)) for p in problems)
+    return InvalidInput(code, f"{first}" + (f" (and {more} more)" if more else ""), hint=hint, reasons=reasons)
+
+
+def _groups(document: LinedYaml) -> tuple[list[object], tuple[str, ...]]:
+    data, where = document.data, ()
+    if isinstance(data, dict):
+        unknown = sorted(str(key) for key in data if key != "groups")
+        if unknown:
+            problem = Problem(file=document.file, line=document.line_of((unknown[0],)), reason=f"unknown {unknown[0]}")
+            raise problems_error("fleet.invalid", [problem], _HINT)
+        return _as_list(document, data.get("groups")), ("groups",)
+    return _as_list(document, data), where
+
+
+def _as_list(document: LinedYaml, data: object) -> list[object]:
+    if not isinstance(data, list) or not data:
+        problem = Problem(file=document.file, line=1, reason="a list of groups of hosts is expected")
+        raise problems_error("fleet.invalid", [problem], _HINT)
+    return data
+
+
+def _check(group: Group, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """(field, reason) of what the types cannot say."""
+    model = find_model(catalogue, group.gpu_model)
+    if isinstance(model, str):
+        yield "gpu_model", f"gpu_model: {model}"
+    for mode in group.modes_allowed:
+        if mode not in KINDS:
+            yield "modes_allowed", f"modes_allowed: {mode!r} is not one of {', '.join(KINDS)}"
+    if group.baseboard is not None and not _partitions(group.baseboard, catalogue):
+        known = sorted({p.baseboard for p in catalogue.fabric_partitions})
+        yield "baseboard", f"baseboard: the partitions of {group.baseboard!r} are not known, only of {', '.join(known)}"
+
+
+def _partitions(baseboard: str, catalogue: Catalogue) -> tuple[tuple[int, ...], ...]:
+    exact = tuple(p.module_ids for p in catalogue.fabric_partitions if p.baseboard == baseboard)
+    return exact or tuple(p.module_ids for p in catalogue.partitions_of(baseboard))
+
+
+def _hosts(group: Group, number: int, catalogue: Catalogue) -> Iterator[HostView]:
+    model = find_model(catalogue, group.gpu_model)
+    if not isinstance(model, GpuModel):
+        return
+    kinds = frozenset(KINDS[mode] for mode in group.modes_allowed)
+    geometry = catalogue_geometry(catalogue, model.name, kinds - {"passthrough"})
+    whole = "passthrough" in kinds
+    gpus = tuple(
+        GpuView(gpu_id=str(i), geometry=geometry, numa=i * 2 // group.gpus_per_host, module_id=i + 1)
+        for i in range(group.gpus_per_host)
+    )
+    partitions = _partitions(group.baseboard, catalogue) if group.baseboard else ()
+    prefix = group.name or f"{re.sub(r'[^a-z0-9]+', '-', group.gpu_model.lower()).strip('-')}-{number}"
+    for i in range(group.count):
+        yield HostView(
+            host_id=f"{prefix}-{i}", name=f"{prefix}-{i}", free_vcpus=group.vcpus,
+            free_memory_mib=int(group.memory_gib * 1024), free_disk_gib=_UNLIMITED_DISK_GIB,
+            gpus=gpus, fabric_partitions=partitions, whole_gpus=whole,
+        )  # fmt: skip

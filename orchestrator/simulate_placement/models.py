@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU models of the catalogue as geometries, and names of models as people write them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from orchestrator.catalogue.catalogue import Catalogue, near_names
+from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.gpu_model import GpuModel
+
+KINDS = {
+    "mig": "mig",
+    "mig_backed": "mig",
+    "time_sliced": "time_sliced",
+    "equal_size": "time_sliced",
+    "mixed": "mixed",
+    "mixed_size": "mixed",
+    "passthrough": "passthrough",
+}
+"""Modes that ``modes_allowed`` may name, and the kind of cut each stands for."""
+ALL_KINDS = frozenset(KINDS.values())
+
+
+def find_model(catalogue: Catalogue, name: str) -> GpuModel | str:
+    """The model that ``name`` means, or a sentence saying why it is not clear.
+
+    Besides the catalogue's own names, the driver's names work, and parts of either that leave no doubt about
+    how the GPU is cut (``A100-80GB`` stands for any A100 with 80 GB).
+    """
+    exact = catalogue.model(name)
+    if exact is not None:
+        return exact
+    named = [model for model in catalogue.gpu_models if name in model.driver_names]
+    wanted = _words(name)
+    found = named or [model for model in catalogue.gpu_models if wanted and wanted <= _all_words(model)]
+    geometries = {catalogue_geometry(catalogue, model.name, ALL_KINDS).key[1:3] for model in found}
+    if len(geometries) == 1:
+        return found[0]
+    if found:
+        return f"GPU model {name!r} could be any of {', '.join(model.name for model in found[:6])}"
+    near = near_names(name, [model.name for model in catalogue.gpu_models])
+    return f"no GPU model is called {name!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", name.lower())) - {"nvidia", "tesla", "gpu"}
+
+
+def _all_words(model: GpuModel) -> frozenset[str]:
+    names = (model.name, *model.driver_names)
+    return frozenset().union(*(_words(name) for name in names))
+
+
+@lru_cache(maxsize=256)
+def catalogue_geometry(catalogue: Catalogue, model_name: str, kinds: frozenset[str]) -> Geometry:
+    """How a model of the catalogue can be cut in the given kinds of ways."""
+    model = catalogue.model(model_name)
+    if model is None:
+        raise KeyError(model_name)
+    types = [
+        TypeRow(
+            name=row.name, framebuffer_mib=row.framebuffer_mib, max_per_gpu=row.max_per_gpu,
+            placement_ids=row.placement_ids, placement_size=row.placement_size,
+            placement_region=row.placement_region, gi_profile=row.gi_profile, max_per_gi=row.max_per_gi,
+        )
+        for row in catalogue.types_of_model(model)
+    ]  # fmt: skip
+    mig = [
+        MigRow(name=row.name, starts=row.starts, size=row.size, total_slots=row.total_slots,
+               max_instances=row.max_instances)
+        for row in catalogue.profiles_of_model(model)
+        if row.size is not None and row.total_slots is not None
+    ]  # fmt: skip
+    return build_geometry(model.name, (model.memory_gib or 0) * 1024, types=types, mig=mig, kinds=kinds)

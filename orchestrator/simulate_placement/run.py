@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``simulate placement``: a fleet file and a request file in, one JSON file out."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.repack import MOST_MOVES
+from orchestrator.core.placement.scores import POLICIES, PolicyName
+from orchestrator.core.placement.trial import Moved
+from orchestrator.core.placement.views import Placement, Request
+from orchestrator.simulate_placement.fleet_file import read_fleet
+from orchestrator.simulate_placement.requests_file import Row, read_requests, row_error
+from orchestrator.simulate_placement.simulation import Simulation
+
+Summary = dict[str, float | int | None]
+
+
+def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path: Path) -> Summary:
+    """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
+
+    The file appears when everything went well, never half-written. ``gpu`` is the position on the host and
+    ``start`` the first slot; both are lists when a VM has several devices.
+
+    :raises InvalidInput: a file is malformed, or ``policy`` or ``moves`` is not one of those there are
+    """
+    known = checked_policy(policy)
+    if not 0 <= moves <= MOST_MOVES:
+        raise InvalidInput("simulate.moves_invalid", f"{moves} moves", hint=f"0 to {MOST_MOVES} moves are possible")
+    profiles = shipped_profiles()
+    hosts = read_fleet(fleet_path, profiles.catalogue)
+    simulation = Simulation(hosts, policy=known, moves=moves, now_ns=time.perf_counter_ns)
+    try:
+        with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
+            draft = Path(scratch) / "result.json"
+            with draft.open("w", encoding="utf-8") as file:
+                file.write('{"requests": [')
+                separator = "\n"
+                for line in _results(simulation, requests_path, profiles):
+                    file.write(separator + line)
+                    separator = ",\n"
+                summary: Summary = {**simulation.score.summary(), "gpus": len(simulation.engine.fleet.gpus)}
+                file.write('\n],\n"summary": ' + json.dumps({"policy": known, **summary}) + "}\n")
+            draft.replace(out_path)
+    except OSError as error:
+        raise InvalidInput("simulate.out_invalid", f"cannot write {out_path}: {error.strerror}") from error
+    return summary
+
+
+def checked_policy(policy: str) -> PolicyName:
+    """The policy of that name.
+
+    :raises InvalidInput: ``simulate.policy_unknown``
+    """
+    for known in POLICIES:
+        if known == policy:
+            return known
+    raise InvalidInput(
+        "simulate.policy_unknown", f"no policy is called {policy[:60]!a}", hint=f"one of {', '.join(POLICIES)}"
+    )
+
+
+def _results(simulation: Simulation, path: Path, profiles: Profiles) -> Iterator[str]:
+    offerings: dict[str, Offering] = {}
+    for row in read_requests(path):
+        offering = offerings.get(row.profile)
+        if offering is None:
+            try:
+                offering = offerings[row.profile] = profiles.resolve(row.profile)
+            except InvalidInput as error:
+                raise row_error(path, row.line, f"profile: {error.message}; {error.hint}") from error
+        request = request_of(row, offering)
+        outcome = simulation.offer(request, row.depart_s)
+        yield json.dumps(
+            {
+                "id": row.id,
+                "accepted": outcome.placement is not None,
+                "host": outcome.placement.host_id if outcome.placement is not None else None,
+                "gpu": _gpu(outcome.placement),
+                "start": _start(outcome.placement),
+                "moves": [_move(moved) for moved in outcome.moves],
+                "reason": outcome.reason,
+            }
+        )
+
+
+def request_of(row: Row, offering: Offering) -> Request:
+    """The request that a row stands for. Rows with equal ids never live at the same time."""
+    kinds: tuple[CutKind, ...] = ()
+    if offering.kind == "time_sliced" and offering.origin == "catalogue":
+        kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
+    whole = offering.kind == "passthrough"
+    profile = f"gpu:{offering.gpu_count}" if whole else offering.vgpu_type or offering.mig_profile or offering.name
+    return Request(
+        vm_id=row.id, profile=profile, vcpus=row.vcpus, memory_mib=row.memory_mib, tenant=row.tenant,
+        count=row.count * max(1, offering.vgpu_count), gpu_models=offering.gpu_models, cut_kinds=kinds,
+        priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s,
+    )  # fmt: skip
+
+
+def _gpu(placement: Placement | None) -> int | list[int] | None:
+    if placement is None:
+        return None
+    gpus = [int(gpu) for gpu in placement.gpu_ids]
+    return gpus[0] if len(gpus) == 1 else gpus
+
+
+def _start(placement: Placement | None) -> int | list[int] | None:
+    if placement is None:
+        return None
+    starts = [part.start for part in placement.parts]
+    return starts[0] if len(starts) == 1 else starts
+
+
+def _move(moved: Moved) -> dict[str, object]:
+    gpus = [int(gpu) for gpu in moved.from_gpus]
+    return {
+        "id": moved.vm_id,
+        "from": {"host": moved.from_host, "gpu": gpus[0] if len(gpus) == 1 else gpus, "start": moved.from_start},
+        "to": {"host": moved.to.host_id, "gpu": _gpu(moved.to), "start": _start(moved.to)},
+    }

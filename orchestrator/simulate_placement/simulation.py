@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs requests through the engine in simulated time and keeps score."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from orchestrator.core.placement.ceiling import Ceiling
+from orchestrator.core.placement.engine import Engine, Plan, demand_of
+from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.repack import make_room
+from orchestrator.core.placement.scores import PolicyName
+from orchestrator.core.placement.trial import Moved
+from orchestrator.core.placement.views import HostView, Placement, Request
+from orchestrator.simulate_placement.score import Score
+
+_SAMPLE_EVERY = 16
+"""Arrivals between two looks at the number of active GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request."""
+
+    placement: Placement | None
+    moves: tuple[Moved, ...]
+    reason: str | None
+
+
+class Simulation:
+    """An engine with a clock. ``now_ns`` is asked for latencies only and never decides anything."""
+
+    def __init__(
+        self,
+        hosts: Iterable[HostView],
+        *,
+        policy: PolicyName = "vgpuctl",
+        moves: int = 0,
+        quotas: dict[str, Quota] | None = None,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.engine = Engine(hosts, policy=policy, quotas=quotas)
+        self.moves = moves
+        self.score = Score()
+        self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)
+        self._departures: list[tuple[float, int, str, Request]] = []
+        self._now_ns = now_ns
+        self._seen = 0
+
+    def offer(self, request: Request, depart_s: float = math.inf) -> Outcome:
+        """One arrival at ``request.now_s``; everybody whose time is up has left before."""
+        self._leave_until(request.now_s)
+        self._seen += 1
+        if self._seen % _SAMPLE_EVERY == 0:
+            self.score.sample(self.engine.fleet.active, self._ceiling.minimum_gpus())
+        engine = self.engine
+        engine.see(request)
+        begin = self._now_ns()
+        plan, moves, reason = self._plan(request)
+        self.score.latency(self._now_ns() - begin)
+        weight = weight_mib(engine, request)
+        if plan is None:
+            avoidable = reason == "gpu.no_capacity" and self._avoidable(request)
+            self.score.rejected(weight, avoidable=avoidable)
+            return Outcome(None, (), reason)
+        placement = engine.take(request, plan)
+        self.score.accepted(weight, len(moves))
+        self._ceiling.add(demand_of(request), request.count)
+        if depart_s < math.inf:
+            heapq.heappush(self._departures, (depart_s, self._seen, request.vm_id, request))
+        return Outcome(placement, moves, None)
+
+    def _plan(self, request: Request) -> tuple[Plan | None, tuple[Moved, ...], str | None]:
+        over = self.engine.usage.refuses(request)
+        if over is not None:
+            return None, (), over.code
+        plan = self.engine.plan(request)
+        if plan is not None or self.moves == 0:
+            return plan, (), None if plan is not None else self._why_not(request)
+        moves = make_room(self.engine, request, self.moves)
+        if moves is None:
+            return None, (), self._why_not(request)
+        return self.engine.plan(request), moves, None
+
+    def _why_not(self, request: Request) -> str:
+        engine, demand = self.engine, demand_of(request)
+        if not demand.whole_gpus and not any(table.options(demand) for table in engine.fleet.tables):
+            return "profile.unsupported"
+        if not engine.fleet.classes.any_host(request.vcpus, request.memory_mib):
+            return "host.no_room"
+        lean = replace(request, vcpus=0, memory_mib=0)
+        return "gpu.no_capacity" if engine.plan(lean) is None else "host.no_room"
+
+    def _avoidable(self, request: Request) -> bool:
+        return self._ceiling.fits(demand_of(request), request.count)
+
+    def _leave_until(self, now_s: float) -> None:
+        while self._departures and self._departures[0][0] <= now_s:
+            _, _, vm_id, request = heapq.heappop(self._departures)
+            self.engine.release(vm_id)
+            self._ceiling.add(demand_of(request), -request.count)
+
+
+def weight_mib(engine: Engine, request: Request) -> int:
+    """GPU memory that a request asks for, on the first GPU model that can serve it; 0 if none can."""
+    demand = demand_of(request)
+    for table in engine.fleet.tables:
+        if demand.whole_gpus:
+            return table.total_mib * demand.whole_gpus * request.count
+        sizes = [table.cuts[cut].size(shape) * table.cuts[cut].slot_mib for cut, shape in table.options(demand)]
+        if sizes:
+            return min(sizes) * request.count
+    return 0
