@@ -81,8 +81,4 @@ clean: ## remove build/ and caches; the lab must be down
 	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: lab-packages
-lab-packages:
-	@$(ENSURE) lab/packages.txt
-
 -include lab/lab.mk

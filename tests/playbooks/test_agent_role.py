@@ -92,7 +92,14 @@ def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> l
 def test_files_are_written_once_and_again_only_when_they_differ(
     tmp_path: Path, role_variables: dict[str, object]
 ) -> None:
-    everything = ["etc/deep", "etc/deep/config.json", "authorized_keys", "vgpuctl-agent.service", "installed.json"]
+    everything = [
+        "etc/deep",
+        "etc/deep/config.json",
+        "authorized_keys",
+        "vgpuctl-agent.service",
+        "installed.json",
+        "program",
+    ]
     assert _write(tmp_path, role_variables, []) == everything
     assert _write(tmp_path, role_variables, []) == []
     (tmp_path / "root/authorized_keys").write_text("ssh-rsa stranger\n")
@@ -116,6 +123,7 @@ def test_the_written_files_say_what_the_agent_and_sshd_need(tmp_path: Path, role
     key = (root / "authorized_keys").read_text()
     assert key == f'restrict,command="/usr/bin/python3 /usr/lib/vgpuctl-agent/vgpuctl-agent.pyz relay" {KEY}\n'
     assert json.loads((root / "installed.json").read_text()) == {"packages": ["python3-libvirt"]}
+    assert (root / "program").read_bytes() == bytes([0, 1, 2, 3])
     assert "{{" not in (root / "vgpuctl-agent.service").read_text()
 
 

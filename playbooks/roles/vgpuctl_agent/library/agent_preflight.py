@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ description: Changes nothing. Answers as the return value C(host).
 author: vgpuctl
 options:
   python: {description: Interpreter that will run the agent., type: path, required: true}
+  program: {description: Where the agent is or will be., type: path, required: true}
   storage: {description: The agent's storage directory., type: path, required: true}
 """
 
@@ -63,6 +65,11 @@ def names_in(directory: Path) -> list[str]:
     return sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
 
 
+def sha256_of(path: Path) -> str:
+    """Empty when there is no such file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
 def nvidia_functions() -> list[str]:
     """PCI addresses of all functions with NVIDIA's vendor id."""
     vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
@@ -74,6 +81,7 @@ def main() -> None:
         argument_spec={
             "python": {"type": "path", "required": True},
             "storage": {"type": "path", "required": True},
+            "program": {"type": "path", "required": True},
         },
         supports_check_mode=True,
     )
@@ -86,6 +94,7 @@ def main() -> None:
             "systemd": Path("/run/systemd/system").is_dir(),
             "libvirt_listens": any(path.exists() for path in LIBVIRT_SOCKETS),
             "nvidia": nvidia_functions(),
+            "program_sha256": sha256_of(Path(module.params["program"])),
             "site": read_object(CONFIG).get("site"),
             "volumes": names_in(storage / "volumes"),
             "packages": read_object(storage / "installed.json").get("packages", []),

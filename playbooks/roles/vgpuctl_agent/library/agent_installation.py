@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's account, files and service in one round trip: a slow or distant host is asked once, not ten times.
+
+Runs on the host, under any Python that Ansible supports there.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pwd
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: agent_installation
+short_description: Keeps the agent's account, directories, files and service as given, or removes them
+description: Each file is replaced atomically, and only when it differs. C(changes) returns what was changed.
+author: vgpuctl
+options:
+  state: {description: Whether it is there., type: str, choices: [present, absent], default: present}
+  account: {description: "The account that reaches the agent, with name and home.", type: dict}
+  directories: {description: "Each with path and mode; missing parents are made.", type: list, elements: dict}
+  files: {description: "Each with path, mode and content or content_base64.", type: list, elements: dict}
+  absent: {description: Files and whole directories that are removed., type: list, elements: path}
+  service: {description: "With name and socket: restarted after a change, then the socket is waited for.", type: dict}
+  owner: {description: User who owns the files., type: str, default: root}
+  group: {description: Group of the files., type: str, default: root}
+"""
+
+PATH_AND_MODE = {"path": {"type": "path", "required": True}, "mode": {"type": "str", "required": True}}
+OPTIONS = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "account": {"type": "dict", "options": {"name": {"type": "str"}, "home": {"type": "path"}}},
+    "directories": {"type": "list", "elements": "dict", "options": PATH_AND_MODE, "default": []},
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "options": {**PATH_AND_MODE, "content": {"type": "str"}, "content_base64": {"type": "str"}},
+        "default": [],
+    },
+    "absent": {"type": "list", "elements": "path", "default": []},
+    "service": {"type": "dict", "options": {"name": {"type": "str"}, "socket": {"type": "path"}}},
+    "owner": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": "root"},
+}
+START_LIMIT_S = 120
+POLL_S = 0.2
+
+
+class Installation:
+    """Brings one host to the wanted state and remembers what that took."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.given = module.params
+        self.changes: list[str] = []
+
+    def run(self, *argv: str, may_fail: bool = False) -> str:
+        """A command's output; the play fails with its words when it does."""
+        code, out, err = self.module.run_command(list(argv))
+        if code != 0 and not may_fail:
+            self.module.fail_json(msg=f"{' '.join(argv)}: {err.strip() or out.strip()}", stderr=err)
+        return str(out)
+
+    def keep_account(self) -> None:
+        """A system account that nobody can log in to by password; its shell only runs the forced command."""
+        account = self.given["account"]
+        options = ["--home-dir", account["home"], "--shell", "/bin/sh", "--comment", "vgpuctl agent"]
+        try:
+            entry = pwd.getpwnam(account["name"])
+        except KeyError:
+            self.changes.append(account["name"])
+            self.run(
+                "useradd", "--system", "--user-group", "--no-create-home", "--password", "*", *options, account["name"]
+            )
+            return
+        if (entry.pw_dir, entry.pw_shell) != (account["home"], "/bin/sh"):
+            self.changes.append(account["name"])
+            self.run("usermod", "--home", account["home"], "--shell", "/bin/sh", account["name"])
+
+    def remove_account(self) -> None:
+        name = self.given["account"]["name"]
+        if any(entry.pw_name == name for entry in pwd.getpwall()):
+            self.changes.append(name)
+            self.run("userdel", name)
+
+    def keep_directory(self, path: Path, mode: str) -> None:
+        made = not path.is_dir()
+        path.mkdir(parents=True, exist_ok=True)
+        if self._set_mode(path, mode) or made:
+            self.changes.append(str(path))
+
+    def keep_file(self, path: Path, mode: str, content: bytes) -> None:
+        differs = not path.is_file() or path.read_bytes() != content
+        if differs:
+            handle, fresh = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            self.module.atomic_move(fresh, str(path))
+        if self._set_mode(path, mode) or differs:
+            self.changes.append(str(path))
+
+    def _set_mode(self, path: Path, mode: str) -> bool:
+        owners = {"owner": self.given["owner"], "group": self.given["group"]}
+        wanted = self.module.load_file_common_arguments({"mode": mode, **owners}, path=str(path))
+        return bool(self.module.set_fs_attributes_if_different(wanted, False))
+
+    def remove(self, path: Path) -> None:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.exists() or path.is_symlink():
+            path.unlink()
+        else:
+            return
+        self.changes.append(str(path))
+
+    def keep_service(self) -> None:
+        """Runs with what is on the disk now; the play fails with its last words when it does not come up."""
+        name, socket = self.given["service"]["name"], Path(self.given["service"]["socket"])
+        if self.changes:
+            self.run("systemctl", "daemon-reload")
+            self.run("systemctl", "enable", "--quiet", name)
+            self.run("systemctl", "restart", name)
+        elif self.run("systemctl", "is-active", name, may_fail=True).strip() != "active":
+            self.changes.append(name)
+            self.run("systemctl", "start", name)
+        deadline = time.monotonic() + START_LIMIT_S
+        while not socket.exists():
+            state = self.run("systemctl", "show", "--property", "ActiveState", "--value", name).strip()
+            if state == "failed" or time.monotonic() > deadline:
+                journal = self.run(
+                    "journalctl", "--unit", name, "--lines", "15", "--no-pager", "--output", "cat", may_fail=True
+                )
+                self.module.fail_json(msg=f"[host.agent_not_running] the agent is {state}", stderr=journal)
+            time.sleep(POLL_S)
+
+    def stop_service(self) -> None:
+        name = self.given["service"]["name"]
+        if self.run("systemctl", "list-unit-files", "--no-legend", name, may_fail=True).strip():
+            self.changes.append(name)
+            self.run("systemctl", "disable", "--quiet", "--now", name)
+
+
+def make_present(host: Installation) -> None:
+    given = host.given
+    if given["account"]:
+        host.keep_account()
+    for each in given["directories"]:
+        host.keep_directory(Path(each["path"]), each["mode"])
+    for each in given["files"]:
+        encoded = each["content_base64"]
+        content = each["content"].encode() if encoded is None else base64.b64decode(encoded)
+        host.keep_file(Path(each["path"]), each["mode"], content)
+    if given["service"]:
+        host.keep_service()
+
+
+def make_absent(host: Installation) -> None:
+    given = host.given
+    if given["service"]:
+        host.stop_service()
+    for path in given["absent"]:
+        host.remove(Path(path))
+    if given["service"]:
+        host.run("systemctl", "daemon-reload")
+    if given["account"]:
+        host.remove_account()
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=OPTIONS)
+    host = Installation(module)
+    (make_present if module.params["state"] == "present" else make_absent)(host)
+    module.exit_json(changed=bool(host.changes), changes=host.changes)
+
+
+if __name__ == "__main__":
+    main()
