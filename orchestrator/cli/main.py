@@ -6,18 +6,15 @@ from __future__ import annotations
 import os
 import sys
 from itertools import pairwise
-from typing import Final
 
 import typer
 from typer.completion import get_completion_inspect_parameters
 
 from orchestrator.cli.failure import print_error, report_bug
+from orchestrator.cli.output import PIPE_EXIT
 from orchestrator.cli.session import Format, Session
 from orchestrator.cli.tree import COMPLETE_VARIABLE, ENTRIES, build
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
-
-PIPE_EXIT: Final = 141
-"""128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 
 
 def run(arguments: list[str]) -> int:

@@ -11,9 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import typer
+
 from orchestrator.cli.session import Format
 
 GAP: Final = "  "
+PIPE_EXIT: Final = 141
+"""128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 MIN_WIDTH: Final = 40
 MIN_COLUMN: Final = 4
 _COLOURS: Final = {
@@ -118,16 +122,24 @@ def _state(value: str) -> str:
 
 
 def show(data: object, output: Format, table: Callable[[], Sequence[str]]) -> None:
-    """Print ``data``; ``table`` gives the lines for people."""
+    """Print ``data``; ``table`` gives the lines for people.
+
+    :raises typer.Exit: 141 when the reader went away (``vgpuctl … | head``)
+    """
+    try:
+        print(_text(data, output, table), flush=True)
+    except BrokenPipeError as error:
+        raise typer.Exit(PIPE_EXIT) from error
+
+
+def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> str:
     if output is Format.JSON:
-        print(json.dumps(data, indent=2))
-    elif output is Format.YAML:
+        return json.dumps(data, indent=2)
+    if output is Format.YAML:
         import yaml
 
-        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
-    else:
-        for line in table():
-            print(line)
+        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n")
+    return "\n".join(table())
 
 
 def show_list(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str) -> None:

@@ -3,26 +3,32 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
+from orchestrator.client import version
 from orchestrator.client.location import state_directory
 from tests.fakes.services import InMemory
 from tests.fakes.world import EPOCH
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--version", default=version.VERSION)
+    parser.add_argument("--busy", action="store_true")
+    wanted = parser.parse_args()
+    version.VERSION = wanted.version
     state = state_directory()
     state.mkdir(parents=True, exist_ok=True)
     services = InMemory()
-    if "--empty" not in sys.argv:
-        services.furnish()
+    services.furnish()
+    if wanted.busy:
+        services.world.begin("create_vm", "nobody", None, lambda: None)
+    process = Process(started_at=EPOCH, idle_seconds=None, activity=Activity())
     with only_one(state, 0):
-        serve_until_done(
-            state, services.as_services(), Process(started_at=EPOCH, idle_seconds=None, activity=Activity())
-        )
+        serve_until_done(state, services.as_services(), process)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
 from orchestrator.api.services import ProcessOf, Services, ServicesOf
-from orchestrator.client.version import VERSION
+from orchestrator.client import version
 from orchestrator.core.errors import Conflict
 
 router = APIRouter(prefix="/server", tags=["server"])
@@ -28,7 +28,7 @@ def running_operations(services: Services) -> int:
 def get(services: ServicesOf, process: ProcessOf) -> ServerAnswer:
     """The process that answers."""
     return ServerAnswer(
-        version=VERSION,
+        version=version.VERSION,
         pid=os.getpid(),
         started_at=moment(process.started_at),
         running_operations=running_operations(services),

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.location import SOCKET_NAME
+from tests.fakes.running import running_server
+from tests.lab.product import Product
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Iterator[Product]:
+    found = Product(tmp_path / "state")
+    yield found
+    found.close()
+
+
+def _gone(pid: int) -> bool:
+    """Zombies count as gone: they belong to a command that has ended or will."""
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "State:\tZ" in status.read_text()
+
+
+def _wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while not _gone(pid):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.1)
+
+
+def test_commands_at_once_start_one_server_and_later_ones_use_it(product: Product) -> None:
+    commands = [product.start("list-vms", "-o", "json") for _ in range(4)]
+    assert [command.communicate(timeout=120)[0].strip() for command in commands] == ["[]"] * 4
+    pid = product.serve_pid()
+    servers = [
+        path for path in Path("/proc").glob("[0-9]*/environ") if _serves(path, product.state)
+    ]  # fmt: skip
+    assert [int(path.parent.name) for path in servers] == [pid]
+
+    os.kill(pid, signal.SIGKILL)
+    _wait_until_gone(pid)
+    assert (product.state / SOCKET_NAME).exists()
+    assert product.json("list-vms") == []
+    assert product.serve_pid() != pid
+
+    assert product.refused(5, "serve").err.startswith("error: a server runs in")
+    product.ok("server", "stop")
+    assert product.json("server", "status")["running"] is False
+    assert not (product.state / SOCKET_NAME).exists()
+
+
+def _serves(environ: Path, state: Path) -> bool:
+    try:
+        words = (environ.parent / "cmdline").read_bytes().split(b"\0")
+        variables = environ.read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"orchestrator.serve" in words and f"VGPUCTL_STATE={state}".encode() in variables
+
+
+def test_a_server_ends_when_nobody_has_needed_it_for_a_while(product: Product) -> None:
+    product.environment["VGPUCTL_SERVE_IDLE_SECONDS"] = "1"
+    product.ok("list-vms")
+    deadline = time.monotonic() + 60
+    while product.json("server", "status")["running"]:
+        assert time.monotonic() < deadline, "the server does not end"
+        time.sleep(3)
+
+
+def test_a_server_of_another_version_is_replaced(tmp_path: Path) -> None:
+    with running_server(tmp_path / "state", "--version", "0.0.9") as state:
+        product = Product(state)
+        assert product.json("server", "status")["version"] == "0.0.9"
+        assert product.json("list-vms") == []
+        assert product.json("server", "status")["version"] != "0.0.9"
+        product.close()
+
+
+def test_a_busy_server_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    with running_server(tmp_path / "state", "--version", "0.0.9", "--busy") as state:
+        product = Product(state)
+        assert "server.other_version" in product.refused(5, "list-vms").err
+        assert product.json("server", "status")["version"] == "0.0.9"
+
+
+def test_a_deep_state_directory_works(tmp_path: Path) -> None:
+    product = Product(tmp_path / ("d" * 100) / ("e" * 100))
+    assert product.json("list-vms") == []
+    product.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("config.yaml", "colour: red\n"), ("config.yaml", "workers: many\n"), ("config.yaml", "a: [")]
+)
+def test_a_wrong_setting_is_one_line_and_names_itself(product: Product, name: str, content: str) -> None:
+    product.state.mkdir()
+    (product.state / name).write_text(content)
+    assert "settings.invalid" in product.refused(2, "list-vms").err
+
+
+def test_a_wrong_idle_time_is_refused(product: Product) -> None:
+    product.environment["VGPUCTL_SERVE_IDLE_SECONDS"] = "soon"
+    assert "serve.idle_invalid" in product.refused(2, "list-vms").err
+
+
+def test_a_state_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "server.state_unusable" in Product(tmp_path / "file").refused(9, "list-vms").err
+
+
+def test_a_reader_that_went_away_and_a_closed_output_are_no_disaster(tmp_path: Path) -> None:
+    with running_server(tmp_path / "state") as state:
+        product = Product(state)
+        command = [sys.executable, "-m", "orchestrator.cli.main", "profile", "list", "-o", "json"]
+        for shell, expected in (('"$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', {0, 141}),
+                                ('"$@" >&-', {0}), ('"$@" >/dev/full', {9}), ('"$@" </dev/null', {0})):  # fmt: skip
+            done = subprocess.run(
+                ["bash", "-c", shell, "bash", *command], env=product.environment, capture_output=True, text=True
+            )
+            assert done.returncode in expected, f"{shell}: {done}"
+            assert "Traceback" not in done.stderr
