@@ -10,11 +10,10 @@ MODULE_PARM_DESC(config, "file that says which GPUs to present");
 
 struct lab_gpu *lab_gpu_of(struct pci_dev *pdev)
 {
-	const char *bdf = pci_name(pci_physfn(pdev));
 	struct lab_gpu *gpu;
 
 	list_for_each_entry(gpu, &lab_gpus, node)
-		if (!strcmp(gpu->bdf, bdf))
+		if (!strcmp(gpu->bdf, pci_name(pci_physfn(pdev))))
 			return gpu;
 	return NULL;
 }
@@ -30,62 +29,49 @@ static void take_ids(struct pci_dev *pdev, const struct lab_gpu *gpu)
 		set_dev_node(&pdev->dev, gpu->numa);
 }
 
-static int probe_pf(struct pci_dev *pdev, struct lab_gpu *gpu)
+static void set_bound(struct lab_gpu *gpu, struct pci_dev *pdev)
 {
-	int ret = pci_enable_device(pdev);
-
-	if (ret)
-		return ret;
-	if (pci_sriov_get_totalvfs(pdev))
-		pci_sriov_set_totalvfs(pdev, gpu->totalvfs);
-	ret = gpu->framework == LAB_MDEV_PF ? lab_mdev_probe(pdev, gpu, false) : 0;
-	if (ret) {
-		pci_disable_device(pdev);
-		return ret;
-	}
-	mutex_lock(&gpu->lock);
+	guard(mutex)(&lab_lock);
 	gpu->pdev = pdev;
 	gpu->heterogeneous = false;
-	mutex_unlock(&gpu->lock);
-	return 0;
 }
 
 static int lab_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct lab_gpu *gpu = lab_gpu_of(pdev);
+	int ret;
 
 	if (!gpu)
 		return -ENODEV;
 	take_ids(pdev, gpu);
-	if (!pdev->is_virtfn)
-		return probe_pf(pdev, gpu);
-	if (gpu->framework == LAB_VENDOR_VFIO)
-		return lab_vendor_probe(pdev, gpu);
-	return lab_mdev_probe(pdev, gpu, true);
+	if (pdev->is_virtfn)
+		return gpu->framework == LAB_VENDOR_VFIO ? lab_vendor_probe(pdev) : lab_mdev_probe(pdev, gpu);
+	ret = pcim_enable_device(pdev);
+	if (ret)
+		return ret;
+	if (pci_sriov_get_totalvfs(pdev))
+		pci_sriov_set_totalvfs(pdev, gpu->totalvfs);
+	ret = gpu->framework == LAB_MDEV_PF ? lab_mdev_probe(pdev, gpu) : 0;
+	if (!ret)
+		set_bound(gpu, pdev);
+	return ret;
 }
 
 static void lab_remove(struct pci_dev *pdev)
 {
 	struct lab_gpu *gpu = lab_gpu_of(pdev);
 
-	if (pdev->is_virtfn) {
-		if (gpu->framework == LAB_VENDOR_VFIO)
-			lab_vendor_remove(pdev);
-		else
-			lab_mdev_remove(pdev);
-		return;
-	}
-	mutex_lock(&gpu->lock);
-	gpu->pdev = NULL;
-	mutex_unlock(&gpu->lock);
-	if (pci_num_vf(pdev))
+	if (!pdev->is_virtfn) {
+		set_bound(gpu, NULL);
 		pci_disable_sriov(pdev);
-	if (gpu->framework == LAB_MDEV_PF)
+	}
+	if (gpu->framework == LAB_VENDOR_VFIO && pdev->is_virtfn)
+		lab_vendor_remove(pdev);
+	else if (gpu->framework == (pdev->is_virtfn ? LAB_MDEV_VF : LAB_MDEV_PF))
 		lab_mdev_remove(pdev);
-	pci_disable_device(pdev);
 }
 
-/* Only the holder of the unbind lock may change the number of VFs; all or none. */
+/* Only the holder of the unbind lock may change the number of VFs. */
 static int lab_sriov_configure(struct pci_dev *pdev, int count)
 {
 	struct lab_gpu *gpu = lab_gpu_of(pdev);
@@ -95,13 +81,11 @@ static int lab_sriov_configure(struct pci_dev *pdev, int count)
 		pci_err(pdev, "NVRM: SR-IOV is configured by sriov-manage only\n");
 		return -EPERM;
 	}
-	if (!count)
+	set_bound(gpu, pdev);
+	if (!count) {
 		pci_disable_sriov(pdev);
-	mutex_lock(&gpu->lock);
-	gpu->heterogeneous = false;
-	mutex_unlock(&gpu->lock);
-	if (!count)
 		return 0;
+	}
 	ret = pci_enable_sriov(pdev, count);
 	return ret ? ret : count;
 }
@@ -119,16 +103,15 @@ static struct pci_driver lab_driver = {
 	.remove = lab_remove,
 	.sriov_configure = lab_sriov_configure,
 	.driver_managed_dma = true,
-	.dev_groups = lab_vendor_groups,
+	.dev_groups = lab_nvidia_groups,
 };
 
 static int __init lab_init(void)
 {
 	int ret = lab_config_load(config);
 
-	if (ret)
-		goto free;
-	ret = lab_state_init();
+	if (!ret)
+		ret = lab_state_init();
 	if (ret)
 		goto free;
 	ret = lab_mdev_init();

@@ -2,46 +2,37 @@
 /* The mdev framework: vGPU types offered on the PF or on each VF, vGPUs as emulated PCI functions. */
 #include <linux/mdev.h>
 #include <linux/slab.h>
-#include <linux/unaligned.h>
 #include <linux/uaccess.h>
+#include <linux/unaligned.h>
 #include <linux/vfio.h>
 #include "vgpu_lab.h"
 
 #define BAR0_SIZE SZ_16M
 #define REGION_SHIFT 40
-#define REGION_MASK ((1ULL << REGION_SHIFT) - 1)
-#define CONFIG_SIZE 256
 
 struct lab_mtype {
 	struct mdev_type mtype;
 	const struct lab_type *type;
-	struct lab_parent *parent;
 };
 
+/* A PF carries many vGPUs, a VF one. */
 struct lab_parent {
 	struct mdev_parent mdev_parent;
 	struct lab_gpu *gpu;
-	struct device *dev;
-	bool single;			/* a VF carries one vGPU, a PF many */
 	struct lab_mtype *mtypes;
 	struct mdev_type **list;
 };
 
 struct lab_mdev {
 	struct vfio_device vdev;
-	struct lab_vgpu *vgpu;
 	struct mutex lock;
-	u8 config[CONFIG_SIZE];
+	u8 config[PCI_CFG_SPACE_SIZE];
 };
 
 /* What a guest sees: an NVIDIA 3D controller with one memory BAR and no interrupt. */
-
-static void config_reset(struct lab_mdev *mdev)
+static void config_reset(u8 *config, const struct lab_type *type)
 {
-	const struct lab_type *type = mdev->vgpu->type;
-	u8 *config = mdev->config;
-
-	memset(config, 0, CONFIG_SIZE);
+	memset(config, 0, PCI_CFG_SPACE_SIZE);
 	put_unaligned_le16(NV_VENDOR, config + PCI_VENDOR_ID);
 	put_unaligned_le16(type->device, config + PCI_DEVICE_ID);
 	put_unaligned_le32(NV_CLASS << 8 | 0xa1, config + PCI_CLASS_REVISION);
@@ -49,63 +40,56 @@ static void config_reset(struct lab_mdev *mdev)
 	put_unaligned_le16(type->subsystem, config + PCI_SUBSYSTEM_ID);
 }
 
-static void config_write(struct lab_mdev *mdev, u64 at, u8 value)
+static void config_write(u8 *config, u64 at, u8 value)
 {
-	u32 bar;
+	u8 *bar = config + PCI_BASE_ADDRESS_0;
 
 	if (at == PCI_COMMAND || at == PCI_COMMAND + 1 || at == PCI_INTERRUPT_LINE)
-		mdev->config[at] = value;
+		config[at] = value;
 	if (at < PCI_BASE_ADDRESS_0 || at >= PCI_BASE_ADDRESS_1)
 		return;
-	mdev->config[at] = value;
-	bar = get_unaligned_le32(mdev->config + PCI_BASE_ADDRESS_0) & ~(u32)(BAR0_SIZE - 1);
-	put_unaligned_le32(bar, mdev->config + PCI_BASE_ADDRESS_0);
-}
-
-static struct lab_mdev *mdev_of(struct vfio_device *vdev)
-{
-	return container_of(vdev, struct lab_mdev, vdev);
+	config[at] = value;
+	put_unaligned_le32(get_unaligned_le32(bar) & ~(u32)(BAR0_SIZE - 1), bar);
 }
 
 static u64 region_size(unsigned int index)
 {
 	if (index == VFIO_PCI_CONFIG_REGION_INDEX)
-		return CONFIG_SIZE;
+		return PCI_CFG_SPACE_SIZE;
 	return index == VFIO_PCI_BAR0_REGION_INDEX ? BAR0_SIZE : 0;
 }
 
 /* The BAR reads as zero and forgets what is written: there is no GPU behind it. */
-static ssize_t region_rw(struct lab_mdev *mdev, char __user *buf, size_t count, loff_t *ppos, bool write)
+static ssize_t region_rw(struct vfio_device *vdev, char __user *buf, size_t count, loff_t *ppos, bool write)
 {
+	struct lab_mdev *mdev = container_of(vdev, struct lab_mdev, vdev);
 	unsigned int index = *ppos >> REGION_SHIFT;
-	u64 at = *ppos & REGION_MASK, i;
+	u64 at = *ppos & (BIT_ULL(REGION_SHIFT) - 1), i;
+	bool config = index == VFIO_PCI_CONFIG_REGION_INDEX;
 	u8 byte;
 
 	if (at >= region_size(index) || count > region_size(index) - at)
 		return -EINVAL;
-	mutex_lock(&mdev->lock);
+	guard(mutex)(&mdev->lock);
 	for (i = 0; i < count; i++) {
-		byte = index == VFIO_PCI_CONFIG_REGION_INDEX ? mdev->config[at + i] : 0;
+		byte = config ? mdev->config[at + i] : 0;
 		if (write ? get_user(byte, buf + i) : put_user(byte, buf + i))
-			break;
-		if (write && index == VFIO_PCI_CONFIG_REGION_INDEX)
-			config_write(mdev, at + i, byte);
+			return -EFAULT;
+		if (write && config)
+			config_write(mdev->config, at + i, byte);
 	}
-	mutex_unlock(&mdev->lock);
-	if (i < count)
-		return -EFAULT;
 	*ppos += count;
 	return count;
 }
 
 static ssize_t mdev_read(struct vfio_device *vdev, char __user *buf, size_t count, loff_t *ppos)
 {
-	return region_rw(mdev_of(vdev), buf, count, ppos, false);
+	return region_rw(vdev, buf, count, ppos, false);
 }
 
 static ssize_t mdev_write(struct vfio_device *vdev, const char __user *buf, size_t count, loff_t *ppos)
 {
-	return region_rw(mdev_of(vdev), (char __user *)buf, count, ppos, true);
+	return region_rw(vdev, (char __user *)buf, count, ppos, true);
 }
 
 static long device_info(void __user *arg)
@@ -116,29 +100,27 @@ static long device_info(void __user *arg)
 		.num_regions = VFIO_PCI_NUM_REGIONS,
 		.num_irqs = VFIO_PCI_NUM_IRQS,
 	};
-	size_t size = offsetofend(struct vfio_device_info, num_irqs);
 
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
+	return copy_to_user(arg, &info, offsetofend(struct vfio_device_info, num_irqs)) ? -EFAULT : 0;
 }
 
 static long region_info(void __user *arg)
 {
-	size_t size = offsetofend(struct vfio_region_info, offset);
-	struct vfio_region_info info = {};
+	struct vfio_region_info info;
 
-	if (copy_from_user(&info, arg, size))
+	if (copy_from_user(&info, arg, sizeof(info)))
 		return -EFAULT;
-	if (info.argsz < size || info.index >= VFIO_PCI_NUM_REGIONS)
+	if (info.argsz < sizeof(info) || info.index >= VFIO_PCI_NUM_REGIONS)
 		return -EINVAL;
 	info.size = region_size(info.index);
 	info.flags = info.size ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
 	info.offset = (u64)info.index << REGION_SHIFT;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
+	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
 static long irq_info(void __user *arg)
 {
-	struct vfio_irq_info info = {};
+	struct vfio_irq_info info;
 
 	if (copy_from_user(&info, arg, sizeof(info)))
 		return -EFAULT;
@@ -147,6 +129,11 @@ static long irq_info(void __user *arg)
 	info.flags = 0;
 	info.count = 0;
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+static const struct lab_type *type_of(struct mdev_device *dev)
+{
+	return container_of(dev->type, struct lab_mtype, mtype)->type;
 }
 
 static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long arg)
@@ -159,7 +146,7 @@ static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long
 	case VFIO_DEVICE_GET_IRQ_INFO:
 		return irq_info((void __user *)arg);
 	case VFIO_DEVICE_RESET:
-		config_reset(mdev_of(vdev));
+		config_reset(container_of(vdev, struct lab_mdev, vdev)->config, type_of(to_mdev_device(vdev->dev)));
 		return 0;
 	default:
 		return -ENOTTY;
@@ -168,13 +155,12 @@ static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long
 
 static int mdev_open(struct vfio_device *vdev)
 {
-	config_reset(mdev_of(vdev));
-	return lab_vgpu_open(mdev_of(vdev)->vgpu);
+	return PTR_ERR_OR_ZERO(lab_vgpu_open(vdev->dev));
 }
 
 static void mdev_close(struct vfio_device *vdev)
 {
-	lab_vgpu_close(mdev_of(vdev)->vgpu);
+	lab_vgpu_close(vdev->dev);
 }
 
 static const struct vfio_device_ops mdev_ops = {
@@ -184,92 +170,34 @@ static const struct vfio_device_ops mdev_ops = {
 	.read = mdev_read,
 	.write = mdev_write,
 	.ioctl = mdev_ioctl,
-	.bind_iommufd = vfio_iommufd_emulated_bind,
-	.unbind_iommufd = vfio_iommufd_emulated_unbind,
-	.attach_ioas = vfio_iommufd_emulated_attach_ioas,
-	.detach_ioas = vfio_iommufd_emulated_detach_ioas,
 };
 
-/* sysfs: <mdev>/nvidia/ */
-
-static struct lab_vgpu *vgpu_of(struct device *dev)
+static struct lab_parent *parent_of(struct mdev_type *mtype)
 {
-	struct lab_mdev *mdev = dev_get_drvdata(dev);
-
-	return mdev->vgpu;
+	return container_of(mtype->parent, struct lab_parent, mdev_parent);
 }
-
-static ssize_t vgpu_params_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%s\n", vgpu_of(dev)->params);
-}
-
-static ssize_t vgpu_params_store(struct device *dev, struct device_attribute *attr,
-				 const char *buf, size_t count)
-{
-	return lab_params_store(vgpu_of(dev), buf, count);
-}
-static DEVICE_ATTR_RW(vgpu_params);
-
-static ssize_t placement_id_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	return lab_placement_show(vgpu_of(dev), buf);
-}
-
-static ssize_t placement_id_store(struct device *dev, struct device_attribute *attr,
-				  const char *buf, size_t count)
-{
-	struct lab_vgpu *vgpu = vgpu_of(dev);
-	ssize_t ret;
-
-	mutex_lock(&vgpu->gpu->lock);
-	ret = lab_placement_store(vgpu, buf, count);
-	mutex_unlock(&vgpu->gpu->lock);
-	return ret;
-}
-static DEVICE_ATTR_RW(placement_id);
-
-static ssize_t gpu_instance_id_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%u\n", U32_MAX);
-}
-static DEVICE_ATTR_RO(gpu_instance_id);
-
-static struct attribute *mdev_attrs[] = {
-	&dev_attr_vgpu_params.attr,
-	&dev_attr_placement_id.attr,
-	&dev_attr_gpu_instance_id.attr,
-	NULL
-};
-static const struct attribute_group mdev_group = { .name = "nvidia", .attrs = mdev_attrs };
-static const struct attribute_group *mdev_groups[] = { &mdev_group, NULL };
-
-/* The mdev bus */
 
 static int mdev_probe(struct mdev_device *dev)
 {
-	struct lab_mtype *mtype = container_of(dev->type, struct lab_mtype, mtype);
-	struct lab_parent *parent = mtype->parent;
-	struct lab_mdev *mdev;
-	struct lab_vgpu *vgpu;
+	struct lab_parent *parent = parent_of(dev->type);
+	struct lab_mdev *mdev = vfio_alloc_device(lab_mdev, vdev, &dev->dev, &mdev_ops);
 	int ret;
 
-	vgpu = lab_vgpu_create(parent->gpu, mtype->type, parent->dev, parent->single, &dev->uuid);
-	if (IS_ERR(vgpu))
-		return PTR_ERR(vgpu);
-	mdev = vfio_alloc_device(lab_mdev, vdev, &dev->dev, &mdev_ops);
-	if (IS_ERR(mdev)) {
-		lab_vgpu_destroy(vgpu);
+	if (IS_ERR(mdev))
 		return PTR_ERR(mdev);
-	}
-	mdev->vgpu = vgpu;
 	mutex_init(&mdev->lock);
+	config_reset(mdev->config, type_of(dev));
+	ret = lab_vgpu_create(parent->gpu, type_of(dev), parent->mdev_parent.dev, &dev->dev,
+			      parent->gpu->framework == LAB_MDEV_VF, &dev->uuid);
+	if (ret)
+		goto put;
 	dev_set_drvdata(&dev->dev, mdev);
 	ret = vfio_register_emulated_iommu_dev(&mdev->vdev);
-	if (ret) {
-		vfio_put_device(&mdev->vdev);
-		lab_vgpu_destroy(vgpu);
-	}
+	if (!ret)
+		return 0;
+	lab_vgpu_destroy(&dev->dev);
+put:
+	vfio_put_device(&mdev->vdev);
 	return ret;
 }
 
@@ -278,27 +206,20 @@ static void mdev_remove(struct mdev_device *dev)
 	struct lab_mdev *mdev = dev_get_drvdata(&dev->dev);
 
 	vfio_unregister_group_dev(&mdev->vdev);
-	lab_vgpu_destroy(mdev->vgpu);
+	lab_vgpu_destroy(&dev->dev);
 	vfio_put_device(&mdev->vdev);
 }
 
 static unsigned int mdev_available(struct mdev_type *mtype)
 {
-	struct lab_mtype *lab = container_of(mtype, struct lab_mtype, mtype);
-	struct lab_gpu *gpu = lab->parent->gpu;
+	struct lab_gpu *gpu = parent_of(mtype)->gpu;
 	unsigned int left;
-	struct lab_vgpu *vgpu;
 
-	mutex_lock(&gpu->lock);
-	left = lab_available(gpu, lab->type);
-	if (lab->parent->single && left) {
-		left = 1;
-		list_for_each_entry(vgpu, &gpu->vgpus, node)
-			if (vgpu->where == lab->parent->dev)
-				left = 0;
-	}
-	mutex_unlock(&gpu->lock);
-	return left;
+	guard(mutex)(&lab_lock);
+	left = lab_available(gpu, container_of(mtype, struct lab_mtype, mtype)->type);
+	if (gpu->framework == LAB_MDEV_PF)
+		return left;
+	return left && !lab_vgpu_on(gpu, mtype->parent->dev);
 }
 
 static ssize_t mdev_description(struct mdev_type *mtype, char *buf)
@@ -319,45 +240,32 @@ static struct mdev_driver lab_mdev_driver = {
 		.name = "nvidia-vgpu-vfio",
 		.owner = THIS_MODULE,
 		.mod_name = KBUILD_MODNAME,
-		.dev_groups = mdev_groups,
+		.dev_groups = lab_nvidia_groups,
 	},
 };
 
-static void parent_free(struct lab_parent *parent)
+/* Device-managed memory: it goes with the binding of the parent. */
+int lab_mdev_probe(struct pci_dev *pdev, struct lab_gpu *gpu)
 {
-	kfree(parent->list);
-	kfree(parent->mtypes);
-	kfree(parent);
-}
-
-int lab_mdev_probe(struct pci_dev *pdev, struct lab_gpu *gpu, bool single)
-{
-	struct lab_parent *parent = kzalloc(sizeof(*parent), GFP_KERNEL);
+	struct lab_parent *parent = devm_kzalloc(&pdev->dev, sizeof(*parent), GFP_KERNEL);
 	unsigned int i;
-	int ret = -ENOMEM;
 
 	if (!parent)
 		return -ENOMEM;
 	parent->gpu = gpu;
-	parent->dev = &pdev->dev;
-	parent->single = single;
-	parent->mtypes = kcalloc(gpu->nr_types, sizeof(*parent->mtypes), GFP_KERNEL);
-	parent->list = kcalloc(gpu->nr_types, sizeof(*parent->list), GFP_KERNEL);
-	if (parent->mtypes && parent->list) {
-		for (i = 0; i < gpu->nr_types; i++) {
-			parent->mtypes[i].type = &gpu->types[i];
-			parent->mtypes[i].parent = parent;
-			parent->mtypes[i].mtype.sysfs_name = gpu->types[i].sysfs_id;
-			parent->mtypes[i].mtype.pretty_name = gpu->types[i].name;
-			parent->list[i] = &parent->mtypes[i].mtype;
-		}
-		dev_set_drvdata(&pdev->dev, parent);
-		ret = mdev_register_parent(&parent->mdev_parent, &pdev->dev, &lab_mdev_driver,
-					   parent->list, gpu->nr_types);
+	parent->mtypes = devm_kcalloc(&pdev->dev, gpu->nr_types, sizeof(*parent->mtypes), GFP_KERNEL);
+	parent->list = devm_kcalloc(&pdev->dev, gpu->nr_types, sizeof(*parent->list), GFP_KERNEL);
+	if (!parent->mtypes || !parent->list)
+		return -ENOMEM;
+	for (i = 0; i < gpu->nr_types; i++) {
+		parent->mtypes[i].type = &gpu->types[i];
+		parent->mtypes[i].mtype.sysfs_name = gpu->types[i].sysfs_id;
+		parent->mtypes[i].mtype.pretty_name = gpu->types[i].name;
+		parent->list[i] = &parent->mtypes[i].mtype;
 	}
-	if (ret)
-		parent_free(parent);
-	return ret;
+	dev_set_drvdata(&pdev->dev, parent);
+	return mdev_register_parent(&parent->mdev_parent, &pdev->dev, &lab_mdev_driver, parent->list,
+				    gpu->nr_types);
 }
 
 void lab_mdev_remove(struct pci_dev *pdev)
@@ -365,7 +273,6 @@ void lab_mdev_remove(struct pci_dev *pdev)
 	struct lab_parent *parent = dev_get_drvdata(&pdev->dev);
 
 	mdev_unregister_parent(&parent->mdev_parent);
-	parent_free(parent);
 }
 
 int lab_mdev_init(void)

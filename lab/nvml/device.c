@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Who a GPU is and in which modes it runs. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "lab.h"
 
@@ -23,20 +22,12 @@ API nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t gpu, char *out, uint size)
 	return give_text(gpu->serial, out, size);
 }
 
-static uint hex_number(const struct gpu *gpu, const char *key)
-{
-	char text[32] = "0";
-
-	source_text(gpu, key, text, sizeof(text));
-	return strtoul(text, NULL, 16);
-}
-
 API nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t gpu, char *out, uint size)
 {
 	char text[32];
 
 	CHECK_GPU(gpu, out);
-	snprintf(text, sizeof(text), "900-%05u-0000-000", hex_number(gpu, "device"));
+	snprintf(text, sizeof(text), "900-%05u-0000-000", gpu->device);
 	return give_text(text, out, size);
 }
 
@@ -47,8 +38,8 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *info)
 	CHECK_GPU(gpu, info);
 	memset(info, 0, sizeof(*info));
 	sscanf(gpu->bdf, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
-	info->pciDeviceId = hex_number(gpu, "device") << 16 | 0x10de;
-	info->pciSubSystemId = hex_number(gpu, "subsystem") << 16 | 0x10de;
+	info->pciDeviceId = gpu->device << 16 | 0x10de;
+	info->pciSubSystemId = gpu->subsystem << 16 | 0x10de;
 	snprintf(info->busId, sizeof(info->busId), "%08X:%02X:%02X.%X", info->domain, info->bus, info->device, function);
 	snprintf(info->busIdLegacy, sizeof(info->busIdLegacy), "%04X:%02X:%02X.%X", info->domain & 0xffff,
 		 info->bus & 0xff, info->device & 0xff, function & 0xf);
@@ -146,7 +137,7 @@ API nvmlReturn_t nvmlDeviceGetHostVgpuMode(nvmlDevice_t gpu, uint *mode)
 	CHECK_GPU(gpu, mode);
 	if (!source_number_or(gpu, "vgpu_capable", 0))
 		return NVML_ERROR_NOT_SUPPORTED;
-	*mode = source_number_or(gpu, "framework", 0) > 0;
+	*mode = gpu->vfs;
 	return NVML_SUCCESS;
 }
 
@@ -155,7 +146,7 @@ API nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t gpu, nvmlVgpuHe
 	CHECK_GPU(gpu, mode);
 	if (mode->version != NVML_VERSION(*mode, 1))
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-	if (source_number_or(gpu, "framework", 0) == 0)
+	if (!gpu->vfs)
 		return NVML_ERROR_NOT_SUPPORTED;
 	mode->mode = source_number_or(gpu, "heterogeneous", 0);
 	return NVML_SUCCESS;
@@ -168,7 +159,7 @@ API nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(nvmlDevice_t gpu, const nvml
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	if (mode->mode > 1)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (source_number_or(gpu, "framework", 0) == 0)
+	if (!gpu->vfs)
 		return NVML_ERROR_NOT_SUPPORTED;
 	return source_write(gpu, "heterogeneous", mode->mode ? "1" : "0");
 }
@@ -176,8 +167,6 @@ API nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(nvmlDevice_t gpu, const nvml
 /* Capabilities in NVML's numbering; those that need a number of the hardware are unknown here. */
 API nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t gpu, uint capability, uint *out)
 {
-	bool vfs = gpu && source_number_or(gpu, "framework", 0) > 0;
-
 	CHECK_GPU(gpu, out);
 	switch (capability) {
 	case 0:		/* fractional multi-vGPU */
@@ -186,7 +175,7 @@ API nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t gpu, uint capability
 		return NVML_SUCCESS;
 	case 2:		/* sizes mixed */
 	case 9:		/* placements of equal sizes */
-		*out = vfs;
+		*out = gpu->vfs;
 		return NVML_SUCCESS;
 	default:
 		return NVML_ERROR_NOT_SUPPORTED;

@@ -23,7 +23,8 @@ struct vgpu_type {
 };
 
 struct gpu {
-	uint index;
+	uint index, device, subsystem;
+	bool bound, vfs, vendor_vfio;
 	char dir[16], bdf[16], name[64], uuid[64], serial[32];
 	char facts[4096];
 	struct vgpu_type types[MAX_TYPES];
@@ -46,6 +47,7 @@ extern uint nr_gpus;
 nvmlReturn_t source_open(void);
 void source_close(void);
 bool source_is_open(void);
+const char *source_driver(void);
 size_t source_read(const char *path, char *buf, size_t size);
 bool source_text(const struct gpu *gpu, const char *key, char *out, size_t size);
 bool source_number(const struct gpu *gpu, const char *key, long long *out);

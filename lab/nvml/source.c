@@ -5,13 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 #include "lab.h"
+
+#define CONFIG_SIZE (1 << 20)
 
 struct gpu gpus[MAX_GPUS];
 uint nr_gpus;
 static int clients;
-static int control = -1;
+static int lock = -1;
+static char driver[64];
 
 static int open_file(const char *path, int flags)
 {
@@ -82,8 +86,7 @@ bool source_text(const struct gpu *gpu, const char *key, char *out, size_t size)
 {
 	char text[4096];
 
-	return (read_gpu_file(gpu, "sensors", text, sizeof(text)) && find_value(text, key, out, size)) ||
-	       (read_gpu_file(gpu, "state", text, sizeof(text)) && find_value(text, key, out, size)) ||
+	return (read_gpu_file(gpu, "state", text, sizeof(text)) && find_value(text, key, out, size)) ||
 	       find_value(gpu->facts, key, out, size);
 }
 
@@ -144,54 +147,79 @@ static bool parse_type(const char *line, struct vgpu_type *type)
 	return true;
 }
 
-static void load_types(struct gpu *gpu)
+/* "gpu BDF FRAMEWORK DEVICE SUBSYSTEM ..." */
+static void parse_gpu(const char *line, uint number, struct gpu *gpu)
 {
-	size_t size = 65536;
-	char *text = malloc(size), *line;
+	char framework[16] = "";
 
-	if (text && read_gpu_file(gpu, "types", text, size))
-		for (line = text; line && *line && gpu->nr_types < MAX_TYPES; line = strchr(line, '\n')) {
-			line += *line == '\n';
-			gpu->nr_types += parse_type(line, &gpu->types[gpu->nr_types]);
-		}
-	free(text);
+	memset(gpu, 0, sizeof(*gpu));
+	snprintf(gpu->dir, sizeof(gpu->dir), "%u", number);
+	sscanf(line, "%15s %15s %x %x", gpu->bdf, framework, &gpu->device, &gpu->subsystem);
+	gpu->vfs = strcmp(framework, "mdev_pf") != 0;
+	gpu->vendor_vfio = !strcmp(framework, "vendor_vfio");
 }
 
-/* Takes the GPUs that the driver is bound to. */
-static void load_gpus(void)
+static void finish_gpu(struct gpu *gpu)
 {
-	int number;
+	find_value(gpu->facts, "name", gpu->name, sizeof(gpu->name));
+	find_value(gpu->facts, "uuid", gpu->uuid, sizeof(gpu->uuid));
+	find_value(gpu->facts, "serial", gpu->serial, sizeof(gpu->serial));
+}
 
-	nr_gpus = 0;
-	memset(gpus, 0, sizeof(gpus));
-	for (number = 0; number < MAX_GPUS; number++) {
-		struct gpu *gpu = &gpus[nr_gpus];
+/* Takes the GPUs that the driver is bound to out of the text that the module was loaded with. */
+static void parse_config(char *text)
+{
+	struct gpu *gpu = NULL;
+	uint number = 0;
+	char *line;
 
-		memset(gpu, 0, sizeof(*gpu));
-		snprintf(gpu->dir, sizeof(gpu->dir), "%d", number);
-		if (!read_gpu_file(gpu, "facts", gpu->facts, sizeof(gpu->facts)) ||
-		    !source_number_or(gpu, "bound", 0))
-			continue;
-		gpu->index = nr_gpus++;
-		source_text(gpu, "bdf", gpu->bdf, sizeof(gpu->bdf));
-		source_text(gpu, "name", gpu->name, sizeof(gpu->name));
-		source_text(gpu, "uuid", gpu->uuid, sizeof(gpu->uuid));
-		source_text(gpu, "serial", gpu->serial, sizeof(gpu->serial));
-		load_types(gpu);
+	while ((line = strsep(&text, "\n"))) {
+		if (!strncmp(line, "driver ", 7))
+			snprintf(driver, sizeof(driver), "%s", line + 7);
+		if (!strncmp(line, "gpu ", 4) && number < MAX_GPUS) {
+			gpu = &gpus[nr_gpus];
+			parse_gpu(line + 4, number++, gpu);
+			gpu->index = nr_gpus;
+			gpu->bound = source_number_or(gpu, "bound", 0);
+			nr_gpus += gpu->bound;
+		}
+		if (gpu && !strncmp(line, "type ", 5) && gpu->nr_types < MAX_TYPES)
+			gpu->nr_types += parse_type(line + 5, &gpu->types[gpu->nr_types]);
+		if (gpu && !strncmp(line, "fact ", 5)) {
+			strncat(gpu->facts, line + 5, sizeof(gpu->facts) - strlen(gpu->facts) - 2);
+			strcat(gpu->facts, "\n");
+		}
 	}
+	for (gpu = gpus; gpu < gpus + nr_gpus; gpu++)
+		finish_gpu(gpu);
+}
+
+const char *source_driver(void)
+{
+	return driver;
 }
 
 nvmlReturn_t source_open(void)
 {
-	char probe[64];
+	char *text;
 
-	if (!source_read("/proc/driver/nvidia/version", probe, sizeof(probe)))
-		return NVML_ERROR_DRIVER_NOT_LOADED;
-	if (clients++)
+	if (clients) {
+		clients++;
 		return NVML_SUCCESS;
-	/* Holding the control device open is what makes the driver refuse the unbind lock. */
-	control = open_file("/dev/nvidiactl", O_RDONLY);
-	load_gpus();
+	}
+	text = malloc(CONFIG_SIZE);
+	if (!text || !source_read("/sys/kernel/vgpu_lab/config", text, CONFIG_SIZE)) {
+		free(text);
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	}
+	/* A client holds this lock shared; sriov-manage needs it alone. */
+	lock = open_file("/run/vgpu-lab/clients", O_RDONLY);
+	if (lock >= 0)
+		flock(lock, LOCK_SH | LOCK_NB);
+	nr_gpus = 0;
+	parse_config(text);
+	free(text);
+	clients = 1;
 	return NVML_SUCCESS;
 }
 
@@ -199,9 +227,9 @@ void source_close(void)
 {
 	if (--clients)
 		return;
-	if (control >= 0)
-		close(control);
-	control = -1;
+	if (lock >= 0)
+		close(lock);
+	lock = -1;
 }
 
 bool source_is_open(void)

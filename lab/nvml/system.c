@@ -112,32 +112,19 @@ API const char *nvmlErrorString(nvmlReturn_t result)
 	return "Unknown Error";
 }
 
-static nvmlReturn_t driver_version(char *out, size_t size)
-{
-	char text[256] = "", *last;
-
-	if (!source_is_open())
-		return NVML_ERROR_UNINITIALIZED;
-	source_read("/proc/driver/nvidia/version", text, sizeof(text));
-	text[strcspn(text, "\n")] = 0;
-	last = strrchr(text, ' ');
-	return last ? give_text(last + 1, out, size) : NVML_ERROR_UNKNOWN;
-}
-
 API nvmlReturn_t nvmlSystemGetDriverVersion(char *out, uint size)
 {
-	return driver_version(out, size);
+	return source_is_open() ? give_text(source_driver(), out, size) : NVML_ERROR_UNINITIALIZED;
 }
 
 /* As with the real library: the API's number before the driver's. */
 API nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, uint size)
 {
-	char driver[64], text[80];
-	nvmlReturn_t ret = driver_version(driver, sizeof(driver));
+	char text[80];
 
-	if (ret != NVML_SUCCESS)
-		return ret;
-	snprintf(text, sizeof(text), "12.%s", driver);
+	if (!source_is_open())
+		return NVML_ERROR_UNINITIALIZED;
+	snprintf(text, sizeof(text), "12.%s", source_driver());
 	return give_text(text, out, size);
 }
 

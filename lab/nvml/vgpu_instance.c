@@ -51,7 +51,7 @@ API nvmlReturn_t nvmlVgpuInstanceGetUUID(uint id, char *out, uint size)
 API nvmlReturn_t nvmlVgpuInstanceGetMdevUUID(uint id, char *out, uint size)
 {
 	VGPU_HEAD(id, out);
-	if (source_number_or(vgpu.gpu, "framework", 0) == 2)
+	if (vgpu.gpu->vendor_vfio)
 		return NVML_ERROR_NOT_SUPPORTED;
 	return give_text(vgpu.uuid, out, size);
 }

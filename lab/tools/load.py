@@ -19,8 +19,10 @@ from typing import Any
 SCENARIO = Path("/sys/firmware/qemu_fw_cfg/by_name/opt/vgpu-lab/scenario/raw")
 TABLES = Path("/usr/lib/vgpu-lab/tables.json")
 CONFIG = Path("/run/vgpu-lab/config")
+CLIENTS = Path("/run/vgpu-lab/clients")  # NVML clients hold it shared, sriov-manage alone
 DEVICES = Path("/sys/bus/pci/devices")
 EMULATED = ("0x1b36", "0x0010")
+NVIDIA = "0x10de"  # what the module made of them when it was loaded before
 FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
 DEFAULT_DRIVER = "580.65.06"
 _SEED = uuid.UUID("6f0c1b0e-8f7e-4a2c-9f6c-3f1d5c1f8a55")
@@ -35,7 +37,7 @@ def emulated_pfs(devices: Path = DEVICES) -> list[str]:
     found = []
     for device in sorted(devices.iterdir()):
         ids = tuple((device / name).read_text(encoding="ascii").strip() for name in ("vendor", "device"))
-        if ids == EMULATED and not (device / "physfn").exists():
+        if (ids == EMULATED or ids[0] == NVIDIA) and not (device / "physfn").exists():
             found.append(device.name)
     return found
 
@@ -133,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         CONFIG.parent.mkdir(exist_ok=True)
         CONFIG.write_text(text, encoding="utf-8")
+        CLIENTS.touch(mode=0o644)
         load_modules()
     except (OSError, ValueError, ScenarioError, subprocess.CalledProcessError) as error:
         print(f"load: {error}", file=sys.stderr)
