@@ -35,7 +35,8 @@ def lines_of(error: VgpuctlError) -> list[str]:
     terminal = sys.stderr is not None and sys.stderr.isatty()
     head = colour("error:", "red", stream_is_terminal=terminal)
     lines = [f"{head} {printable(error.message)} [{error.code}]"]
-    lines += [f"  {_reason(reason)}" for reason in error.reasons]
+    if not (len(error.reasons) == 1 and error.reasons[0].message in error.message):
+        lines += [f"  {_reason(reason)}" for reason in error.reasons]
     if error.hint:
         lines.append(f"{colour('hint:', 'bold', stream_is_terminal=terminal)} {printable(error.hint)}")
     return lines

@@ -43,6 +43,7 @@ ENTRIES: Final = {
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
     "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": Entry("why", "explain", "Where a VM would go and why, or why not."),
+    "simulate": Entry("simulate", "app", "Try a workload on a fleet that exists on paper."),
     "serve": Entry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
     "server": Entry("server", "app", "The local server that commands start when they need it."),
     "completion": Entry("completion", "completion", "Print the completion script for a shell."),
