@@ -87,8 +87,8 @@ class Ledger:
                     "a newer controller or attempt took this operation over",
                     details=f"epoch {token.epoch}, attempt {token.attempt}; seen: epoch {epoch}, attempt {seen}",
                 )
-            self._raise_epoch(token.epoch)
-            if row is None or token.attempt != seen:
+            if token.epoch > epoch or token.attempt > seen:
+                self._raise_epoch(token.epoch)
                 self._db.execute(
                     "INSERT INTO attempts (operation, attempt) VALUES (?, ?) "
                     "ON CONFLICT (operation) DO UPDATE SET attempt = excluded.attempt",

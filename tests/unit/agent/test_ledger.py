@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from orchestrator.agent.ledger import Ledger, Ownership
+from orchestrator.core.errors import Conflict, Denied, Fatal
+from orchestrator.core.host_actions import Token
+
+
+def opened(directory: Path, *, epoch: int = 1, boot_id: str = "boot-1", site: str = "s") -> Ledger:
+    return Ledger(directory, site=site, epoch=epoch, boot_id=boot_id)
+
+
+def token(epoch: int, attempt: int, operation: str = "op") -> Token:
+    return Token(site="s", epoch=epoch, operation=operation, attempt=attempt)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab")), max_size=20), st.data())
+def test_a_token_is_admitted_exactly_when_nothing_newer_was(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[tuple[int, int, str]], data: DataObject
+) -> None:
+    directory = tmp_path_factory.mktemp("ledger")
+    ledger = opened(directory, epoch=0)
+    epoch, attempts = 0, dict[str, int]()
+    for new_epoch, attempt, operation in tokens:
+        if data.draw(st.booleans()):
+            ledger.close()
+            ledger = opened(directory, epoch=0)
+        stale = new_epoch < epoch or (new_epoch == epoch and attempt < attempts.get(operation, 0))
+        if stale:
+            with pytest.raises(Denied):
+                ledger.admit(token(new_epoch, attempt, operation))
+            continue
+        ledger.admit(token(new_epoch, attempt, operation))
+        if new_epoch > epoch:
+            epoch, attempts = new_epoch, {}
+        attempts[operation] = attempt
+    ledger.close()
+
+
+def test_owners_survive_a_restart_and_what_lives_in_kernel_memory_does_not_survive_a_reboot(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.claim("volume:a", "vm-1")
+    ledger.claim("vf:1", "vm-1", detail="14 Q", until_reboot=True)
+    ledger.manage_gpus(("0000:02:00.0", "0000:01:00.0"))
+    ledger.close()
+
+    again = opened(tmp_path)
+    assert again.owner("vf:1") == Ownership("vm-1", "14 Q")
+    assert again.managed_gpus() == {"0000:01:00.0", "0000:02:00.0"}
+    again.close()
+
+    rebooted = opened(tmp_path, boot_id="boot-2")
+    assert rebooted.owner("volume:a") == Ownership("vm-1", "")
+    assert rebooted.owner("vf:1") is None
+    rebooted.claim("vf:1", "vm-2", until_reboot=True)
+
+
+def test_an_object_has_one_owner_until_it_is_released(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.claim("volume:a", "vm-1")
+    ledger.claim("volume:a", "vm-1", detail="again")
+    with pytest.raises(Conflict):
+        ledger.claim("volume:a", "vm-2")
+    ledger.release("volume:a")
+    ledger.claim("volume:a", "vm-2")
+
+
+def test_a_configuration_with_a_higher_epoch_shuts_older_controllers_out(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    ledger = opened(tmp_path, epoch=5)
+    with pytest.raises(Denied):
+        ledger.admit(token(4, 9))
+
+
+def test_a_ledger_that_cannot_be_written_is_an_error_and_not_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Fatal) as refused:
+        opened(tmp_path / "file" / "ledger")
+    assert refused.value.code == "agent.ledger_unusable"

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: N802 - functions are called as in NVML
+"""pynvml on a library object of our own: what a driver of any age may answer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pynvml
+import pytest
+
+from orchestrator.agent.nvml.reading import Nvml
+
+OK, NOT_SUPPORTED, GPU_LOST, UNINITIALIZED, TOO_SMALL = 0, 3, 15, 1, 7
+
+
+class OldDriver:
+    """Two GPUs. Functions that are not here are what an old driver lacks; the second GPU is lost."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def nvmlInitWithFlags(self, _flags: object) -> int:
+        self.open += 1
+        return OK
+
+    def nvmlShutdown(self) -> int:
+        self.open -= 1
+        return OK
+
+    def nvmlErrorString(self, result: int) -> bytes:
+        return {GPU_LOST: b"GPU is lost", UNINITIALIZED: b"Uninitialized"}.get(result, b"Error")
+
+    def nvmlSystemGetDriverVersion(self, text: Any, _size: object) -> int:
+        text.value = b"535.1"
+        return OK
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 2
+        return OK
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 0x100 + index.value
+        return OK
+
+    def nvmlDeviceGetPciInfo_v3(self, handle: Any, info: Any) -> int:
+        number = ctypes.cast(handle, ctypes.c_void_p).value or 0
+        info._obj.busId = f"00000000:0{number - 0x100 + 1}:00.0".encode()
+        return OK
+
+    def _lost(self, handle: Any) -> bool:
+        return ctypes.cast(handle, ctypes.c_void_p).value == 0x101
+
+    def nvmlDeviceGetName(self, handle: Any, text: Any, _size: object) -> int:
+        if self._lost(handle):
+            return GPU_LOST
+        text.value = b"Tesla T4"
+        return OK
+
+    def nvmlDeviceGetMigMode(self, _handle: object, _current: object, _pending: object) -> int:
+        return NOT_SUPPORTED
+
+    def nvmlDeviceGetSupportedVgpus(self, handle: Any, count: Any, ids: Any) -> int:
+        if self._lost(handle):
+            return GPU_LOST
+        count._obj.value = 1
+        if ids is None:
+            return TOO_SMALL
+        ids[0] = 231
+        return OK
+
+    def nvmlVgpuTypeGetName(self, _type: object, text: Any, _size: object) -> int:
+        text.value = b"GRID T4-2Q"
+        return OK
+
+    def nvmlVgpuTypeGetFramebufferSize(self, _type: object, size: Any) -> int:
+        size._obj.value = 2048 * 1024 * 1024
+        return OK
+
+    def nvmlVgpuTypeGetMaxInstances(self, _handle: object, _type: object, most: Any) -> int:
+        most._obj.value = 8
+        return OK
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[OldDriver]:
+    fake = OldDriver()
+    monkeypatch.setattr(pynvml, "nvmlLib", fake)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    yield fake
+    assert fake.open == 0, "an NVML client was left open"
+
+
+def test_what_the_driver_lacks_is_absent_and_no_problem(driver: OldDriver) -> None:
+    reading = Nvml().read()
+    assert (reading.driver_version, reading.problems) == ("535.1", ())
+    gpu = reading.gpus["0000:01:00.0"]
+    assert (gpu.name, gpu.mig_enabled, gpu.heterogeneous, gpu.serial, gpu.problems) == (
+        "Tesla T4",
+        None,
+        None,
+        None,
+        (),
+    )
+    assert [(t.name, t.type_id, t.framebuffer_mib, t.max_instances) for t in gpu.types] == [
+        ("GRID T4-2Q", 231, 2048, 8)
+    ]
+
+
+def test_a_lost_gpu_is_listed_with_its_problems(driver: OldDriver) -> None:
+    gpu = Nvml().read().gpus["0000:02:00.0"]
+    assert (gpu.name, gpu.types) == (None, ())
+    assert any("lost" in problem.lower() for problem in gpu.problems)
+
+
+def test_a_driver_that_does_not_answer_is_a_reading_with_a_problem(
+    driver: OldDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "nvmlInitWithFlags", lambda _flags: 9)
+    reading = Nvml().read()
+    assert (reading.driver_version, dict(reading.gpus)) == (None, {})
+    assert "driver" in reading.problems[0].lower()
+
+
+def test_type_names_are_kept_from_the_last_reading(driver: OldDriver) -> None:
+    nvml = Nvml()
+    assert nvml.type_names() == {231: "GRID T4-2Q"}

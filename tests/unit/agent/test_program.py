@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.build_zipapp import build_agent
+from orchestrator.agent.config import Config, read_config
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.protocol import read_frame
+
+GOOD = {"site": "s", "epoch": 1, "storage": "/var/lib/vgpuctl-agent"}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("agent") / "vgpuctl-agent.pyz"
+    build_agent(path)
+    return path
+
+
+def agent(package: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(package), *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_same_code_gives_the_same_bytes_and_is_built_once(package: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.pyz"
+    version = build_agent(again)
+    assert again.read_bytes() == package.read_bytes()
+    written = again.stat().st_mtime_ns
+    assert build_agent(again) == version
+    assert again.stat().st_mtime_ns == written
+    again.write_bytes(again.read_bytes()[:-1])
+    build_agent(again)
+    assert again.read_bytes() == package.read_bytes()
+
+
+def test_the_file_runs_alone_and_knows_which_build_it_is(package: Path, tmp_path: Path) -> None:
+    done = agent(package, "version")
+    assert (done.returncode, done.stdout.decode().strip()) == (0, build_agent(tmp_path / "again.pyz"))
+
+
+def test_the_file_holds_the_agent_and_nothing_of_the_control_plane(package: Path) -> None:
+    names = zipfile.ZipFile(package).namelist()
+    assert {name.split("/")[1] for name in names if name.startswith("orchestrator/")} == {
+        "__init__.py",
+        "core",
+        "agent",
+    }
+    assert sorted(name for name in names if "/" not in name) == ["__main__.py", "pynvml.py"]
+
+
+@pytest.mark.parametrize("command", ["id", "vgpuctl-agent; id", "/bin/sh"])
+def test_the_relay_refuses_any_other_command(package: Path, command: str) -> None:
+    done = agent(package, "relay", SSH_ORIGINAL_COMMAND=command)
+    assert done.returncode == 6
+
+
+def test_the_relay_says_in_a_frame_that_no_agent_runs(package: Path, tmp_path: Path) -> None:
+    done = agent(package, "relay", "--socket", str(tmp_path / "none"), SSH_ORIGINAL_COMMAND="vgpuctl-agent")
+    assert done.returncode == 9
+    (tmp_path / "out").write_bytes(done.stdout)
+    with (tmp_path / "out").open("rb") as out:
+        message = read_frame(out)
+    assert message is not None
+    assert isinstance(message["error"], dict)
+    assert message["error"]["code"] == "agent.not_running"
+
+
+def test_a_good_configuration_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOOD))
+    assert read_config(tmp_path / "config.json") == Config("s", 1, Path("/var/lib/vgpuctl-agent"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{", json.dumps({**GOOD, "epoch": "1"}), json.dumps({**GOOD, "epoch": True}),
+     json.dumps({**GOOD, "site": ""}),
+     json.dumps({**GOOD, "storage": "relative"}), json.dumps({**GOOD, "more": 1}), json.dumps({"site": "s"})],
+)  # fmt: skip
+def test_a_bad_configuration_is_one_line_and_exit_2(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InvalidInput):
+        read_config(tmp_path / "config.json")
+
+
+def test_serving_without_a_configuration_fails_in_one_line(package: Path, tmp_path: Path) -> None:
+    done = agent(package, "serve", "--config", str(tmp_path / "none.json"))
+    assert done.returncode != 0
