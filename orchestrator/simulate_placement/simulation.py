@@ -13,6 +13,7 @@ from orchestrator.core.placement.engine import Engine, Plan, demand_of
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.scores import PolicyName
+from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import HostView, Placement, Request
 from orchestrator.simulate_placement.score import Score
@@ -47,6 +48,7 @@ class Simulation:
         self.score = Score()
         self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)
         self._departures: list[tuple[float, int, str, Request]] = []
+        self._weights: dict[tuple[Demand, int], int] = {}
         self._now_ns = now_ns
         self._seen = 0
 
@@ -61,7 +63,7 @@ class Simulation:
         begin = self._now_ns()
         plan, moves, reason = self._plan(request)
         self.score.latency(self._now_ns() - begin)
-        weight = weight_mib(engine, request)
+        weight = self._weight(request)
         if plan is None:
             avoidable = reason == "gpu.no_capacity" and self._avoidable(request)
             self.score.rejected(weight, avoidable=avoidable)
@@ -84,6 +86,12 @@ class Simulation:
         if moves is None:
             return None, (), self._why_not(request)
         return self.engine.plan(request), moves, None
+
+    def _weight(self, request: Request) -> int:
+        key = (demand_of(request), request.count)
+        if key not in self._weights:
+            self._weights[key] = weight_mib(self.engine, request)
+        return self._weights[key]
 
     def _why_not(self, request: Request) -> str:
         engine, demand = self.engine, demand_of(request)

@@ -104,9 +104,9 @@ class Engine:
         best: Entry | None = None
         best_number = -1
         for entry in self.rankings.of(demand_of(request)):
-            if best is not None and (entry.score, entry.rank) > (best.score, best.rank):
-                break
-            if entry.members:
+            if entry[3]:  # a field by position: most entries have no members, and this loop is the hot one
+                if best is not None and (entry.score, entry.rank) > (best.score, best.rank):
+                    break
                 number = self._first(entry, fits, accept)
                 if number >= 0 and (best is None or number < best_number):
                     best, best_number = entry, number

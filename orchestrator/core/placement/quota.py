@@ -24,7 +24,7 @@ _NAMES = tuple(field.name for field in fields(Quota))
 
 
 class Usage:
-    """Running totals per tenant; adding and checking are O(1)."""
+    """Running totals per tenant, kept where there are quotas; adding and checking are O(1)."""
 
     def __init__(self, quotas: dict[str, Quota]) -> None:
         self.quotas = quotas
@@ -39,6 +39,8 @@ class Usage:
         self._change(request, -1)
 
     def _change(self, request: Request, sign: int) -> None:
+        if request.tenant not in self.quotas:
+            return
         totals = self.totals.setdefault(request.tenant, [0] * len(_NAMES))
         for i, amount in enumerate(_amounts(request)):
             totals[i] += sign * amount

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from orchestrator.core.geometry.cut import Choice, CutKind, State
 from orchestrator.core.geometry.geometry import Geometry
@@ -22,8 +22,7 @@ class Step:
     choice: Choice
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """What of a request decides which places are legal: requests with equal demands share a ranking."""
 
     profile: str
