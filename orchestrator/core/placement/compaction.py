@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that empty GPUs or hosts: greedy, each move into space that is free at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.core.placement.constraints import allows
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.trial import Moved, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Moves in the order to make them, and how many GPUs they free."""
+
+    moves: tuple[Moved, ...]
+    freed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Moves that take VMs off a host, and the VMs for which no place or no legal move was found."""
+
+    moves: tuple[Moved, ...]
+    left: tuple[str, ...]
+
+
+def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
+    """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
+
+    GPUs with the fewest VMs and slots go first. A GPU is emptied whole or left alone.
+    """
+    moves: list[Moved] = []
+    freed = 0
+    failed: set[object] = set()
+    for gpu in sorted(_candidates(engine), key=lambda g: (_taken(g), len(g.held), -g.number)):
+        layout = (gpu.table.number, gpu.state)
+        if not gpu.held or layout in failed or len(moves) + len(gpu.held) > most_moves:
+            continue
+        made = _empty(engine, gpu)
+        if made is None:
+            failed.add(layout)
+        else:
+            moves += made
+            freed += 1
+            failed.clear()
+    return Compaction(tuple(moves), freed)
+
+
+def _candidates(engine: Engine) -> list[Gpu]:
+    return [gpu for gpu in engine.fleet.gpus if gpu.held and not gpu.whole and gpu.usable]
+
+
+def _taken(gpu: Gpu) -> int:
+    return sum(taken.size for taken, _ in gpu.held) * gpu.table.cuts[gpu.cut].slot_mib
+
+
+def _empty(engine: Engine, gpu: Gpu) -> list[Moved] | None:
+    trial = Trial(engine)
+
+    def accept(host: Host, other: Gpu | None) -> bool:
+        return other is not None and other is not gpu and bool(other.held)
+
+    moves = _move_all(
+        engine, trial, [item.vm_id for _, item in sorted(gpu.held, key=lambda pair: -pair[0].size)], accept
+    )
+    if moves is None:
+        trial.undo()
+    return moves
+
+
+def _move_all(
+    engine: Engine, trial: Trial, vm_ids: list[str], accept: Callable[[Host, Gpu | None], bool]
+) -> list[Moved] | None:
+    moves = []
+    for vm_id in vm_ids:
+        moved = _move(engine, trial, vm_id, accept)
+        if moved is None:
+            return None
+        moves.append(moved)
+    return moves
+
+
+def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu | None], bool]) -> Moved | None:
+    held = engine.vms.get(vm_id)
+    if held is None or not held.request.migratable or held.request.count > 1:
+        return None
+    request = held.request
+    plan = engine.plan_among(
+        request, lambda host, gpu: accept(host, gpu) and (not request.is_filtered or allows(engine, request, host, gpu))
+    )
+    return trial.move(vm_id, plan) if plan is not None else None
+
+
+def drain(engine: Engine, host: Host) -> Drain:
+    """Move every VM off a host, biggest first, onto other hosts that are not cordoned."""
+    trial = Trial(engine)
+    sizes = {
+        item.vm_id: gpu.table.total_mib if gpu.whole else taken.size * gpu.table.cuts[gpu.cut].slot_mib
+        for gpu in host.gpus
+        for taken, item in gpu.held
+    }
+    moves, left = [], []
+    for vm_id in sorted(sizes, key=lambda v: (-sizes[v], v)):
+        moved = _move(engine, trial, vm_id, lambda other, _: other is not host)
+        if moved is None:
+            left.append(vm_id)
+        else:
+            moves.append(moved)
+    return Drain(tuple(moves), tuple(left))
