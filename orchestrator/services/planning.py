@@ -54,12 +54,14 @@ class Planner:
             wanted = spec.host
             _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid()
-        placement = self._place(tx, spec, vm_id)
+        offering = self.resolve(spec.profile, offered_types(tx))
+        type_name = _type_of(offering)
+        placement = self._place(tx, spec, vm_id, type_name, offering.gpu_models)
         host, address = placement.host_id, placement.gpu_id
         snapshot = tx.hosts.snapshot(host)
         if snapshot is None:
             raise Bug("placement.unknown_host", f"placement chose {host}, which was never observed")
-        device = self._draw(tx, host, _gpu(snapshot, address), self._type_of(tx, spec))
+        device = self._draw(tx, host, _gpu(snapshot, address), type_name)
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -81,28 +83,18 @@ class Planner:
         )
         return Plan(vm=vm, claim=claim, capacity=capacity_of(snapshot, self.overcommit), why=placement.why)
 
-    def _type_of(self, tx: Transaction, spec: VmSpec) -> str:
-        offering = self.resolve(spec.profile, offered_types(tx))
-        if offering.kind != "time_sliced" or offering.vgpu_type is None or offering.vgpu_count != 1:
-            raise InvalidInput(
-                "profile.unsupported",
-                f"profile {spec.profile} is {offering.kind.replace('_', ' ')}; only time-sliced vGPUs are made so far",
-                hint="'vgpuctl profile list' shows what the hosts offer",
-            )
-        return offering.vgpu_type
-
-    def _place(self, tx: Transaction, spec: VmSpec, vm_id: str) -> Placement:
-        profile = self._type_of(tx, spec)
-        offering = self.resolve(spec.profile, offered_types(tx))
+    def _place(
+        self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, gpu_models: tuple[str, ...]
+    ) -> Placement:
         request = Request(
             vm_id=vm_id,
-            profile=profile,
+            profile=type_name,
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             tenant=spec.tenant,
             disk_gib=-(-spec.disk_bytes // GIB),
             host=spec.host,
-            gpu_models=offering.gpu_models,
+            gpu_models=gpu_models,
             now_s=self.clock.now(),
         )
         answer = place(request, fleet_of(tx, self.overcommit))
@@ -126,6 +118,16 @@ class Planner:
             )
             raise NoCapacity("gpu.no_capacity", f"GPU {gpu.address} has no free function", reasons=(reason,))
         return device
+
+
+def _type_of(offering: Offering) -> str:
+    if offering.kind != "time_sliced" or offering.vgpu_type is None or offering.vgpu_count != 1:
+        raise InvalidInput(
+            "profile.unsupported",
+            f"profile {offering.name} is {offering.kind.replace('_', ' ')}; only time-sliced vGPUs are made so far",
+            hint="'vgpuctl profile list' shows what the hosts offer",
+        )
+    return offering.vgpu_type
 
 
 def offered_types(tx: Transaction) -> frozenset[str]:

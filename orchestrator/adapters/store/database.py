@@ -12,7 +12,7 @@ from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from orchestrator.adapters.store.host_rows import SqlHosts
+from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlAudit, SqlImages, SqlNetworks, SqlSecrets
@@ -26,8 +26,8 @@ _BUSY_TIMEOUT_MS = 30_000
 class SqlTransaction:
     """One connection inside one transaction, as the repositories of ports/store."""
 
-    def __init__(self, connection: Connection, cipher: Fernet) -> None:
-        self.hosts = SqlHosts(connection)
+    def __init__(self, connection: Connection, cipher: Fernet, parsed: Parsed) -> None:
+        self.hosts = SqlHosts(connection, parsed)
         self.vms = SqlVms(connection)
         self.claims = SqlClaims(connection)
         self.operations = SqlOperations(connection)
@@ -43,6 +43,7 @@ class SqlStore:
     def __init__(self, url: str, *, key: bytes, new_site: str) -> None:
         self._engine = _engine(url)
         self._cipher = Fernet(key)
+        self._parsed: Parsed = {}
         with self._connect(reading=False) as connection:
             bring_up_to_date(connection)
             if _site_of(connection) is None:
@@ -61,13 +62,13 @@ class SqlStore:
     def begin(self) -> Iterator[SqlTransaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
         with self._connect(reading=False) as connection:
-            yield SqlTransaction(connection, self._cipher)
+            yield SqlTransaction(connection, self._cipher, self._parsed)
 
     @contextmanager
     def read(self) -> Iterator[SqlTransaction]:
         """One consistent view, never waiting for writers."""
         with self._connect(reading=True) as connection:
-            yield SqlTransaction(connection, self._cipher)
+            yield SqlTransaction(connection, self._cipher, self._parsed)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -14,10 +14,14 @@ from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
+Parsed = dict[str, tuple[float, HostSnapshot]]
+"""Host → when the look began, and what was seen: reading a snapshot's JSON costs more than all queries together."""
+
 
 class SqlHosts:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, parsed: Parsed) -> None:
         self._db = connection
+        self._parsed = parsed
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
@@ -79,8 +83,15 @@ class SqlHosts:
         self._db.execute(insert(snapshots).values(host=name, taken_at=taken_at, document=snapshot_to_dict(snapshot)))
 
     def snapshot(self, name: str) -> HostSnapshot | None:
-        document = self._db.execute(select(snapshots.c.document).where(snapshots.c.host == name)).scalar_one_or_none()
-        return None if document is None else snapshot_from_dict(document)
+        taken_at = self._db.execute(select(snapshots.c.taken_at).where(snapshots.c.host == name)).scalar_one_or_none()
+        if taken_at is None:
+            return None
+        known = self._parsed.get(name)
+        if known is None or known[0] != taken_at:
+            document = self._db.execute(select(snapshots.c.document).where(snapshots.c.host == name)).scalar_one()
+            known = (taken_at, snapshot_from_dict(document))
+            self._parsed[name] = known
+        return known[1]
 
     def _gpus_of(self, name: str) -> tuple[str, ...]:
         query = select(gpus.c.address).where(gpus.c.host == name).order_by(gpus.c.address)
