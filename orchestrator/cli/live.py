@@ -37,7 +37,7 @@ class LiveSteps:
         self._live.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.__exit__(None, None, None)
 
     def update(self, operation: Json) -> None:
