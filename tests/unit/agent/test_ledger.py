@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -21,6 +21,7 @@ def token(epoch: int, attempt: int, operation: str = "op") -> Token:
     return Token(site="s", epoch=epoch, operation=operation, attempt=attempt)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab")), max_size=20), st.data())
 def test_a_token_is_admitted_exactly_when_nothing_newer_was(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[tuple[int, int, str]], data: DataObject
