@@ -13,8 +13,6 @@ from pathlib import Path
 from lab.commands import replace_process, run
 from lab.errors import LabError
 from lab.fleet import BOOT_LIMIT_S, Fleet
-from lab.guest.build import guest_image
-from lab.image.base import base
 from lab.machine.console import attach
 from lab.machine.fault import SWITCHES, fault_command
 from lab.places import PROJECT, places
@@ -68,7 +66,7 @@ def _console(fleet: Fleet, options: argparse.Namespace) -> None:
 
 
 def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
-    print(guest_image(base(fleet.places.cache, fleet.say), fleet.places.cache))
+    print(fleet.guest_image())
 
 
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:

@@ -21,7 +21,9 @@ def run(argv: Argv, *, log: Path | None = None, env: Mapping[str, str] | None = 
     words = [str(word) for word in argv]
     try:
         if log is None:
-            done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=limit_s, check=False)
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, timeout=limit_s, check=False
+            )
             said = done.stderr or done.stdout
         else:
             with log.open("a") as file:

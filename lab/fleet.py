@@ -17,6 +17,7 @@ from typing import Any
 from lab import requirements
 from lab.commands import run
 from lab.errors import LabError
+from lab.guest.build import guest_image
 from lab.image.base import Base, base
 from lab.image.initramfs import boot_archive, overlay_archive
 from lab.image.payload import payload
@@ -66,6 +67,11 @@ class Fleet:
             raise failures[0]
         return wanted
 
+    def guest_image(self) -> Path:
+        """The small guest image; built when its inputs changed."""
+        with self._alone():
+            return guest_image(base(self.places.cache, self.say), self.places.cache)
+
     def down(self) -> None:
         """Ends all hosts and removes all state of theirs."""
         with self._alone():
@@ -97,7 +103,7 @@ class Fleet:
         used = {instance.name: instance.index for instance in self.instances()}
         numbers = iter(number for number in range(200) if number not in used.values())
         peers = {**used, **{host.name: next(numbers) for host in hosts}}
-        kind = accelerator(image, self.places.cache)
+        kind = accelerator(image)
         self.say(f"starting {', '.join(host.name for host in hosts)} ({kind})")
         started = []
         for host in hosts:

@@ -5,15 +5,7 @@ LAB = $(LAB_PYTHON) -m lab
 SCENARIO ?= lab/scenarios/t4.yaml
 NAME ?= t4
 
-.PHONY: lab-up lab-down lab-ssh lab-reboot lab-status lab-packages
-
-lab-packages: ## install what the lab needs from Debian
-	@missing=$$(sed 's/#.*//' lab/packages.txt | xargs dpkg-query -W -f='$${Status} $${Package}\n' 2>&1 | \
-		sed -n -e 's/^.*not-installed \(.*\)/\1/p' -e 's/^.*no packages found matching \(.*\)/\1/p'); \
-	[ -z "$$missing" ] && exit 0; \
-	if [ "$$(id -u)" = 0 ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; \
-	elif command -v sudo >/dev/null; then sudo apt-get update -q && sudo apt-get install -qy --no-install-recommends $$missing; \
-	else echo "missing packages: $$missing" >&2; exit 1; fi
+.PHONY: lab-up lab-down lab-ssh lab-reboot lab-status
 
 lab-up: lab-packages ## bring up the GPU hosts of SCENARIO and wait until they are ready
 	@$(LAB) up $(foreach file,$(SCENARIO),--scenario $(file))

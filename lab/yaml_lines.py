@@ -69,7 +69,10 @@ class Located:
 
     def plain(self) -> Any:
         """The value as YAML's plain types."""
-        return yaml.safe_load(yaml.serialize(self.node))
+        try:
+            return yaml.safe_load(yaml.serialize(self.node))
+        except yaml.YAMLError as error:
+            raise self.mistake("plain values only") from error
 
 
 @dataclass(frozen=True)

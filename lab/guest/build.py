@@ -17,7 +17,7 @@ from lab.requirements import require_root
 
 _HERE = Path(__file__).parent
 _MODULES = [
-    "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "ahci", "sr_mod", "isofs", "button", "evdev", "e1000",
+    "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "ahci", "sr_mod", "isofs", "button", "evdev",
 ]  # fmt: skip
 _PROGRAMS = ["usr/bin/lspci", "usr/sbin/dropbear"]
 # What a virtual machine can hold; the whole table is a third of the image.
@@ -39,7 +39,7 @@ def guest_image(base: Base, cache: Path) -> Path:
         disk = make_disk(
             base,
             part,
-            base.kernel.read_bytes(),
+            base.cloud_kernel.read_bytes(),
             _system(base),
             (_HERE / "syslinux.cfg").read_text(),
             part / "build.log",
@@ -83,7 +83,7 @@ def _system(base: Base) -> bytes:
     archive.file("etc/shells", "/bin/sh\n")
     names = (base.root / "usr/share/misc/pci.ids").read_text(errors="replace")
     archive.file("usr/share/misc/pci.ids", pci_names(names, _VENDORS))
-    loaded = modules(base.root, base.kernel_version, _MODULES)
+    loaded = modules(base.root, base.cloud_kernel.name.removeprefix("vmlinuz-"), _MODULES)
     for name, content in loaded:
         archive.file(f"modules/{name}", content)
     archive.file("modules.list", "".join(f"{name}\n" for name, _ in loaded))
@@ -91,9 +91,9 @@ def _system(base: Base) -> bytes:
 
 
 def _programs(base: Base, archive: Archive) -> None:
-    archive.file("bin/busybox", (base.root / "usr/bin/busybox").read_bytes(), 0o755)
     for applet in run([base.root / "usr/bin/busybox", "--list"]).split():
         archive.link(f"bin/{applet}", "busybox")
+    archive.file("bin/busybox", (base.root / "usr/bin/busybox").read_bytes(), 0o755)
     loader = base.root / "lib64/ld-linux-x86-64.so.2"
     libraries = base.root / "usr/lib/x86_64-linux-gnu"
     archive.file("lib64/ld-linux-x86-64.so.2", loader.read_bytes(), 0o755)

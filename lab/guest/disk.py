@@ -54,6 +54,6 @@ def make_disk(base: Base, directory: Path, kernel: bytes, initrd: bytes, config:
 
 # The base image's own programs (syslinux wants /proc) see the build directory as /mnt.
 _INSIDE = (
-    'mount --bind "$1" "$2/mnt" && mount --rbind /dev "$2/dev" && mount -t proc proc "$2/proc" && root=$2 && shift 2 && '
-    'exec chroot "$root" env -C /mnt MTOOLS_SKIP_CHECK=1 "$@"'
+    'mount --bind "$1" "$2/mnt" && mount --rbind /dev "$2/dev" && mount -t proc proc "$2/proc" && '
+    'root=$2 && shift 2 && exec chroot "$root" env -C /mnt MTOOLS_SKIP_CHECK=1 "$@"'
 )

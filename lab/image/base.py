@@ -19,24 +19,6 @@ _HERE = Path(__file__).parent
 RELEASE = "trixie"
 DISK_GIB = 24
 
-_ENABLED = [
-    "systemd-networkd.service",
-    "ssh.service",
-    "libvirtd.service",
-    "virtlogd.socket",
-    "serial-getty@ttyS0.service",
-]
-# Nothing in a lab host needs these, and under emulation each costs up to a second of every boot.
-_MASKED = [
-    "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service",
-    "fstrim.timer", "getty@tty1.service", "libvirt-guests.service", "systemd-networkd-wait-online.service",
-    "systemd-timesyncd.service", "systemd-hwdb-update.service", "systemd-journal-catalog-update.service",
-    "systemd-update-done.service", "systemd-firstboot.service", "systemd-pstore.service", "ldconfig.service",
-    "systemd-sysusers.service", "systemd-logind.service", "sys-kernel-tracing.mount", "sys-kernel-debug.mount",
-    "modprobe@drm.service", "modprobe@configfs.service", "modprobe@fuse.service", "tmp.mount",
-    "systemd-network-generator.service", "systemd-remount-fs.service", "systemd-ask-password-console.path", "systemd-ask-password-wall.path",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Base:
@@ -54,7 +36,12 @@ class Base:
 
     @property
     def kernel(self) -> Path:
-        return next((self.root / "boot").glob("vmlinuz-*"))
+        return next(path for path in (self.root / "boot").glob("vmlinuz-*") if "cloud" not in path.name)
+
+    @property
+    def cloud_kernel(self) -> Path:
+        """Debian's kernel without drivers for real machines: what the guest image boots."""
+        return next((self.root / "boot").glob("vmlinuz-*-cloud-*"))
 
     @property
     def kernel_version(self) -> str:
@@ -65,6 +52,11 @@ class Base:
         libraries = self.root / "usr/lib/x86_64-linux-gnu"
         return [self.root / "lib64/ld-linux-x86-64.so.2", "--library-path", libraries, self.root / "usr/bin" / name]
 
+    def emulator(self) -> list[str | Path]:
+        """Start of QEMU's argv: the image's own QEMU and firmware."""
+        firmware: list[str | Path] = ["-L", self.root / "usr/share/qemu", "-L", self.root / "usr/share/seabios"]
+        return [*self.tool("qemu-system-x86_64"), *firmware]
+
 
 def package_names(text: str) -> list[str]:
     """Names in a package list: one a line, ``#`` starts a comment."""
@@ -74,7 +66,7 @@ def package_names(text: str) -> list[str]:
 
 def base(cache: Path, say: Callable[[str], None]) -> Base:
     """The base image for this version of the lab; builds it when the cache has none (minutes, needs root)."""
-    key = fingerprint([Path(__file__), _HERE / "packages.txt", *inputs(_HERE / "root")], RELEASE)
+    key = fingerprint([_HERE / "packages.txt", _HERE / "configure", *inputs(_HERE / "root")], RELEASE, str(DISK_GIB))
     done = cache / f"base-{key}"
     if not done.exists():
         require_root("building the lab image")
@@ -97,6 +89,8 @@ def _build(part: Path, cache: Path) -> None:
         ["debootstrap", "--variant=minbase", f"--cache-dir={archives}", f"--include={','.join(packages)}",
          RELEASE, root, mirror],
         log=log,
+        # the hosts boot from an initramfs of our own
+        env={**os.environ, "INITRD": "No"},
     )  # fmt: skip
     _configure(root, log)
     _make_disk(root, part / "base.img", log)
@@ -104,23 +98,10 @@ def _build(part: Path, cache: Path) -> None:
 
 def _configure(root: Path, log: Path) -> None:
     shutil.copytree(_HERE / "root", root, dirs_exist_ok=True)
-    run(["chroot", root, "systemctl", "enable", *_ENABLED], log=log)
-    run(["chroot", root, "systemctl", "mask", *_MASKED], log=log)
-    run(["chroot", root, "systemctl", "set-default", "multi-user.target"], log=log)
-    autostart = root / "etc/libvirt/qemu/networks/autostart/default.xml"
-    autostart.parent.mkdir(parents=True, exist_ok=True)
-    autostart.unlink(missing_ok=True)
-    autostart.symlink_to("/etc/libvirt/qemu/networks/default.xml")
-    (root / "etc/default/libvirtd").write_text('LIBVIRTD_ARGS=""\n')
-    (root / "etc/resolv.conf").write_text("")
-    (root / "etc/fstab").write_text("")
-    # a login must not start a user manager: it costs seconds of every ssh under emulation
-    sessions = root / "etc/pam.d/common-session"
-    sessions.write_text("".join(line for line in sessions.open() if "pam_systemd.so" not in line))
-    for key in (root / "etc/ssh").glob("ssh_host_*"):
-        key.unlink()
-    for leftover in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
-        shutil.rmtree(root / leftover, ignore_errors=True)
+    script = root / "configure"
+    shutil.copy(_HERE / "configure", script)
+    run(["chroot", root, "/configure"], log=log)
+    script.unlink()
     for directory in ("proc", "sys", "mnt"):
         if any((root / directory).iterdir()):
             raise LabError(f"{root / directory} is not empty", "something is still mounted there: unmount it")

@@ -11,7 +11,7 @@ from lab.errors import LabError
 
 
 def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1].split(".ko")[0].replace("-", "_")
+    return path.rsplit("/", 1)[-1].split(".ko", maxsplit=1)[0].replace("-", "_")
 
 
 def load_order(dependencies: str, builtin: str, wanted: Iterable[str]) -> list[str]:

@@ -148,8 +148,7 @@ def launch(base: Base, machine: Machine, index: int, scenario: str) -> Instance:
     (directory / "scenario.json").write_text(json.dumps(machine.host.payload()))
     public = (directory / "host_key.pub").read_text()
     (directory / "known_hosts").write_text(known_host_line(ADDRESS, machine.ssh_port, public) + "\n")
-    firmware = ["-L", str(base.root / "usr/share/qemu"), "-L", str(base.root / "usr/share/seabios")]
-    words = [*base.tool("qemu-system-x86_64"), *firmware, *arguments(machine)]
+    words = [*base.emulator(), *arguments(machine)]
     pid = start(words, log=directory / "qemu.log", directory=directory)
     instance = Instance(machine.host.name, directory, identify(pid), machine.ssh_port, index, scenario)
     instance.save()

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.machine.accelerator import PROCESSOR
 from lab.scenario import Host
 
 # Restricted user networking: the host is reached through the forwarded port and reaches nothing outside.
@@ -42,7 +43,7 @@ def arguments(machine: Machine) -> list[str]:
     host = machine.host
     words = [
         "-nodefaults", "-no-user-config", "-display", "none", "-name", f"vgpu-lab-{host.name}",
-        *_processor(machine.accelerator, host), "-m", f"{host.memory_mib}M",
+        *PROCESSOR[machine.accelerator], "-smp", str(host.vcpus), "-m", f"{host.memory_mib}M",
         "-device", "intel-iommu,intremap=on",
         "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS,
         "-blockdev", "qcow2,node-name=root,file.driver=file,file.filename=disk.qcow2,file.cache.no-flush=on",
@@ -59,16 +60,6 @@ def arguments(machine: Machine) -> list[str]:
     for number, gpu in enumerate(host.gpus, start=1):
         words += _gpu(number, gpu.vfs)
     return words
-
-
-def _processor(accelerator: str, host: Host) -> list[str]:
-    if accelerator == "kvm":
-        return ["-machine", "q35,kernel-irqchip=split", "-accel", "kvm", "-cpu", "host", "-smp", str(host.vcpus)]
-    # 5-level paging slows emulation down; the translation cache pays in nested guests
-    return [
-        "-machine", "q35,kernel-irqchip=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
-        "-smp", str(host.vcpus),
-    ]  # fmt: skip
 
 
 def _gpu(number: int, vfs: int) -> list[str]:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lab hosts for the whole test run: brought up when first asked for, ended only if they were not running before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+SCENARIOS = ("lab/scenarios/t4.yaml", "lab/scenarios/l40s.yaml")
+
+
+def lab(*args: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "lab", *args], capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, f"lab {' '.join(args)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class LabHost:
+    """How to reach one lab host, as ``lab status -o json`` tells it."""
+
+    name: str
+    address: str
+    port: int
+    user: str
+    key_file: str
+    host_key_fingerprint: str
+    known_host_line: str
+    state: str
+    console_log: str
+
+    def run(self, command: str, limit_s: float = 300) -> str:
+        """Output of a shell command that must succeed on the host."""
+        done = subprocess.run(
+            [sys.executable, "-m", "lab", "ssh", self.name, command],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def listed() -> dict[str, LabHost]:
+    return {row["name"]: LabHost(**row) for row in json.loads(lab("status", "-o", "json"))}
+
+
+@pytest.fixture(scope="session")
+def lab_hosts() -> Iterator[dict[str, LabHost]]:
+    before = set(listed())
+    lab("up", *(word for scenario in SCENARIOS for word in ("--scenario", scenario)))
+    yield listed()
+    if not before:
+        lab("down")
+
+
+@pytest.fixture(scope="session")
+def t4(lab_hosts: dict[str, LabHost]) -> LabHost:
+    return lab_hosts["t4"]
+
+
+@pytest.fixture(scope="session")
+def l40s(lab_hosts: dict[str, LabHost]) -> LabHost:
+    return lab_hosts["l40s"]
