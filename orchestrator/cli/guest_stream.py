@@ -11,7 +11,7 @@ import threading
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,28 +26,34 @@ LEAVE: Final = b"\x1d"
 """Ctrl-], as telnet and virsh have it."""
 CHUNK: Final = 65536
 RETRY_S: Final = 0.5
+OPEN_LIMIT_S: Final = 60
 
 
-def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) -> ClientConnection:
+@contextmanager
+def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) -> Iterator[ClientConnection]:
     """A websocket to ``/v1/vms/…``; waits up to ``patience_s`` for a guest that does not listen yet.
 
     :raises VgpuctlError: the server's own error
     """
     deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            return _connect(state, path_of("vms", *parts), tenant)
-        except Retryable:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(RETRY_S)
+    with ExitStack() as opened:
+        while True:
+            try:
+                stream = _connect(opened, state, path_of("vms", *parts), tenant)
+                break
+            except Retryable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_S)
+        yield stream
 
 
-def _connect(state: Path, path: str, tenant: str) -> ClientConnection:
+def _connect(opened: ExitStack, state: Path, path: str, tenant: str) -> ClientConnection:
     try:
         with SocketAddress(state / SOCKET_NAME) as address:
-            return unix_connect(
-                address, f"ws://localhost{path}?tenant={tenant}", compression=None, max_size=None, open_timeout=60
+            uri = f"ws://localhost{path}?tenant={tenant}"
+            return opened.enter_context(
+                unix_connect(address, uri, compression=None, max_size=None, open_timeout=OPEN_LIMIT_S)
             )
     except InvalidStatus as refused:
         raise _problem(refused) from refused

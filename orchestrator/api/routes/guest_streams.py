@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Final
 
 import anyio
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Path, WebSocket
+from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from orchestrator.api.errors import problem
 from orchestrator.api.peers import require_admin
 from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantOf
-from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.ports.host import ByteStream
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -35,12 +35,18 @@ async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: Te
 async def tcp(
     socket: WebSocket,
     name: str,
-    port: Annotated[int, Path(ge=1, le=65535)],
+    port: str,
     services: ServicesOf,
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> None:
     """A TCP port of the guest, reached from its host."""
-    await _serve(socket, lambda: services.vms.open_tcp(tenant, name, port))
+    await _serve(socket, lambda: services.vms.open_tcp(tenant, name, _port(port)))
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
+        raise InvalidInput("port.out_of_range", f"{text[:20]!a} is not a TCP port", hint="1 to 65535")
+    return int(text)
 
 
 async def _serve(socket: WebSocket, open_stream: Callable[[], ByteStream]) -> None:

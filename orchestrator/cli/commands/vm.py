@@ -250,10 +250,10 @@ def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
-    stream = open_stream(session.state, name, "console", tenant=tenant)
-    print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
-    with raw_terminal():
-        join_standard_streams(stream, leave=LEAVE)
+    with open_stream(session.state, name, "console", tenant=tenant) as stream:
+        print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
+        with raw_terminal():
+            join_standard_streams(stream, leave=LEAVE)
     print(file=sys.stderr)
 
 
@@ -268,8 +268,8 @@ def proxy(
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
-    stream = open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S)
-    join_standard_streams(stream, leave=None)
+    with open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
+        join_standard_streams(stream, leave=None)
 
 
 def ssh(

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.guest_stream import open_stream
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
+from tests.lab.product import COMMAND, Product
+
+
+@pytest.fixture(scope="module")
+def product(state: Path) -> Product:
+    found = Product(state)
+    found.ok("create-vm", "talks", "--profile", "t4-small")
+    found.ok("create-vm", "silent", "--profile", "t4-small", "--no-start")
+    return found
+
+
+def test_bytes_come_back_as_they_went(product: Product) -> None:
+    blob = bytes(range(256)) * 100
+    with open_stream(product.state, "talks", "tcp", "22", tenant="default") as stream:
+        stream.send(blob)
+        got = b""
+        while len(got) < len(blob):
+            got += stream.recv(timeout=30, decode=False)
+    assert got == blob
+
+
+def test_the_stream_ends_when_the_guest_hangs_up(product: Product) -> None:
+    with open_stream(product.state, "talks", "console", tenant="default") as stream:
+        stream.send(b"\x04")
+        assert list(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        (("nobody", "console"), NotFound),
+        (("silent", "console"), Conflict),
+        (("talks", "tcp", "1"), Fatal),
+        (("talks", "tcp", "0"), InvalidInput),
+        (("talks", "tcp", "65536"), InvalidInput),
+        (("talks", "tcp", "ssh"), InvalidInput),
+    ],
+)
+def test_a_stream_that_cannot_be_opened_says_why(
+    product: Product, parts: tuple[str, ...], error: type[Exception]
+) -> None:
+    with pytest.raises(error), open_stream(product.state, *parts, tenant="default"):
+        raise AssertionError("it opened")
+
+
+def test_the_proxy_carries_standard_input_and_output(product: Product) -> None:
+    process = subprocess.Popen(
+        [str(COMMAND), "vm", "proxy", "talks"], env=product.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"SSH-2.0-test\r\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"SSH-2.0-test\r\n"
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+
+
+def _read_until(descriptor: int, wanted: bytes) -> bytes:
+    got = b""
+    deadline = time.monotonic() + 60
+    while wanted not in got:
+        assert time.monotonic() < deadline, got
+        if select.select([descriptor], [], [], 1)[0]:
+            got += os.read(descriptor, 4096)
+    return got
+
+
+def test_the_console_is_raw_and_its_key_leaves_it(product: Product) -> None:
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [str(COMMAND), "console", "talks"], env=product.environment, stdin=end, stdout=end, stderr=end
+    )
+    os.close(end)
+    _read_until(terminal, b"leaves")
+    time.sleep(0.5)
+    os.write(terminal, b"\x03hello\r")
+    assert b"\x03hello\r" in _read_until(terminal, b"hello\r")
+    os.write(terminal, b"\x1d")
+    assert process.wait(timeout=60) == 0
+    os.close(terminal)
+
+
+def test_ssh_goes_through_the_proxy_and_keeps_its_own_known_hosts(product: Product, tmp_path: Path) -> None:
+    shim = tmp_path / "ssh"
+    shim.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    shim.chmod(0o755)
+    (tmp_path / "key").write_text("private")
+    (tmp_path / "key.pub").write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me\n")
+    product.ok("create-vm", "reached", "--profile", "t4-small", "--ssh-key", str(tmp_path / "key.pub"))
+    vm_id = product.json("show-vm", "reached")["id"]
+    product.environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    said = product.ok("ssh", "reached", "--user", "debian", "--", "lspci", "-nn").out.splitlines()
+    assert said[-4:] == ["--", "reached.default", "lspci", "-nn"]
+    assert any(line.startswith("ProxyCommand=") and "vm proxy reached" in line for line in said)
+    assert f'UserKnownHostsFile="{product.state}/ssh/{vm_id}/known_hosts"' in said
+    assert (product.state / "ssh" / vm_id / "identity").resolve() == tmp_path / "key"
+    assert said[said.index("-l") + 1] == "debian"
+    product.ok("delete-vm", "reached")
+    assert not (product.state / "ssh" / vm_id).exists()
