@@ -47,6 +47,7 @@ class ControlPlane:
     store: SqlStore
     hosts: FakeHosts
     keys: FakeKeys
+    ids: CountedIds
     world: World
     engine: HeldEngine
     journal: Journal
@@ -87,9 +88,7 @@ def scan(address: str, port: int) -> HostKey:
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
 
 
-def control_plane(
-    state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, limits: Limits | None = None
-) -> ControlPlane:
+def control_plane(state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None) -> ControlPlane:
     """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network."""
     store = SqlStore(f"sqlite:///{state / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
     fake = hosts or FakeHosts(
@@ -98,17 +97,17 @@ def control_plane(
             f"{L40S_HOST}.test": FakeMachine(machine_id="m2", gpus=[l40s(), l40s("0000:82:00.0")]),
         }
     )
-    keys = FakeKeys()
+    keys, ids = FakeKeys(), CountedIds()
     world = World(
         store=store,
         link=fake,
         configurator=fake,
         clock=FakeClock(),
-        ids=CountedIds(),
+        ids=ids,
         seeds=FakeSeeds(),
         images=FakeImages(),
         keys=keys,
-        limits=limits or Limits(),
+        limits=Limits(),
     )
     kept = journal(store, world.clock)
     runner = Runner(world, kept, DEFINITIONS)
@@ -122,6 +121,7 @@ def control_plane(
         store=store,
         hosts=fake,
         keys=keys,
+        ids=ids,
         world=world,
         engine=engine,
         journal=kept,

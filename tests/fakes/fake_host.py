@@ -127,6 +127,10 @@ class FakeHosts:
         self.strike: Strike = no_fault
         self.effects: list[str] = []
 
+    def reset(self, machines: dict[str, FakeMachine]) -> None:
+        """Other machines, nothing done yet, no faults."""
+        self.machines, self.strike, self.effects = machines, no_fault, []
+
     def observe(self, host: Host) -> HostSnapshot:
         return _snapshot(self._machine(host))
 

@@ -166,6 +166,10 @@ def _disable_functions(context: Context) -> None:
             tx.hosts.mark_enabled(context.host_name, address, by_us=False)
 
 
+def _enable_again(context: Context) -> None:
+    _enable_functions(context)
+
+
 def _disabled(context: Context) -> str:
     _disable_functions(context)
     return ""
@@ -294,7 +298,7 @@ DISABLE_FUNCTIONS = Step(
     name="disable_functions.1",
     title="virtual functions as before",
     do=_disabled,
-    no_undo_reason=_GONE,
+    undo=_enable_again,
     remains=_functions_text,
 )
 REMOVE_NETWORKS = Step(

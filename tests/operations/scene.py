@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of operation, ready to be started again and again from one and the same picture of the world."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pysqlite3 import dbapi2 as sqlite3
+
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.operation import Operation, OperationState, StepState
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from orchestrator.operations.step import Definition
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Job, Store
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
+from tests.fakes.fake_host import Strike, no_fault
+
+_NOT_COMPARED = ("operations", "steps", "audit", "meta", "snapshots", "alembic_version")
+_VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses")
+_MEMORY = Path("/dev/shm")
+
+
+class StrikingJournal(Journal):
+    """Faults at numbered writes, before or after the commit."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self.strike: Strike = no_fault
+        self.writes = 0
+
+    def take_up(self, operation_id: str) -> Job | None:
+        with self._write("take_up"):
+            return super().take_up(operation_id)
+
+    def step(self, operation: Operation, position: int, state: StepState, message: str = "") -> Operation:
+        with self._write(state):
+            return super().step(operation, position, state, message)
+
+    def undoing(self, operation: Operation, position: int, error: VgpuctlError) -> Operation:
+        with self._write("undoing"):
+            return super().undoing(operation, position, error)
+
+    def ended(self, operation: Operation, state: OperationState, warnings: tuple[str, ...]) -> Operation:
+        with self._write("ended"):
+            return super().ended(operation, state, warnings)
+
+    @contextmanager
+    def _write(self, name: str) -> Iterator[None]:
+        number, self.writes = self.writes, self.writes + 1
+        self._raise(number, "before", name)
+        yield
+        self._raise(number, "after", name)
+
+    def _raise(self, number: int, moment: str, name: str) -> None:
+        fault = self.strike(number, moment, name)
+        if fault is not None:
+            raise fault
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``prepare`` makes the world before; ``begin`` starts the operation and returns its id."""
+
+    name: str
+    kind: str
+    prepare: Callable[[ControlPlane], None]
+    begin: Callable[[ControlPlane], str | None]
+
+    @property
+    def forward_only(self) -> bool:
+        return DEFINITIONS[self.kind].forward_only
+
+
+PROFILES = {T4_HOST: "GRID T4-2Q", L40S_HOST: "NVIDIA L40S-12Q"}
+
+
+def _hosts(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    plane.add_host(L40S_HOST)
+
+
+def _with_vm(host: str, *, start: bool) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        _hosts(plane)
+        plane.services.vms.create(create_vm(profile=PROFILES[host], start=start))
+        plane.engine.drain()
+
+    return prepare
+
+
+def _create(host: str, *, start: bool) -> Callable[[ControlPlane], str | None]:
+    return lambda plane: plane.services.vms.create(create_vm(profile=PROFILES[host], start=start)).operation
+
+
+def _vm_scenes(host: str) -> list[Scene]:
+    return [
+        Scene(f"create {host}", "create_vm", _hosts, _create(host, start=True)),
+        Scene(f"create stopped {host}", "create_stopped_vm", _hosts, _create(host, start=False)),
+        Scene(
+            f"start {host}",
+            "start_vm",
+            _with_vm(host, start=False),
+            lambda plane: plane.services.vms.start("default", "train").operation,
+        ),
+        Scene(
+            f"stop {host}",
+            "stop_vm",
+            _with_vm(host, start=True),
+            lambda plane: plane.services.vms.stop("default", "train").operation,
+        ),
+        Scene(
+            f"delete {host}",
+            "delete_vm",
+            _with_vm(host, start=True),
+            lambda plane: plane.services.vms.delete("default", "train").operation,
+        ),
+    ]
+
+
+SCENES = (
+    *_vm_scenes(L40S_HOST),
+    *_vm_scenes(T4_HOST)[:1],
+    Scene(
+        "add host", "add_host", lambda _: None, lambda plane: plane.services.hosts.add(add_host(L40S_HOST)).operation
+    ),
+    Scene("remove host", "remove_host", _hosts, lambda plane: plane.services.hosts.remove(L40S_HOST).operation),
+    Scene(
+        "upgrade agent", "upgrade_agent", _hosts, lambda plane: plane.services.hosts.upgrade_agent(T4_HOST).operation
+    ),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """One copy of the scene's world, with the operation begun and not yet run."""
+
+    plane: ControlPlane
+    directory: Path
+    operation_id: str
+    before: dict[str, object]
+
+    @property
+    def journal(self) -> StrikingJournal:
+        assert isinstance(self.plane.journal, StrikingJournal)
+        return self.plane.journal
+
+    def run(self, definitions: Mapping[str, Definition] = DEFINITIONS) -> Operation:
+        """As a fresh process would: from the journal alone."""
+        self.plane.engine.waiting.clear()
+        Runner(self.plane.world, self.journal, definitions).run(self.operation_id)
+        return self.operation
+
+    @property
+    def operation(self) -> Operation:
+        return self.plane.services.operations.get(self.operation_id)
+
+    def picture(self) -> dict[str, object]:
+        return picture(self.plane, self.directory)
+
+
+def picture(plane: ControlPlane, directory: Path) -> dict[str, object]:
+    """Hosts and database, without journals, times and what was merely observed."""
+    seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
+    with closing(sqlite3.connect(directory / "vgpuctl.sqlite")) as database:
+        database.row_factory = sqlite3.Row
+        tables = [row["name"] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in sorted(set(tables) - set(_NOT_COMPARED)):
+            rows = [dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]
+            seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in rows]
+    seen["keys"] = dict(plane.keys.keys)
+    return seen
+
+
+class Stage:
+    """The world before, made once; :meth:`world` gives a fresh copy of it with the operation begun."""
+
+    def __init__(self, scene: Scene, directory: Path) -> None:
+        self.scene = scene
+        self._directory = directory
+        self._plane = control_plane(directory, journal=StrikingJournal)
+        scene.prepare(self._plane)
+        self._database = sqlite3.connect(":memory:")
+        with closing(sqlite3.connect(directory / "vgpuctl.sqlite")) as database:
+            database.backup(self._database)
+        self._machines = copy.deepcopy(self._plane.hosts.machines)
+        self._keys = dict(self._plane.keys.keys)
+        self._drawn = self._plane.ids.count
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """The clock goes on, everything else is as it was."""
+        plane = self._plane
+        with closing(sqlite3.connect(self._directory / "vgpuctl.sqlite")) as database:
+            self._database.backup(database)
+        plane.hosts.reset(copy.deepcopy(self._machines))
+        plane.keys.keys = dict(self._keys)
+        plane.ids.count = self._drawn
+        plane.engine.waiting.clear()
+        before = picture(plane, self._directory)
+        operation_id = self.scene.begin(plane)
+        assert operation_id is not None
+        world = World(plane, self._directory, operation_id, before)
+        world.journal.strike, world.journal.writes = no_fault, 0
+        yield world
+
+    def close(self) -> None:
+        self._plane.store.close()
+        self._database.close()
+
+
+@contextmanager
+def stage(scene: Scene) -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
+        made = Stage(scene, Path(name))
+        yield made
+        made.close()

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated from the definitions: every fault at every effect and every journal write of every operation.
+
+Afterwards host and database are as before, or as after a run without faults, or what remains is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from orchestrator.core.errors import Fatal, Retryable
+from orchestrator.core.operation import Operation
+from orchestrator.operations.context import Context
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.step import Definition
+from tests.fakes.fake_host import Crash, Strike, lost_answer, no_fault
+from tests.operations.scene import SCENES, Scene, Stage, World, stage
+
+ALL = pytest.mark.parametrize("staged", SCENES, ids=lambda scene: scene.name.replace(" ", "-"), indirect=True)
+TWO_WAY = pytest.mark.parametrize(
+    "staged",
+    [scene for scene in SCENES if not scene.forward_only],
+    ids=lambda scene: scene.name.replace(" ", "-"),
+    indirect=True,
+)
+FORWARD_ONLY = pytest.mark.parametrize(
+    "staged",
+    [scene for scene in SCENES if scene.forward_only],
+    ids=lambda scene: scene.name.replace(" ", "-"),
+    indirect=True,
+)
+
+
+@pytest.fixture(scope="module")
+def staged(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    scene: Scene = request.param
+    with stage(scene) as made:
+        yield made
+
+
+class Course:
+    """A run without faults: what it does and how the world is afterwards."""
+
+    def __init__(self, made: Stage) -> None:
+        with made.world() as world:
+            done = world.run()
+            assert done.state == "done", done.error
+            self.effects = list(world.plane.hosts.effects)
+            self.writes = world.journal.writes
+            self.after = world.picture()
+            self.before = world.before
+
+
+@cache
+def course_of(made: Stage) -> Course:
+    return Course(made)
+
+
+def both(*strikes: Strike) -> Strike:
+    """The first of them that strikes."""
+
+    def strike(number: int, moment: str, name: str) -> BaseException | None:
+        return next((fault for one in strikes if (fault := one(number, moment, name)) is not None), None)
+
+    return strike
+
+
+def named(name: str) -> Strike:
+    """The effect of that name is done and then fails, every time."""
+    return lambda _n, moment, one: refused(one) if (moment, one) == ("after", name) else None
+
+
+def always_from(first: int) -> Strike:
+    return lambda n, moment, one: refused(one) if n >= first and moment == "before" else None
+
+
+def at(number: int, moment: str, fault: Callable[[str], BaseException]) -> Strike:
+    """One fault, once."""
+    return lambda n, m, name: fault(name) if (n, m) == (number, moment) else None
+
+
+def refused(name: str) -> Fatal:
+    return Fatal("test.refused", f"{name} was refused")
+
+
+def busy(name: str) -> Retryable:
+    return Retryable("test.busy", f"{name} is busy")
+
+
+def crash(_name: str) -> Crash:
+    return Crash()
+
+
+def run_until_it_lives(world: World) -> Operation:
+    """The process dies and a new one takes the operation up."""
+    for _ in range(5):
+        try:
+            return world.run()
+        except Crash:
+            continue
+    raise AssertionError("it died every time")
+
+
+def clean(world: World, where: str) -> None:
+    assert world.operation.state == "undone", (where, world.operation)
+    assert world.picture() == world.before, where
+
+
+def way_out(world: World, course: Course, where: str) -> None:
+    """Stuck: what remains is listed, everything stays claimed, and a retry brings it to its end."""
+    operation = world.operation
+    assert operation.state == "stuck", (where, operation)
+    assert operation.remainder, where
+    assert operation.error is not None, where
+    world.plane.services.operations.retry(operation.id)
+    assert world.run().state == "done", where
+    assert world.picture() == course.after, where
+
+
+@TWO_WAY
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_failure_at_any_effect_is_taken_back_whole(staged: Stage, moment: str) -> None:
+    course = course_of(staged)
+    for number, name in enumerate(course.effects):
+        with staged.world() as world:
+            world.plane.hosts.strike = at(number, moment, refused)
+            world.run()
+            if staged.scene.kind == "upgrade_agent":
+                assert world.operation.state == "undone"
+                continue
+            clean(world, f"{moment} {name}")
+
+
+@FORWARD_ONLY
+def test_a_failure_at_any_effect_of_a_one_way_operation_is_undone_or_lists_what_remains(staged: Stage) -> None:
+    course = course_of(staged)
+    for number, name in enumerate(course.effects):
+        with staged.world() as world:
+            world.plane.hosts.strike = at(number, "before", refused)
+            world.run()
+            if world.operation.state == "undone":
+                clean(world, f"before {name}")
+            else:
+                way_out(world, course, f"before {name}")
+
+
+@ALL
+@pytest.mark.parametrize("fault,moment", [(lost_answer, "after"), (lost_answer, "before"), (busy, "before")])
+def test_a_lost_answer_or_a_busy_driver_at_any_effect_only_costs_time(
+    staged: Stage, fault: Callable[[str], BaseException], moment: str
+) -> None:
+    course = course_of(staged)
+    for number, name in enumerate(course.effects):
+        with staged.world() as world:
+            world.plane.hosts.strike = at(number, moment, fault)
+            assert world.run().state == "done", (name, world.operation.error)
+            assert world.picture() == course.after, f"{moment} {name}"
+
+
+@ALL
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_at_any_effect_it_finishes_when_taken_up_again(staged: Stage, moment: str) -> None:
+    course = course_of(staged)
+    for number, name in enumerate(course.effects):
+        with staged.world() as world:
+            world.plane.hosts.strike = at(number, moment, crash)
+            assert run_until_it_lives(world).state == "done", (name, world.operation.error)
+            assert world.operation.attempt == 2
+            assert world.picture() == course.after, f"{moment} {name}"
+
+
+@ALL
+def test_killed_at_any_journal_write_it_finishes_when_taken_up_again(staged: Stage) -> None:
+    course = course_of(staged)
+    for number in range(course.writes):
+        with staged.world() as world:
+            world.journal.strike = at(number, "after" if number % 2 else "before", crash)
+            assert run_until_it_lives(world).state == "done", (number, world.operation.error)
+            assert world.picture() == course.after, f"write {number}"
+
+
+def last_effect(course: Course) -> int:
+    return len(course.effects) - 1
+
+
+@TWO_WAY
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_at_any_moment_of_the_way_back_it_still_ends_as_before(staged: Stage, moment: str) -> None:
+    if staged.scene.kind == "upgrade_agent":
+        return
+    course = course_of(staged)
+    last = last_effect(course)
+    with staged.world() as world:
+        world.plane.hosts.strike = at(last, "after", refused)
+        world.run()
+        effects, writes = len(world.plane.hosts.effects), world.journal.writes
+    for number in range(last + 1, effects):
+        with staged.world() as world:
+            world.plane.hosts.strike = both(at(last, "after", refused), at(number, moment, crash))
+            run_until_it_lives(world)
+            clean(world, f"{moment} effect {number}")
+    for number in range(writes):
+        with staged.world() as world:
+            world.plane.hosts.strike = named(course.effects[last])
+            world.journal.strike = at(number, moment, crash)
+            run_until_it_lives(world)
+            clean(world, f"{moment} write {number}")
+
+
+def twice(step: Callable[[Context], object]) -> Callable[[Context], str]:
+    def both(context: Context) -> str:
+        step(context)
+        return str(step(context) or "")
+
+    return both
+
+
+def undone_twice(undo: Callable[[Context], None] | None) -> Callable[[Context], None] | None:
+    def again(context: Context) -> None:
+        if undo is not None:
+            undo(context)
+            undo(context)
+
+    return again if undo else None
+
+
+def doubled() -> dict[str, Definition]:
+    """Every step is done twice and undone twice."""
+    return {
+        kind: replace(
+            definition,
+            steps=tuple(replace(step, do=twice(step.do), undo=undone_twice(step.undo)) for step in definition.steps),
+        )
+        for kind, definition in DEFINITIONS.items()
+    }
+
+
+@ALL
+def test_doing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
+    course = course_of(staged)
+    with staged.world() as world:
+        assert world.run(doubled()).state == "done"
+        assert world.picture() == course.after
+
+
+@TWO_WAY
+def test_undoing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
+    if staged.scene.kind == "upgrade_agent":
+        return
+    course = course_of(staged)
+    with staged.world() as world:
+        world.plane.hosts.strike = named(course.effects[last_effect(course)])
+        world.run(doubled())
+        clean(world, "undo twice")
+
+
+@TWO_WAY
+def test_an_undo_that_fails_once_is_tried_again_and_one_that_always_fails_lists_what_remains(staged: Stage) -> None:
+    if staged.scene.kind == "upgrade_agent":
+        return
+    course = course_of(staged)
+    last = last_effect(course)
+    with staged.world() as world:
+        world.plane.hosts.strike = at(last, "after", refused)
+        world.run()
+        undo = world.plane.hosts.effects[last + 1 :]
+    for offset, name in enumerate(undo):
+        number = last + 1 + offset
+        with staged.world() as world:
+            world.plane.hosts.strike = both(at(last, "after", refused), at(number, "before", busy))
+            world.run()
+            clean(world, f"{name} once")
+        with staged.world() as world:
+            world.plane.hosts.strike = both(at(last, "after", refused), always_from(number))
+            world.run()
+            assert world.operation.state == "stuck", (name, world.operation)
+            assert world.operation.remainder, name
+            assert world.picture() != world.before, name
+            world.plane.hosts.strike = no_fault
+            world.plane.services.operations.retry(world.operation_id)
+            world.run()
+            clean(world, f"{name} always, then repaired")
