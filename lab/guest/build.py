@@ -75,9 +75,8 @@ def _system(base: Base) -> bytes:
     _programs(base, archive)
     archive.file("init", (_HERE / "init").read_bytes(), 0o755)
     archive.file("etc/udhcpc.script", (_HERE / "udhcpc.script").read_bytes(), 0o755)
-    archive.file("etc/acpid.map", "EV_KEY 0x01 KEY_POWER 116 1 button/power PWRF 00000080\n")
-    archive.file("etc/acpid.action", "button/power /usr/bin/power-off\n")
-    archive.file("usr/bin/power-off", "#!/bin/sh\nexec busybox poweroff -f\n", 0o755)
+    # where busybox acpid looks when the power button is pressed
+    archive.file("etc/acpi/PWRF/00000080", "#!/bin/sh\nexec busybox poweroff -f\n", 0o755)
     archive.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
     archive.file("etc/group", "root:x:0:\n")
     archive.file("etc/shells", "/bin/sh\n")
@@ -101,6 +100,6 @@ def _programs(base: Base, archive: Archive) -> None:
         archive.file(f"usr/bin/{Path(program).name}", (base.root / program).read_bytes(), 0o755)
         for line in run([loader, "--library-path", libraries, "--list", base.root / program]).splitlines():
             words = line.split()
-            if len(words) >= 3 and words[1] == "=>":
+            if len(words) >= 3 and words[1] == "=>" and "/" not in words[0]:
                 archive.file(f"usr/lib/x86_64-linux-gnu/{words[0]}", Path(words[2]).read_bytes(), 0o755)
     archive.link("lib", "usr/lib")

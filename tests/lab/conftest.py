@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,15 @@ class LabHost:
         )  # fmt: skip
         assert done.returncode == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def send(self, file: Path, path: str) -> None:
+        """Copies a local file to the host."""
+        with file.open("rb") as content:
+            done = subprocess.run(
+                [sys.executable, "-m", "lab", "ssh", self.name, f"cat > {path}"],
+                stdin=content, capture_output=True, timeout=300,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
 
 def listed() -> dict[str, LabHost]:
