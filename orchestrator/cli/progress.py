@@ -134,9 +134,7 @@ def failure_of(operation: Json) -> VgpuctlError:
     message = cause.message if step is None else f"{step}: {cause.message}"
     number = operation["id"]
     if operation["state"] != "stuck":
-        hint = (
-            f"everything was taken back, so the command can be run again; 'vgpuctl operation show {number}' tells more"
-        )
+        hint = f"everything was taken back; 'vgpuctl operation show {number}' tells more"
         return type(cause)(cause.code, message, hint=cause.hint or hint, details=cause.details, reasons=cause.reasons)
     remains = "; ".join(operation["remainder"])
     return Stuck(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server process over fake services, on a real unix socket."""
+"""A real server process on a real unix socket, over whatever services the module has."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from orchestrator.client.autostart import connect_running
 
 
 @contextmanager
-def running_server(state: Path, *arguments: str) -> Iterator[Path]:
+def running_server(state: Path, *arguments: str, module: str = "tests.fakes.serve") -> Iterator[Path]:
     """Serves in ``state`` while it is open."""
     state.mkdir(parents=True, exist_ok=True)
     with (state / "serve.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.serve", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env={**os.environ, "VGPUCTL_STATE": str(state)},
             stdout=log,
             stderr=log,

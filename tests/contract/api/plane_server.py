@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.contract.api.plane_server``: the server process over the real services, database and runner.
+
+Only the hosts are not real: they live in memory (tests/fakes/fake_host.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import cast
+
+from orchestrator.api.limits import Activity
+from orchestrator.api.process import only_one, serve_until_done
+from orchestrator.api.services import Process
+from orchestrator.api.services import Services as ApiServices
+from orchestrator.client.location import state_directory
+from orchestrator.services.capacity import CapacityService
+from tests.fakes.control_plane import ControlPlane, Services, control_plane
+
+TICK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Served:
+    """The services as the API takes them."""
+
+    of: Services
+    capacity: CapacityService
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.of, name)
+
+
+def _run_operations(plane: ControlPlane) -> None:
+    while True:
+        plane.engine.drain()
+        time.sleep(TICK_S)
+
+
+def main() -> None:
+    state = state_directory()
+    state.mkdir(parents=True, exist_ok=True)
+    plane = control_plane(state)
+    planner = plane.services.vms.planner
+    served = Served(
+        plane.services,
+        CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit),
+    )
+    threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
+    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
+    with only_one(state, 0):
+        serve_until_done(state, cast(ApiServices, served), process)
+
+
+if __name__ == "__main__":
+    main()
