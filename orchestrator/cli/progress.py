@@ -20,6 +20,7 @@ from orchestrator.core.operation import FINISHED
 POLL_S: Final = 20
 """How long one question to the server may take to be answered."""
 RECONNECTS: Final = 5
+RECONNECT_PAUSE_S = 0.2
 _MARKS: Final = {"done": "✓", "failed": "✗", "undone": "↩", "undo_failed": "✗"}
 _SHOWN: Final = {
     "done": "done",
@@ -117,7 +118,7 @@ def _until_finished(session: Session, operation_id: str, display: Display) -> Js
             if left == 0 or not error.code.startswith("server."):
                 raise
             left -= 1
-            time.sleep(0.2)
+            time.sleep(RECONNECT_PAUSE_S)
             session.reconnect()
             continue
         display.update(operation)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.cli import progress
+from orchestrator.cli.live import LiveSteps
+from orchestrator.cli.progress import PlainLines, failure_of, follow
+from orchestrator.cli.session import Session
+from orchestrator.core.errors import Bug, Fatal, Stuck, Unknown, error_to_dict
+
+
+def _step(title: str, state: str, message: str = "") -> dict[str, Any]:
+    started = None if state == "pending" else "2026-11-21T00:00:00Z"
+    finished = "2026-11-21T00:00:01.500000Z" if state in {"done", "failed", "undone"} else None
+    return {
+        "name": f"{title}.1", "title": title, "state": state, "message": message,
+        "started_at": started, "finished_at": finished,
+    }  # fmt: skip
+
+
+def _operation(state: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "op", "state": state, "steps": list(steps), "warnings": [], "error": None, "remainder": [],
+        "revision": len(steps), **more,
+    }  # fmt: skip
+
+
+class _Client:
+    """Answers with what it was given; an exception is raised."""
+
+    def __init__(self, *answers: dict[str, Any] | BaseException) -> None:
+        self._answers = list(answers)
+
+    def operation(self, operation_id: str, *, wait_s: float, since: int | None) -> dict[str, Any]:
+        answer = self._answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class _Session(Session):
+    def __init__(self, client: _Client) -> None:
+        super().__init__()
+        self.__dict__["client"] = client
+        self.reconnected = 0
+
+    def reconnect(self) -> Any:
+        self.reconnected += 1
+        return self.client
+
+
+def test_each_step_is_said_once_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines()
+    lines.update(_operation("running", _step("disk", "done"), _step("start", "running")))
+    lines.update(_operation("running", _step("disk", "done"), _step("start", "failed", "EIO")))
+    lines.update(_operation("undoing", _step("disk", "undone"), _step("start", "failed", "EIO")))
+    assert capsys.readouterr().err.splitlines() == [
+        "✓ disk: done (1.5 s)",
+        "✗ start: failed (1.5 s): EIO",
+        "↩ disk: taken back (1.5 s)",
+    ]
+
+
+def test_the_live_view_draws_every_state_of_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    states = ("pending", "running", "done", "failed", "undoing", "undone", "undo_failed")
+    with LiveSteps() as live:
+        live.update(_operation("undoing", *(_step(state, state) for state in states)))
+    drawn = capsys.readouterr().err
+    assert [state for state in states if state not in drawn] == []
+
+
+def test_a_lost_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "RECONNECT_PAUSE_S", 0)
+    lost = Unknown("server.lost", "gone")
+    session = _Session(_Client(lost, lost, _operation("done")))
+    assert follow(session, "op")["state"] == "done"
+    assert session.reconnected == 2
+
+
+def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "RECONNECT_PAUSE_S", 0)
+    with pytest.raises(Unknown):
+        follow(_Session(_Client(*[Unknown("server.lost", "gone")] * 10)), "op")
+
+
+def test_an_interrupt_says_how_to_go_on_watching(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        follow(_Session(_Client(KeyboardInterrupt())), "op")
+    assert "vgpuctl operation wait op" in capsys.readouterr().err
+
+
+def test_warnings_are_said_and_the_operation_counts_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(_Session(_Client(_operation("done", warnings=["no address seen"]))), "op")
+    assert "warning: no address seen" in capsys.readouterr().err
+
+
+def test_a_failure_names_step_cause_and_way_out() -> None:
+    stored = error_to_dict(Fatal("gpu.create_failed", "EIO on the GPU"))
+    found = failure_of(_operation("undone", _step("disk", "undone"), _step("vGPU", "failed"), error=stored))
+    assert isinstance(found, Fatal)
+    assert (found.message, found.code) == ("vGPU: EIO on the GPU", "gpu.create_failed")
+    assert "taken back" in str(found.hint)
+
+
+def test_a_stuck_operation_names_what_remains_and_two_ways_out() -> None:
+    stored = error_to_dict(Fatal("gpu.create_failed", "EIO"))
+    found = failure_of(_operation("stuck", _step("vGPU", "undo_failed"), error=stored, remainder=["mdev on gpu1"]))
+    assert isinstance(found, Stuck)
+    assert "mdev on gpu1" in found.message
+    assert "operation retry op" in str(found.hint)
+    assert "operation abandon op" in str(found.hint)
+
+
+def test_a_failure_without_a_reason_is_a_bug() -> None:
+    assert isinstance(failure_of(_operation("undone")), Bug)

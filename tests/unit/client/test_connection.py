@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.location import state_directory
+from orchestrator.core.errors import InvalidInput, NoCapacity, Retryable, Unknown
+
+Answer = Callable[[bytes], Connection]
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Answer:
+    """A server that sends these bytes once and hangs up."""
+
+    def serve(answer: bytes) -> Connection:
+        path = tmp_path / "s"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        listener.listen(1)
+
+        def once() -> None:
+            with listener, listener.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(answer)
+
+        threading.Thread(target=once, daemon=True).start()
+        return Connection(path)
+
+    return serve
+
+
+def _reply(status: str, body: bytes, more: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+def test_an_answer_is_its_json(answering: Answer) -> None:
+    assert answering(_reply("200 OK", b'{"a": [1]}')).call("GET", "/v1/x") == {"a": [1]}
+
+
+def test_no_content_is_none(answering: Answer) -> None:
+    assert answering(b"HTTP/1.1 204 No Content\r\n\r\n").call("DELETE", "/v1/x") is None
+
+
+def test_a_problem_is_raised_as_what_it_is(answering: Answer) -> None:
+    body = b"""{"family": "no_capacity", "code": "gpu.no_capacity", "detail": "full", "hint": "wait", "status": 507,
+    "reasons": [{"code": "gpu.full", "message": "16 of 16", "subjects": ["gpu1"], "count": 3}]}"""
+    with pytest.raises(NoCapacity) as caught:
+        answering(_reply("507 x", body)).call("GET", "/v1/x")
+    assert (caught.value.message, caught.value.hint, caught.value.reasons[0].count) == ("full", "wait", 3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 abc OK\r\ncontent-length: 0\r\n\r\n",
+        b"x" * 100_000,
+        _reply("200 OK", b"not json"),
+        _reply("500 x", b"<html>"),
+        _reply("500 x", b"[]"),
+        _reply("500 x", b"{}"),
+    ],
+    ids=lambda answer: ascii(answer[:40]),
+)
+def test_half_an_answer_is_no_answer(answering: Answer, answer: bytes) -> None:
+    with pytest.raises(Unknown):
+        answering(answer).call("GET", "/v1/x")
+
+
+def test_nobody_there_is_something_to_try_again(tmp_path: Path) -> None:
+    with pytest.raises(Retryable):
+        Connection(tmp_path / "none").call("GET", "/v1/x")
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=3))
+def test_a_name_never_becomes_syntax_of_a_path(parts: list[str]) -> None:
+    path = path_of(*parts)
+    assert path.isascii()
+    assert path.count("/") == len(parts) + 1
+    assert not set(path) & set(" ?#\r\n\\")
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        path_of("vms", "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "end"),
+    [({"VGPUCTL_STATE": "/srv/x"}, "/srv/x"), ({"VGPUCTL_STATE": ""}, "vgpuctl"), ({}, "vgpuctl")],
+)
+def test_one_variable_moves_all_state(environment: dict[str, str], end: str) -> None:
+    assert str(state_directory(environment)).endswith(end)
+
+
+def test_a_relative_state_directory_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert state_directory({"VGPUCTL_STATE": "here"}) == tmp_path / "here"
