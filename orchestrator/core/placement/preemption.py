@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.fleet import Gpu, Host
@@ -89,8 +90,10 @@ def _on_gpu(gpu: Gpu, request: Request) -> Iterator[list[str]]:
         elif step.choice.mask:
             mask = step.choice.mask
             yield [item.vm_id for taken, item in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
-        else:
+        elif isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):
             yield from ([vm_id] for vm_id in everyone)
+        else:
+            yield everyone
 
 
 def _lower(engine: Engine, request: Request, vm_ids: Iterable[str]) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make bench-placement``: runs all suites and writes build/bench/placement.json.
+
+``VGPUCTL_BENCH_SCALE`` multiplies the length of the runs, ``VGPUCTL_BENCH_SUITES`` names some (``S1,S7``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from tests.bench.placement import suite_latency, suite_offline, suite_priorities, suites_online
+from tests.bench.placement.rows import Row, averaged, table, write
+
+OUT = Path("build/bench/placement.json")
+SUITES = ("S1", "S3", "S4", "S5", "S6", "S7", "S8")
+
+
+def main() -> None:
+    scale = float(os.environ.get("VGPUCTL_BENCH_SCALE", "1"))
+    wanted = set(os.environ.get("VGPUCTL_BENCH_SUITES", ",".join(SUITES)).split(","))
+    rows: list[Row] = []
+    online = [job for job in suites_online.jobs(scale) if job.suite in wanted]
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for found in pool.map(suites_online.perform, online, chunksize=4):
+            rows += found
+    alone: tuple[tuple[str, Callable[[float], list[Row]]], ...] = (
+        ("S6", suite_offline.measure), ("S7", suite_latency.measure), ("S8", suite_priorities.measure),
+    )  # fmt: skip
+    for suite, measure in alone:
+        if suite in wanted:
+            rows += measure(scale)
+    means = averaged(rows)
+    write(means, OUT)
+    print(table(means))
+    print(f"{len(means)} rows in {OUT}")
+
+
+if __name__ == "__main__":
+    main()

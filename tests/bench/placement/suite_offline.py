@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""S6: placing a batch at once, compacting a fleet, draining hosts."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.core.placement.ceiling import Ceiling
+from orchestrator.core.placement.compaction import compact, drain
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.scores import PolicyName
+from orchestrator.simulate_placement.simulation import Simulation
+from tests.bench.placement.fleets import geometry, single_gpu_hosts
+from tests.bench.placement.rows import Row, rows_of
+from tests.bench.placement.suites_online import H100, SEEDS
+from tests.bench.placement.workloads import MIG_MIXES, arrivals, mig_kinds
+
+POLICIES: tuple[PolicyName, ...] = ("vgpuctl", "best_fit", "first_fit", "spread", "max_capability", "fgd")
+
+
+def measure(scale: float) -> list[Row]:
+    rows: list[Row] = []
+    for mix in MIG_MIXES:
+        rows += _batch(mix, int(10_000 * min(scale, 1.0)))
+    for load in (0.5, 0.7, 0.85):
+        for policy in POLICIES:
+            for seed in SEEDS:
+                rows += _compaction(load, policy, seed)
+    return rows
+
+
+def _batch(mix: str, count: int) -> list[Row]:
+    """All VMs known at once: biggest first, so every policy that fills GPUs is near the minimum."""
+    stream = list(arrivals(mig_kinds(mix), slots=8e9, load=1.0, count=count, seed=SEEDS[0]))
+    stream.sort(key=lambda arrival: -arrival.kind.slots)
+    rows: list[Row] = []
+    for policy in POLICIES:
+        engine = Engine(single_gpu_hosts(count, geometry(H100, "mig")), policy=policy)
+        for arrival in stream:
+            engine.see(arrival.request)
+        begin = time.perf_counter()
+        for arrival in stream:
+            plan = engine.plan(arrival.request)
+            if plan is None:
+                raise RuntimeError(f"{arrival.request.profile} finds no place among {count} GPUs")
+            engine.take(arrival.request, plan)
+        seconds = time.perf_counter() - begin
+        minimum = Ceiling(engine.fleet, engine.counts).minimum_gpus()
+        values = {"gap_gpus": engine.fleet.active - minimum, "active_over_min": engine.fleet.active / minimum,
+                  "batch_seconds": seconds}  # fmt: skip
+        rows += rows_of("S6", f"batch vms={count} mix={mix}", policy, values)
+    return rows
+
+
+def _compaction(load: float, policy: PolicyName, seed: int) -> list[Row]:
+    simulation = Simulation(single_gpu_hosts(200, geometry(H100, "mig")), policy=policy, now_ns=time.perf_counter_ns)
+    for arrival in arrivals(mig_kinds("uniform"), slots=1600.0, load=load, count=6000, seed=seed):
+        simulation.offer(arrival.request, arrival.depart_s)
+    engine = simulation.engine
+    before = engine.fleet.active
+    minimum = Ceiling(engine.fleet, engine.counts).minimum_gpus()
+    begin = time.perf_counter()
+    plan = compact(engine)
+    seconds = time.perf_counter() - begin
+    case = f"compaction load={load} gpus=200 mix=uniform"
+    rows = rows_of("S6", case, policy, {
+        "active_over_min_before": before / minimum, "active_over_min": engine.fleet.active / minimum,
+        "moves_per_freed_gpu": len(plan.moves) / plan.freed if plan.freed else None, "plan_seconds": seconds,
+    })  # fmt: skip
+    used = [host for host in engine.fleet.hosts if host.used]
+    begin = time.perf_counter()
+    drained = drain(engine, used[0])
+    left = {"drain_moves": len(drained.moves), "drain_left": len(drained.left),
+            "drain_ms": 1000 * (time.perf_counter() - begin)}  # fmt: skip
+    return rows + rows_of("S6", f"drain load={load} gpus=200 mix=uniform", policy, left)
