@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test check soak bench clean \
+.PHONY: help dev demo demo-down test check soak bench docs clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
 
 help: ## list the targets
@@ -76,6 +76,10 @@ bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand
 	@$(BIN)/python -m tests.bench.create_vm
+
+docs: dev ## write the generated pages of docs/reference again
+	@$(BIN)/python -m orchestrator.cli.reference
+	@$(BIN)/python -m tests.architecture.error_reference
 
 clean: ## remove build/ and caches; the lab must be down
 	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }

@@ -11,7 +11,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "paramiko": ("orchestrator/adapters/agent_link/",),
     "ansible_runner": ("orchestrator/adapters/ansible/",),
     "ansible": (),
-    "sqlalchemy": ("orchestrator/adapters/store/",),
+    "sqlalchemy": ("orchestrator/adapters/store/", "orchestrator/bootstrap.py"),
     "alembic": ("orchestrator/adapters/store/",),
     "pysqlite3": ("orchestrator/adapters/store/",),
     "pycdlib": ("orchestrator/adapters/seed/",),

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.error_reference import CODE, PAGE, codes
+from tests.architecture.tree import ROOT, files, text
+
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+LISTED_PATH = re.compile(
+    r"`((?:orchestrator|playbooks|vgpu_profiles|lab|docs|tests|inventory|core|cli|agent)/[\w/.-]*)`"
+)
+OURS = [Path("README.md"), Path("ARCHITECTURE.md"), Path("playbooks/README.md")]
+
+
+def test_every_error_code_is_in_the_reference_and_no_other() -> None:
+    written = {
+        code for code in re.findall(r"^\| `([^`]+)`", text(PAGE), re.MULTILINE) if CODE.fullmatch(code) is not None
+    }
+    assert (codes() - written, written - codes()) == (set(), set()), "run make docs"
+
+
+@pytest.mark.parametrize("page", files(".md"), ids=str)
+def test_no_link_leads_nowhere(page: Path) -> None:
+    targets = [target for target in LINK.findall(text(page)) if not (ROOT / page.parent / target).exists()]
+    assert targets == []
+
+
+@pytest.mark.parametrize("page", OURS, ids=str)
+def test_every_path_that_is_named_is_there(page: Path) -> None:
+    roots = (ROOT, ROOT / "orchestrator")
+    missing = [path for path in LISTED_PATH.findall(text(page)) if not any((root / path).exists() for root in roots)]
+    assert missing == []
+
+
+def test_every_target_that_the_documentation_names_is_in_a_makefile() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", text(Path("Makefile")) + text(Path("lab/lab.mk")), re.MULTILINE))
+    named = {target for page in files(".md") for target in re.findall(r"`make ([a-z][a-z-]*)", text(page))}
+    assert named - targets == set()
