@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from orchestrator.agent.main import main
+from orchestrator.agent.entry import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

@@ -21,8 +21,8 @@ _DISTRIBUTION, _MODULE = "nvidia-ml-py", "pynvml.py"
 
 _MAIN = """\
 import sys
-from orchestrator.agent.main import main
-sys.exit(main())
+from orchestrator.agent.entry import start
+sys.exit(start())
 """
 _SHEBANG = b"#!/usr/bin/python3\n"
 _STAMP = (2020, 1, 1, 0, 0, 0)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpuctl-agent serve | relay | version``."""
+"""``vgpuctl-agent serve | version``; ``relay`` has its own short way in (entry.py)."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
@@ -34,9 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--sysroot", type=Path, default=Path("/"), help="a directory tree to take as the host's /")
     serve.add_argument("--libvirt", default="qemu:///system", metavar="URI")
     serve.set_defaults(run=_serve)
-    relay = commands.add_parser("relay", help="forced command of the controller's SSH key")
-    relay.add_argument("--socket", type=Path, default=SOCKET_FILE)
-    relay.set_defaults(run=_relay)
+    commands.add_parser("relay", help="forced command of the controller's SSH key: relay [SOCKET]")
     commands.add_parser("version", help="print the agent's version").set_defaults(run=_version)
     return parser
 
@@ -63,12 +60,6 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _terminate(_signal: int, _frame: object) -> None:
     raise SystemExit(0)
-
-
-def _relay(arguments: argparse.Namespace) -> int:
-    from orchestrator.agent.relay import relay
-
-    return relay(arguments.socket, os.environ.get("SSH_ORIGINAL_COMMAND"))
 
 
 def _version(_arguments: argparse.Namespace) -> int:

@@ -6,8 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agent.entry import DEFAULT_SOCKET
+
 CONFIG_FILE = Path("/etc/vgpuctl-agent/config.json")
-SOCKET_FILE = Path("/run/vgpuctl-agent/agent.sock")
+SOCKET_FILE = Path(DEFAULT_SOCKET)
 SOCKET_GROUP = "vgpuctl-agent"
 """Group of the unprivileged account that the controller logs in as; its members may talk to the agent."""
 

@@ -90,7 +90,7 @@ class SshServer:
         self.relays += 1
         environment = {**os.environ, "SSH_ORIGINAL_COMMAND": process.command or ""}
         relay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "orchestrator.agent", "relay", "--socket", str(self.socket_path)),
+            *(sys.executable, "-m", "orchestrator.agent", "relay", str(self.socket_path)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -68,7 +68,7 @@ def test_the_relay_refuses_any_other_command(package: Path, command: str) -> Non
 
 
 def test_the_relay_says_in_a_frame_that_no_agent_runs(package: Path, tmp_path: Path) -> None:
-    done = agent(package, "relay", "--socket", str(tmp_path / "none"), SSH_ORIGINAL_COMMAND="vgpuctl-agent")
+    done = agent(package, "relay", str(tmp_path / "none"), SSH_ORIGINAL_COMMAND="vgpuctl-agent")
     assert done.returncode == 9
     (tmp_path / "out").write_bytes(done.stdout)
     with (tmp_path / "out").open("rb") as out:
