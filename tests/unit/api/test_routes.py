@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import MutableMapping
 from typing import Any
@@ -12,7 +13,9 @@ from fastapi import FastAPI
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
-from tests.fakes.services import InMemory
+from tests.fakes.services import InMemory, Vms
+
+STRANGER = 12345
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +23,8 @@ def app() -> FastAPI:
     return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
 
 
-async def _status_for_a_stranger(app: FastAPI, method: str, path: str) -> int:
-    sent: list[MutableMapping[str, Any]] = []
+async def _ask(app: FastAPI, method: str, path: str, uid: int, sent: list[MutableMapping[str, Any]]) -> None:
+    """One request from a user of this machine; what the application sends is put into ``sent``."""
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -31,9 +34,14 @@ async def _status_for_a_stranger(app: FastAPI, method: str, path: str) -> int:
 
     scope = {
         "type": "http", "http_version": "1.1", "method": method.upper(), "scheme": "http", "path": path,
-        "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": [], "client": ("uid:12345", 1),
+        "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": [], "client": (f"uid:{uid}", 1),
     }  # fmt: skip
     await app(scope, receive, send)
+
+
+def _status_for_a_stranger(app: FastAPI, method: str, path: str) -> int:
+    sent: list[MutableMapping[str, Any]] = []
+    asyncio.run(_ask(app, method, path, STRANGER, sent))
     return int(sent[0]["status"])
 
 
@@ -41,8 +49,7 @@ def test_every_route_refuses_a_stranger(app: FastAPI) -> None:
     routes = [(verb, path) for path, verbs in app.openapi()["paths"].items() for verb in verbs]
     assert len(routes) > 30
     answers = {
-        f"{verb} {path}": asyncio.run(_status_for_a_stranger(app, verb, re.sub(r"{[^}]*}", "x", path)))
-        for verb, path in routes
+        f"{verb} {path}": _status_for_a_stranger(app, verb, re.sub(r"{[^}]*}", "x", path)) for verb, path in routes
     }
     assert {route: status for route, status in answers.items() if status != 403} == {}
 
@@ -63,3 +70,24 @@ def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: Fast
     schemas = description["components"]["schemas"]
     assert [name for name in asked if not schemas[name].get("examples")] == []
     assert [name for name in asked if schemas[name].get("additionalProperties") is not False] == []
+
+
+class _Broken(InMemory):
+    @property
+    def vms(self) -> Vms:
+        raise ZeroDivisionError("a secret of the program")
+
+    @vms.setter
+    def vms(self, _: Vms) -> None:
+        """Thrown away."""
+
+
+def test_a_bug_is_a_problem_with_a_number_and_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(_Broken().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    sent: list[MutableMapping[str, Any]] = []
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(_ask(app, "get", "/v1/vms", 0, sent))
+    answer = json.loads(sent[1]["body"])
+    assert answer["code"] == "bug"
+    assert "secret" not in str(answer)
+    assert answer["detail"].split()[-1] in caplog.text
