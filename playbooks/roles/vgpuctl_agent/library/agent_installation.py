@@ -48,7 +48,7 @@ OPTIONS = {
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
 }
-START_LIMIT_S = 120
+START_LIMIT_S = 300
 POLL_S = 0.2
 
 
