@@ -65,7 +65,7 @@ check-imports:
 check-dependencies:
 	@$(BIN)/deptry --no-ansi . > $(VENV)/deptry.log 2>&1 || { cat $(VENV)/deptry.log; exit 1; }
 check-dead-code:
-	@$(BIN)/vulture orchestrator --min-confidence 80
+	@$(BIN)/vulture
 check-tests:
 	@$(PYTEST) tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
