@@ -42,17 +42,6 @@ def run(argv: Argv, *, log: Path | None = None, env: Mapping[str, str] | None = 
     return done.stdout or ""
 
 
-def succeeds(argv: Argv, *, limit_s: float) -> bool:
-    """Whether a command ends with exit code 0 in time; its output is dropped."""
-    try:
-        done = subprocess.run(
-            [str(word) for word in argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
-
-
 def replace_process(argv: Argv) -> None:
     """Becomes the command (terminal, signals and exit code are its own)."""
     words = [str(word) for word in argv]

@@ -19,7 +19,8 @@ from lab.commands import run
 from lab.errors import LabError
 from lab.guest.build import guest_image
 from lab.image.base import Base, base
-from lab.image.initramfs import boot_archive, overlay_archive
+from lab.image.capabilities import known, remember
+from lab.image.initramfs import SETTINGS, boot_archive, overlay_archive
 from lab.image.payload import payload
 from lab.machine.accelerator import accelerator
 from lab.machine.identity import identity
@@ -65,6 +66,10 @@ class Fleet:
         failures = [error for error in (wait.exception() for wait in waits) if error is not None]
         if failures:
             raise failures[0]
+        if started:
+            first = started[0]
+            image = base(self.places.cache, self.say)
+            remember(image, first.accelerator, lambda line: run(first.ssh(self.places.key, line)))
         return wanted
 
     def guest_image(self) -> Path:
@@ -98,12 +103,12 @@ class Fleet:
     def _start(self, hosts: Sequence[Host]) -> list[Instance]:
         self._check(hosts)
         image = base(self.places.cache, self.say)
-        trees = payload(self.places.project, self.places.cache, image)
+        kind = accelerator(image)
+        trees = [SETTINGS, *payload(self.places.project, self.places.cache, image), *known(image, kind)]
         boot = boot_archive(image)
         used = {instance.name: instance.index for instance in self.instances()}
         numbers = iter(number for number in range(200) if number not in used.values())
         peers = {**used, **{host.name: next(numbers) for host in hosts}}
-        kind = accelerator(image)
         self.say(f"starting {', '.join(host.name for host in hosts)} ({kind})")
         started = []
         for host in hosts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab host boots from: three modules, the root disk, and the files that make the host this one.
+"""What a lab host boots from: a few modules, the root disk, and the files that make the host this one.
 
 The NVIDIA surface and the host's identity travel in the initramfs and are laid over the root at every boot,
 so a change of either needs no new disk image.
@@ -15,6 +15,8 @@ from lab.image.modules import modules
 
 # ext4 asks for crc32c by name, which modules.dep does not tell
 _NEEDED = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "qemu_fw_cfg"]
+SETTINGS = Path(__file__).parent / "settings"
+"""Files for every host whose change does not need a new base image."""
 _INIT = (Path(__file__).parent / "init").read_text()
 
 

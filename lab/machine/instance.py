@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.commands import run, start, succeeds
+from lab.commands import run, start
 from lab.errors import LabError
 from lab.image.base import Base
 from lab.machine.keys import known_host_line, sha256_fingerprint
@@ -20,13 +20,12 @@ from lab.machine.qemu import Machine, arguments
 
 ADDRESS = "127.0.0.1"
 _BANNER_LIMIT_S = 5.0
-# One line that succeeds when the host can be used: NVIDIA's surface is loaded and libvirt answers.
+# Says "ready" and the boot's id when NVIDIA's surface is loaded and libvirt answers, else what is wrong.
 _READY = (
-    "for unit in vgpu-lab libvirtd; do "
-    "[ -e /usr/lib/systemd/system/$unit.service ] || [ -e /etc/systemd/system/$unit.service ] || continue; "
+    "for unit in vgpu-lab libvirtd; do systemctl cat $unit >/dev/null 2>&1 || continue; "
     "n=0; until systemctl is-active -q $unit; do n=$((n+1)); "
-    "[ $n -lt 240 ] && ! systemctl is-failed -q $unit || { systemctl status --no-pager $unit; exit 1; }; "
-    "sleep 0.5; done; done; virsh -q version >/dev/null && cat /proc/sys/kernel/random/boot_id"
+    "if [ $n -gt 400 ] || systemctl is-failed -q $unit; then systemctl status --no-pager $unit; exit 0; fi; "
+    "sleep 0.5; done; done; virsh -q version >/dev/null && echo ready $(cat /proc/sys/kernel/random/boot_id)"
 )
 
 
@@ -39,6 +38,7 @@ class Instance:
     process: Process
     ssh_port: int
     index: int
+    accelerator: str
     scenario: str
     """The scenario's text as JSON, to tell whether ``up`` asks for something else."""
 
@@ -53,7 +53,8 @@ class Instance:
     def save(self) -> None:
         record = {
             "name": self.name, "pid": self.process.pid, "started": self.process.started,
-            "ssh_port": self.ssh_port, "index": self.index, "scenario": self.scenario,
+            "ssh_port": self.ssh_port, "index": self.index, "accelerator": self.accelerator,
+            "scenario": self.scenario,
         }  # fmt: skip
         (self.directory / "host.json").write_text(json.dumps(record))
 
@@ -64,6 +65,8 @@ class Instance:
         known = self.directory / "known_hosts"
         return [
             "ssh", "-F", "none", "-q", "-i", str(key), "-p", str(self.ssh_port), "-o", "IdentitiesOnly=yes",
+            # the default key exchange is a second's work for an emulated processor
+            "-o", "KexAlgorithms=curve25519-sha256",
             "-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}", *options,
             f"root@{ADDRESS}", *command,
         ]  # fmt: skip
@@ -84,14 +87,16 @@ class Instance:
     def _ask(self, key: Path, deadline: float) -> str:
         """Nothing when the connection broke; raises when the host says that it will never be ready."""
         limit = max(5.0, deadline - time.monotonic())
-        if not succeeds(
-            self.ssh(key, "true", options=("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")), limit_s=limit
-        ):
-            return ""
         try:
-            return run(self.ssh(key, _READY), limit_s=limit).strip()
-        except LabError as error:
-            raise self._failed(error.message) from error
+            answer = run(
+                self.ssh(key, _READY, options=("-o", "BatchMode=yes", "-o", "ConnectTimeout=60")), limit_s=limit
+            )
+        except LabError:
+            return ""
+        state, _, rest = answer.strip().partition(" ")
+        if state != "ready":
+            raise self._failed(answer.strip())
+        return rest
 
     def _failed(self, reason: str) -> LabError:
         lines = [*_tail(self.directory / "qemu.log", 5), *_tail(self.console, 25)]
@@ -137,9 +142,15 @@ def _tail(file: Path, lines: int) -> list[str]:
 
 
 def load(directory: Path) -> Instance:
-    record = json.loads((directory / "host.json").read_text())
-    process = Process(record["pid"], record["started"])
-    return Instance(record["name"], directory, process, record["ssh_port"], record["index"], record["scenario"])
+    """Raises LabError for a record that is damaged or of another version of the lab."""
+    file = directory / "host.json"
+    try:
+        record = json.loads(file.read_text())
+        process = Process(record["pid"], record["started"])
+        rest = [record[name] for name in ("ssh_port", "index", "accelerator", "scenario")]
+        return Instance(record["name"], directory, process, *rest)
+    except (ValueError, KeyError) as error:
+        raise LabError(f"{file} is damaged", "end the QEMU that runs in that directory, then remove it") from error
 
 
 def launch(base: Base, machine: Machine, index: int, scenario: str) -> Instance:
@@ -150,6 +161,8 @@ def launch(base: Base, machine: Machine, index: int, scenario: str) -> Instance:
     (directory / "known_hosts").write_text(known_host_line(ADDRESS, machine.ssh_port, public) + "\n")
     words = [*base.emulator(), *arguments(machine)]
     pid = start(words, log=directory / "qemu.log", directory=directory)
-    instance = Instance(machine.host.name, directory, identify(pid), machine.ssh_port, index, scenario)
+    instance = Instance(
+        machine.host.name, directory, identify(pid), machine.ssh_port, index, machine.accelerator, scenario
+    )
     instance.save()
     return instance
