@@ -13,7 +13,7 @@ from orchestrator.operations.retrying import patiently
 from orchestrator.operations.step import Definition, Step
 
 STALE = "agent.stale_token"
-_NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file"})
+_NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
 """What stands there belongs to somebody else, so there is nothing of ours to take back."""
 
 

@@ -175,6 +175,8 @@ class FakeHosts:
 
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         machine = self.machines[host.address]
+        if machine.site not in {None, self.site}:
+            raise Conflict("host.other_site", "the host serves another site")
         progress("remove")
 
         def remove() -> None:

@@ -23,6 +23,7 @@ from orchestrator.core.image import Image
 MAX_IMAGE_BYTES = 64 * 1024**3
 MAX_VIRTUAL_BYTES = 2 * 1024**4
 _SECTOR = 512
+_VMDK_TEXT = b"# Disk DescriptorFile"
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw", "gpt": "raw"}
 """The inspector calls a raw disk with a partition table ``gpt``."""
 
@@ -100,6 +101,9 @@ def _copy(chunks: Iterator[bytes], target: Path) -> tuple[str, int]:
 
 def _inspect(path: Path) -> tuple[ImageFormat, int]:
     """Format and virtual size of what certainly refers to no other file."""
+    with path.open("rb") as file:
+        if file.read(len(_VMDK_TEXT)) == _VMDK_TEXT:
+            raise InvalidInput("image.unsafe", "the image is a VMDK descriptor, which refers to other files")
     try:
         inspector = format_inspector.detect_file_format(str(path))
         found = None if inspector is None else _FORMATS.get(str(inspector))

@@ -48,18 +48,24 @@ def _open_file(source: str) -> Iterator[Iterator[bytes]]:
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else (error.strerror or "it cannot be opened")
         raise _refused(source, why.lower()) from error
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(file.fileno())
+    try:
+        about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             raise _refused(source, "it is not a regular file")
         if about.st_nlink != 1:
             raise _refused(source, "it has several names (hard links)")
-        yield iter(lambda: file.read(_CHUNK), b"")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield iter(lambda: file.read(_CHUNK), b"")
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def _open_url(source: str) -> Iterator[Iterator[bytes]]:
-    parts = urlsplit(source)
+    try:
+        parts = urlsplit(source)
+    except ValueError as error:
+        raise _refused(source, "that is not a URL") from error
     if not parts.hostname or parts.username is not None or parts.password is not None:
         raise _refused(source, "a URL needs a host and may hold no user or password")
     try:

@@ -10,7 +10,7 @@ from functools import cached_property
 from cryptography.fernet import Fernet
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
@@ -18,7 +18,7 @@ from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlAudit, SqlImages, SqlNetworks, SqlSecrets
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
-from orchestrator.core.errors import Fatal, Retryable
+from orchestrator.core.errors import Fatal, Retryable, WorldError
 
 _BUSY_TIMEOUT_MS = 30_000
 
@@ -78,19 +78,25 @@ class SqlStore:
         try:
             with self._engine.connect().execution_options(reading=reading) as connection, connection.begin():
                 yield connection
-        except OperationalError as error:
-            if "locked" in str(error.orig) or "busy" in str(error.orig):
-                raise Retryable("store.busy", "the database is busy", details=str(error.orig)) from error
-            raise Fatal(
-                "store.unavailable",
-                "the database cannot be used",
-                details=str(error.orig),
-                hint="is its disk full or read-only?",
-            ) from error
         except DBAPIError as error:
-            if error.connection_invalidated:
-                raise Retryable("store.connection_lost", "the connection to the database was lost") from error
-            raise
+            raise _our_error(error) or error from error
+
+
+def _our_error(error: DBAPIError) -> WorldError | None:
+    """What the database did not do; None for mistakes of ours, which must show as they are."""
+    text = str(error.orig)
+    if error.connection_invalidated:
+        return Retryable("store.connection_lost", "the connection to the database was lost", details=text)
+    if isinstance(error, OperationalError) and ("locked" in text or "busy" in text):
+        return Retryable("store.busy", "the database is busy", details=text)
+    if isinstance(error, OperationalError) or type(error) is DatabaseError:
+        return Fatal(
+            "store.unavailable",
+            "the database cannot be used",
+            details=text,
+            hint="is its disk full or read-only, is the file damaged?",
+        )
+    return None
 
 
 def _site_of(connection: Connection) -> str | None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden definitions, judged by libvirt itself. A change is written with VGPUCTL_WRITE_GOLDEN=1 and then read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import libvirt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.network import Network, network_xml
+from orchestrator.core.vm import Device, Vm, VmSpec
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "domain_xml"
+
+SPEC = VmSpec(
+    name="train",
+    tenant="default",
+    profile="l40s-12q",
+    image="guest",
+    vcpus=4,
+    memory_mib=8192,
+    disk_bytes=20 * 1024**3,
+    network="default",
+)
+DEVICES = {
+    "mdev": Device(
+        kind="mdev",
+        gpu="0000:41:00.0",
+        parent="0000:41:00.0",
+        type_name="GRID T4-2Q",
+        mdev_uuid="6cb3ba9a-8b0a-4b1e-a0f0-94b3c2e2f0c1",
+    ),
+    "vendor_vfio": Device(kind="vendor_vfio", gpu="0000:81:00.0", parent="0000:81:01.4", type_name="NVIDIA L40S-12Q"),
+}
+
+
+def vm(device: Device, spec: VmSpec = SPEC) -> Vm:
+    return Vm(
+        id="0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2",
+        spec=spec,
+        state="creating",
+        host="h",
+        device=device,
+        addresses=(),
+        operation=None,
+        created_at=0.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def judge() -> libvirt.virConnect:
+    return libvirt.open("test:///default")
+
+
+@pytest.mark.parametrize("kind", DEVICES)
+def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge: libvirt.virConnect) -> None:
+    text = domain_xml(vm(DEVICES[kind])) + "\n"
+    path = GOLDEN / f"{kind}.xml"
+    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
+
+
+def test_a_virtual_function_is_never_rebound_by_libvirt() -> None:
+    hostdev = ET.fromstring(domain_xml(vm(DEVICES["vendor_vfio"]))).find("devices/hostdev")
+    assert hostdev is not None
+    assert hostdev.attrib == {"mode": "subsystem", "type": "pci", "managed": "no"}
+
+
+def test_a_guest_is_confined_and_cannot_spoof() -> None:
+    root = ET.fromstring(domain_xml(vm(DEVICES["mdev"])))
+    label, guard = root.find("seclabel"), root.find("devices/interface/filterref")
+    assert label is not None
+    assert guard is not None
+    assert (label.get("type"), guard.get("filter")) == ("dynamic", "clean-traffic")
+    assert all(driver.get("type") in {"qcow2", "raw"} for driver in root.iterfind("devices/disk/driver"))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), st.uuids())
+def test_no_text_becomes_syntax(text: str, vm_id: object) -> None:
+    hostile = replace(vm(DEVICES["mdev"], replace(SPEC, profile=text, network=text)), id=str(vm_id))
+    root = ET.fromstring(domain_xml(hostile))
+    assert [child.tag for child in root] == [child.tag for child in ET.fromstring(domain_xml(vm(DEVICES["mdev"])))]
+    source = root.find("devices/interface/source")
+    assert source is not None
+    assert source.get("network") == text
+
+
+@given(st.uuids())
+def test_a_mac_address_is_local_fixed_and_not_multicast(vm_id: object) -> None:
+    address = mac_address(str(vm_id))
+    assert address == mac_address(str(vm_id))
+    first = int(address[:2], 16)
+    assert (first & 1, first & 2) == (0, 2)
+
+
+def test_libvirt_takes_the_network(judge: libvirt.virConnect) -> None:
+    xml = network_xml(Network(name="tenants", subnet="10.88.1.0/24"))
+    judge.networkDefineXMLFlags(xml, libvirt.VIR_NETWORK_DEFINE_VALIDATE).undefine()
+    assert 'address="10.88.1.1"' in xml
+    assert 'start="10.88.1.2" end="10.88.1.254"' in xml

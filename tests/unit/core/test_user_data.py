@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import base64
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.vm import MAX_USER_DATA_BYTES
+
+
+def blob(kind: str = "ssh-ed25519", content: bytes = b"\0\0\0\x20" + b"k" * 32) -> str:
+    return base64.b64encode(struct.pack(">I", len(kind)) + kind.encode() + content).decode()
+
+
+@pytest.mark.parametrize("kind", ["ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "sk-ssh-ed25519@openssh.com"])
+def test_public_keys_are_taken_with_their_comment(kind: str) -> None:
+    line = f"{kind} {blob(kind)} me@desk and more"
+    assert check_ssh_key(line) == line
+    assert check_ssh_key(f"{kind} {blob(kind)}") == f"{kind} {blob(kind)}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "ssh-ed25519", "ssh-ed25519 !!!!", f"ssh-rsa {blob()}", f"ssh-dss {blob('ssh-dss')}",
+        f'command="id" ssh-ed25519 {blob()}', f"restrict,pty ssh-ed25519 {blob()}",
+        f"ssh-ed25519 {blob()} a\nssh-ed25519 {blob()} b", f"ssh-ed25519 {blob()} \x1b[31m", f"ssh-ed25519 {blob()}\r",
+        f"ssh-ed25519 {blob(content=b'')}", f"ssh-ed25519\t{blob()}", "ssh-ed25519 AA==",
+        f"ssh-ed25519 {blob()} " + "x" * 20000,
+        f"ssh-ed25519 {blob()} кириллица", "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)  # fmt: skip
+def test_anything_but_one_plain_public_key_is_refused(line: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_ssh_key(line)
+    assert caught.value.code == "ssh_key.invalid"
+    assert "\n" not in caught.value.message
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_check_of_keys(text: str) -> None:
+    with suppress(InvalidInput):
+        assert "\n" not in check_ssh_key(text)
+
+
+@pytest.mark.parametrize(
+    "text,kind",
+    [
+        ("#cloud-config\nx: 1\n", "text/cloud-config"),
+        ("#cloud-config\r\nx: 1\r\n", "text/cloud-config"),
+        ("#!/bin/bash\n", "text/x-shellscript"),
+    ],
+)
+def test_the_first_line_says_what_user_data_is(text: str, kind: str) -> None:
+    assert user_data_type(text) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "password: x", "#include http://host/x", "## template: jinja\n#cloud-config",
+        "Content-Type: multipart/mixed",
+        " #cloud-config", "#cloud-config\n\x00", "#cloud-config\n\ud800", "#cloud-config\n\x1b[2J", "#cloud-boothook\n",
+    ],
+)  # fmt: skip
+def test_other_user_data_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        user_data_type(text)
+    assert caught.value.code == "user_data.unsupported"
+
+
+def test_user_data_has_a_limit() -> None:
+    fits = "#!" + "x" * (MAX_USER_DATA_BYTES - 2)
+    assert user_data_type(fits) == "text/x-shellscript"
+    with pytest.raises(InvalidInput) as caught:
+        user_data_type(fits + "x")
+    assert caught.value.code == "user_data.too_large"
