@@ -89,7 +89,8 @@ class Engine:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
-        if request.count > 1 or request.host is not None or request.near_vms:
+        several = request.count > 1 or (request.numa_strict and request.whole_gpus > 1)
+        if several or request.host is not None or request.near_vms:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
@@ -176,10 +177,10 @@ class Engine:
             if request.exclusive_gpu:
                 gpu.tenant = request.tenant
             self.fleet.touch(host, gpu, old)
-            _bind_node(request, gpu, -1)
             self.layouts.note(gpu)
             gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
+        _bind_node(request, gpus[0], -1)
         host.vms.add(request.vm_id)
         self.vms[request.vm_id] = Held(request, host, tuple(gpus))
         self.count(request, 1)
@@ -211,6 +212,7 @@ class Engine:
         host, request = held.host, held.request
         self._spend(request, host, -1)
         host.vms.discard(vm_id)
+        _bind_node(request, held.gpus[0], 1)
         for gpu in dict.fromkeys(held.gpus):
             old, cut = gpu.state, gpu.cut
             gpu.held = [item for item in gpu.held if item[1].vm_id != vm_id]
@@ -218,7 +220,6 @@ class Engine:
             gpu.whole = False
             if cut >= 0:
                 self.fleet.set_state(gpu, cut)
-            _bind_node(request, gpu, 1)
             if not gpu.held:
                 gpu.tenant = None
             self.fleet.touch(host, gpu, old)

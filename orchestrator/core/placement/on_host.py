@@ -29,7 +29,9 @@ def plan_on_host(engine: Engine, request: Request, host: Host) -> Found | None:
     for _ in range(request.count):
         best: tuple[float, int, Step] | None = None
         for gpu in host.gpus:
-            found = None if gpu.whole else _on_gpu(engine, request, gpu, demand, states[gpu.number], busy)
+            if gpu.whole or (parts and _other_node(request, gpu, engine.fleet.gpus[parts[0][0]])):
+                continue
+            found = _on_gpu(engine, request, gpu, demand, states[gpu.number], busy)
             if found is not None and (best is None or found[0] < best[0]):
                 best = (found[0], gpu.number, found[1])
         if best is None:
@@ -41,6 +43,11 @@ def plan_on_host(engine: Engine, request: Request, host: Host) -> Found | None:
         total += score
         parts.append((number, step))
     return total, tuple(parts)
+
+
+def _other_node(request: Request, gpu: Gpu, first: Gpu) -> bool:
+    """Whether a VM that insists on one NUMA node would have devices on two."""
+    return request.numa_strict and gpu.view.numa != first.view.numa
 
 
 def _on_gpu(
@@ -79,7 +86,7 @@ def _one_set(
     best: tuple[float, int, list[Gpu]] | None = None
     for choice in board.cut.choices(busy, f"gpu:{demand.whole_gpus}"):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
-        if any(next(gpu_obstacles(request, gpu), None) for gpu in gpus):
+        if any(next(gpu_obstacles(request, gpu), None) or _other_node(request, gpu, gpus[0]) for gpu in gpus):
             continue
         if demand.gpu_models and any(gpu.table.geometry.model not in demand.gpu_models for gpu in gpus):
             continue
