@@ -17,6 +17,9 @@ from orchestrator.core.placement.state_table import Demand, StateTable, Step
 PolicyName = Literal["vgpuctl", "first_fit", "best_fit", "spread", "max_capability", "fgd"]
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
+_FULLER_FIRST = 1e-9
+"""Breaks ties towards the GPU that ends up fuller; too little to outweigh a real difference."""
+
 _Options = tuple[tuple[int, str], ...]
 
 
@@ -61,7 +64,8 @@ class Scores:
         after = step.choice.after
         if self.learns:
             cut, before = table.states[state]
-            return self.fragments(table, step.cut, after) - self.fragments(table, cut, before)
+            growth = self.fragments(table, step.cut, after) - self.fragments(table, cut, before)
+            return round(growth, 3) + _FULLER_FIRST * table.free_mib(step.cut, after)
         if self.policy == "best_fit":
             return table.free_mib(step.cut, after)
         if self.policy == "spread":
@@ -73,7 +77,7 @@ class Scores:
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
         """Score of taking GPUs of a host as a whole, or (``opens``) of opening one for parts."""
         if self.learns:
-            return self._board_fragment(board, number, after) - self._board_fragment(board, number, before)
+            return round(self._board_fragment(board, number, after) - self._board_fragment(board, number, before), 3)
         if opens or self.policy == "first_fit":
             return 0.0
         if self.policy == "best_fit":
