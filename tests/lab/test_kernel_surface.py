@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Iterator
+from typing import Protocol
+
+import pytest
+
+from tests.lab.gpu_host import Step, answers, gpu_address, read, switches, write
+
+pytestmark = pytest.mark.lab
+
+FIRST = "11111111-2222-4333-8444-555555555501"
+SECOND = "11111111-2222-4333-8444-555555555502"
+
+
+class Host(Protocol):
+    def run(self, command: str, limit_s: float = 300) -> str: ...
+
+
+class MdevGpu:
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.address = gpu_address(host.run, "Tesla T4")
+        self.types = f"/sys/class/mdev_bus/{self.address}/mdev_supported_types"
+        self.switches = switches(host.run, self.address)
+        self.ids = self._ids()
+
+    def _ids(self) -> dict[str, str]:
+        rows = self.host.run(f"cd {self.types}; grep . */name").strip().splitlines()
+        return {name: path.split("/")[0] for path, _, name in (row.partition(":") for row in rows)}
+
+    def create(self, name: str) -> str:
+        return f"{self.types}/{self.ids[name]}/create"
+
+    def available(self, name: str) -> str:
+        return f"{self.types}/{self.ids[name]}/available_instances"
+
+    def ask(self, *steps: Step) -> list[str]:
+        return answers(self.host.run, steps)
+
+    def clean(self) -> None:
+        remove = (
+            f"for m in /sys/bus/pci/devices/{self.address}/????????-*; do [ -e $m ] && echo 1 >$m/remove; done; true"
+        )
+        self.host.run(f"echo none >{self.switches}/fault_create; echo 0 >{self.switches}/lost; {remove}")
+
+
+class VendorGpu:
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.address = gpu_address(host.run, "NVIDIA L40S")
+        self.switches = switches(host.run, self.address)
+        host.run(f"/usr/lib/nvidia/sriov-manage -e {self.address}")
+        pf = f"/sys/bus/pci/devices/{self.address}"
+        vfs = host.run(f"ls -v -d {pf}/virtfn* | head -4 | xargs readlink -f").split()
+        self.vfs = [f"{vf}/nvidia" for vf in vfs]
+        rows = host.run(f"cat {self.vfs[0]}/creatable_vgpu_types").strip().splitlines()[1:]
+        self.ids = {name: number.strip() for number, _, name in (row.partition(": ") for row in rows)}
+
+    def file(self, vf: int, name: str = "current_vgpu_type") -> str:
+        return f"{self.vfs[vf]}/{name}"
+
+    def ask(self, *steps: Step) -> list[str]:
+        return answers(self.host.run, steps)
+
+    def clean(self) -> None:
+        off = f"echo none >{self.switches}/fault_create; echo 0 >{self.switches}/lost"
+        self.host.run(f'{off}; for f in {" ".join(self.vfs)}; do [ "$(cat $f/current_vgpu_type)" = 0 ] || '
+                      "echo 0 >$f/current_vgpu_type; done")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mdev_gpu(t4: Host) -> MdevGpu:
+    return MdevGpu(t4)
+
+
+@pytest.fixture(scope="module")
+def vendor_gpu(l40s: Host) -> VendorGpu:
+    return VendorGpu(l40s)
+
+
+@pytest.fixture
+def mdev(mdev_gpu: MdevGpu) -> Iterator[MdevGpu]:
+    yield mdev_gpu
+    mdev_gpu.clean()
+
+
+@pytest.fixture
+def vendor(vendor_gpu: VendorGpu) -> Iterator[VendorGpu]:
+    yield vendor_gpu
+    vendor_gpu.clean()
+
+
+@pytest.mark.parametrize(
+    "value, answer",
+    [
+        ("11111111-2222", "EINVAL"),
+        ("{11111111-2222-4333-8444-555555555501}", "EINVAL"),
+        ("1111111122224333844455555555550111111111", "EINVAL"),
+        ("zzzzzzzz-2222-4333-8444-555555555501", "EINVAL"),
+        (FIRST + "\n", "ok"),
+        (FIRST.upper(), "ok"),
+    ],
+)
+def test_an_mdev_takes_a_plain_uuid_and_nothing_else(mdev: MdevGpu, value: str, answer: str) -> None:
+    assert mdev.ask(write(mdev.create("GRID T4-1Q"), value)) == [answer]
+
+
+def test_an_mdev_uuid_is_taken_once_on_the_whole_host_whatever_its_case(mdev: MdevGpu) -> None:
+    twice = [write(mdev.create("GRID T4-1Q"), FIRST), write(mdev.create("GRID T4-1Q"), FIRST.upper())]
+    assert mdev.ask(*twice) == ["ok", "EEXIST"]
+
+
+def test_the_first_mdev_of_a_gpu_fixes_its_size_until_the_last_one_goes(mdev: MdevGpu) -> None:
+    small, same, big = "GRID T4-1Q", "GRID T4-1B", "GRID T4-2Q"
+    assert mdev.ask(
+        read(mdev.available(small)),
+        write(mdev.create(small), FIRST),
+        read(mdev.available(small)),
+        read(mdev.available(same)),
+        read(mdev.available(big)),
+        write(mdev.create(big), SECOND),
+        write(f"/sys/bus/mdev/devices/{FIRST}/remove", "1"),
+        read(mdev.available(big)),
+    ) == ["16", "ok", "15", "15", "0", "EIO", "ok", "8"]
+
+
+def test_a_t4_carries_sixteen_mdevs_and_refuses_the_next(mdev: MdevGpu) -> None:
+    creates = [write(mdev.create("GRID T4-1Q"), str(uuid.UUID(int=number, version=4))) for number in range(1, 18)]
+    assert mdev.ask(*creates) == ["ok"] * 16 + ["EIO"]
+
+
+def test_an_mdev_has_parameters_but_no_placement_on_a_gpu_without_them(mdev: MdevGpu) -> None:
+    nvidia = f"/sys/bus/mdev/devices/{FIRST}/nvidia"
+    assert mdev.ask(
+        write(mdev.create("GRID T4-1Q"), FIRST),
+        write(f"{nvidia}/vgpu_params", "frame_rate_limiter=0\n"),
+        read(f"{nvidia}/vgpu_params"),
+        write(f"{nvidia}/vgpu_params", " "),
+        read(f"{nvidia}/vgpu_params"),
+        read(f"{nvidia}/placement_id"),
+        read(f"{nvidia}/current_vgpu_type"),
+    ) == ["ok", "ok", "frame_rate_limiter=0", "ok", "", "ENXIO", "ENOENT"]
+
+
+@pytest.mark.parametrize(
+    "fault, answer", [("busy", "EBUSY"), ("io", "EIO")], ids=["the driver is busy", "the driver refuses"]
+)
+def test_a_switched_on_failure_hits_one_create_and_is_gone(mdev: MdevGpu, fault: str, answer: str) -> None:
+    create = write(mdev.create("GRID T4-1Q"), FIRST)
+    assert mdev.ask(write(f"{mdev.switches}/fault_create", fault), create, create) == ["ok", answer, "ok"]
+
+
+def test_a_hanging_create_finishes_late_with_the_vgpu_made(mdev: MdevGpu) -> None:
+    started = f"echo hang 100 >{mdev.switches}/fault_create; (echo {FIRST} >{mdev.create('GRID T4-1Q')}) & "
+    seen = mdev.host.run(
+        f"{started} sleep 2; cat {mdev.available('GRID T4-1Q')}; echo none >{mdev.switches}/fault_create; wait; "
+        f"cat {mdev.available('GRID T4-1Q')}"
+    )
+    assert seen.split() == ["16", "15"]
+
+
+def test_a_lost_gpu_creates_nothing_and_nvml_says_so(mdev: MdevGpu) -> None:
+    mdev.host.run(f"echo 1 >{mdev.switches}/lost")
+    assert mdev.ask(write(mdev.create("GRID T4-1Q"), FIRST)) == ["EIO"]
+    assert "GPU is lost" in mdev.host.run(f"nvidia-smi -i 0000{mdev.address} || true")
+
+
+def test_an_xid_reaches_the_kernel_log_in_the_drivers_words(mdev: MdevGpu) -> None:
+    mdev.host.run(f"echo 79 GPU has fallen off the bus. >{mdev.switches}/xid")
+    line = mdev.host.run("dmesg | grep 'NVRM: Xid' | tail -1")
+    assert f"NVRM: Xid (PCI:{mdev.address[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off" in line
+
+
+@pytest.mark.parametrize(
+    "value, answer",
+    [
+        ("0", "EPERM"),
+        ("0x483", "EINVAL"),
+        (" 1155", "EINVAL"),
+        ("", "ok"),
+        ("NVIDIA L40S-2Q", "EINVAL"),
+        ("99999999999999999999", "ERANGE"),
+        ("-1", "EINVAL"),
+        ("4095", "EINVAL"),
+    ],
+)
+def test_an_untyped_vf_answers_bad_writes_as_nvidias_driver_does(vendor: VendorGpu, value: str, answer: str) -> None:
+    assert vendor.ask(write(vendor.file(0), value), read(vendor.file(0))) == [answer, "0"]
+
+
+def test_a_typed_vf_takes_no_type_again_not_even_its_own(vendor: VendorGpu) -> None:
+    quarter = vendor.ids["NVIDIA L40S-12Q"]
+    assert vendor.ask(
+        write(vendor.file(0), quarter + "\n"),
+        read(vendor.file(0)),
+        write(vendor.file(0), quarter),
+        write(vendor.file(0), vendor.ids["NVIDIA L40S-12A"]),
+        write(vendor.file(0), "0"),
+        write(vendor.file(0), "0"),
+    ) == ["ok", quarter, "EPERM", "EPERM", "ok", "EPERM"]
+
+
+def test_creatable_types_shrink_to_one_size_and_then_to_the_header(vendor: VendorGpu) -> None:
+    half = vendor.ids["NVIDIA L40S-24Q"]
+    listing = vendor.file(3, "creatable_vgpu_types")
+    first, one_size, second, header, refused = vendor.ask(
+        write(vendor.file(0), half),
+        read(listing),
+        write(vendor.file(1), half),
+        read(listing),
+        write(vendor.file(2), half),
+    )
+    assert (first, second, header, refused) == ("ok", "ok", "ID    : vGPU Name", "EIO")
+    assert {row.rpartition("-")[2][:-1] for row in one_size.splitlines()[1:]} == {"24"}
+
+
+def test_a_vf_says_nothing_of_its_vgpu_before_there_is_one(vendor: VendorGpu) -> None:
+    names = ("placement_id", "gpu_instance_id", "vgpu_params")
+    assert vendor.ask(*(read(vendor.file(0, name)) for name in names)) == ["ENXIO"] * 3
+
+
+def test_a_placement_moves_to_a_free_legal_place_only(vendor: VendorGpu) -> None:
+    quarter = vendor.ids["NVIDIA L40S-12Q"]
+    place = vendor.file(1, "placement_id")
+    assert vendor.ask(
+        write(vendor.file(0), quarter),
+        write(vendor.file(1), quarter),
+        read(place),
+        write(place, "0"),
+        write(place, "7"),
+        write(place, "36"),
+        read(place),
+    ) == ["ok", "ok", "12", "EINVAL", "EINVAL", "ok", "36"]
+
+
+def test_mixed_sizes_need_the_mode_and_the_mode_needs_an_empty_gpu(vendor: VendorGpu) -> None:
+    quarter, half = vendor.ids["NVIDIA L40S-12Q"], vendor.ids["NVIDIA L40S-24Q"]
+    smi = f"nvidia-smi vgpu -i 0000{vendor.address} -shm"
+    assert vendor.ask(write(vendor.file(0), quarter), write(vendor.file(1), half)) == ["ok", "EIO"]
+    assert "In use" in vendor.host.run(f"{smi} 1 || true")
+    vendor.clean()
+    vendor.host.run(f"{smi} 1")
+    assert vendor.ask(
+        write(vendor.file(0), half), write(vendor.file(1), quarter), read(vendor.file(1, "placement_id"))
+    ) == ["ok", "ok", "24"]
+    vendor.clean()
+    vendor.host.run(f"{smi} 0")
+
+
+def test_the_number_of_vfs_changes_through_sriov_manage_only(vendor: VendorGpu) -> None:
+    pf = f"/sys/bus/pci/devices/{vendor.address}"
+    assert vendor.ask(write(f"{pf}/sriov_numvfs", "0")) == ["EPERM"]
+    vendor.ask(write(vendor.file(0), vendor.ids["NVIDIA L40S-12Q"]))
+    off_and_on = f"/usr/lib/nvidia/sriov-manage -d {vendor.address}; /usr/lib/nvidia/sriov-manage -e {vendor.address}"
+    vendor.host.run(off_and_on, limit_s=600)
+    assert vendor.ask(read(vendor.file(0))) == ["0"]
+
+
+def test_sriov_manage_cannot_have_the_lock_while_an_nvml_client_is_there(vendor: VendorGpu) -> None:
+    client = (
+        "import ctypes,sys; l=ctypes.CDLL('libnvidia-ml.so.1'); l.nvmlInit_v2(); print(flush=True); sys.stdin.read()"
+    )
+    command = f'coproc python3 -c "{client}"; read <&${{COPROC[0]}}; /usr/lib/nvidia/sriov-manage -d {vendor.address}'
+    said = vendor.host.run(f"bash -c {shlex.quote(command + '; true')} 2>&1")
+    assert f"Cannot obtain unbindLock for {vendor.address}" in said
+    assert vendor.ask(read(vendor.file(0))) == ["0"]
+
+
+def test_pf_and_vf_are_nvidia_3d_controllers_to_the_host(vendor: VendorGpu) -> None:
+    rows = vendor.host.run(f"lspci -nn -D -s {vendor.address[:-2]}").strip().splitlines()
+    assert len(rows) > 1
+    assert all("3D controller [0302]: NVIDIA Corporation" in row and "[10de:26b9]" in row for row in rows)
