@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +19,7 @@ from orchestrator.api.app import create_app
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import Process, Services
+from orchestrator.client.file_lock import StillHeld, file_lock
 from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME, SocketAddress
 from orchestrator.core.errors import Conflict
 
@@ -46,27 +45,18 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def only_one(state: Path, patience_s: float) -> Iterator[None]:
-    """Hold the state directory. Waits for one that is just ending, parking its operations."""
-    descriptor = os.open(state / SERVE_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience_s
-    try:
-        while not _try_lock(descriptor):
-            if time.monotonic() >= deadline:
-                raise Conflict(
-                    "server.already_running", f"a server runs in {state} already", hint="'vgpuctl server stop' ends it"
-                )
-            time.sleep(TICK_S)
+    """Hold the state directory. Waits for one that is just ending, parking its operations.
+
+    :raises Conflict: ``server.already_running``
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(file_lock(state / SERVE_LOCK_NAME, patience_s))
+        except StillHeld as error:
+            raise Conflict(
+                "server.already_running", f"a server runs in {state} already", hint="'vgpuctl server stop' ends it"
+            ) from error
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager

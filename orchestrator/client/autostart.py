@@ -3,24 +3,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from orchestrator.client.connection import Connection, Json, path_of
+from orchestrator.client.file_lock import POLL_S, StillHeld, file_lock
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
 
 START_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 60.0
-POLL_S: Final = 0.02
 HANDSHAKES: Final = 3
 START_ERROR_MARK: Final = "vgpuctl-start-error "
 """Before the JSON of the error that kept a server from starting, in its log."""
@@ -146,27 +145,14 @@ def _start_error(log: Path, log_start: int) -> VgpuctlError:
 
 @contextmanager
 def _locked(path: Path, limit_s: float, too_slow: str) -> Iterator[None]:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _bad_state(path.parent, error) from error
-    try:
-        deadline = time.monotonic() + limit_s
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise Fatal("server.lock_held", too_slow, hint=f"see who holds {path}")
-            time.sleep(POLL_S)
+    with ExitStack() as held:
+        try:
+            held.enter_context(file_lock(path, limit_s))
+        except StillHeld as error:
+            raise Fatal("server.lock_held", too_slow, hint=f"see who holds {path}") from error
+        except OSError as error:
+            raise _bad_state(path.parent, error) from error
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _bad_state(state: Path, error: OSError) -> Fatal:

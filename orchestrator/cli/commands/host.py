@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
-from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
 app = new_group("Add GPU hosts, look at them, give them back.")
@@ -34,8 +31,6 @@ NewName = Annotated[str, typer.Argument(help="Name of the new host.", callback=_
 Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
-
-_OWN_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 COLUMNS: Final = (
     field("NAME", "name"),
@@ -54,7 +49,7 @@ def scan(
     output: Output = Format.TABLE,
 ) -> None:  # fmt: skip
     """Show the SSH host key that answers at an address."""
-    key = session_of(ctx).client.scan_host(_address(address), port)
+    key = session_of(ctx).client.scan_host(enrolment.checked_address(address), port)
     show(key, output, lambda: [f"{shown(key['type'])} {shown(key['fingerprint'])}"])
 
 
@@ -85,72 +80,15 @@ def add(
     session = session_of(ctx)
     wanted: dict[str, object] = {
         "name": name,
-        "address": _address(address),
+        "address": enrolment.checked_address(address),
         "port": port,
-        "user": _user(user),
-        "gpus": _gpus(gpus),
-        "provisioning_key": _private_key(provisioning_key),
+        "user": enrolment.checked_user(user),
+        "gpus": enrolment.checked_gpus(gpus),
+        "provisioning_key": enrolment.private_key(provisioning_key),
         "take_over": take_over,
     }
-    wanted["fingerprint"] = fingerprint or _confirmed_fingerprint(session, address, port, yes=yes)
+    wanted["fingerprint"] = fingerprint or enrolment.confirmed_fingerprint(session, address, port, yes=yes)
     _finish(session, session.client.add_host(wanted), wait=wait)
-
-
-def _address(text: str) -> str:
-    """Never an option for ssh and never a line break; whether it exists, connecting will tell."""
-    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in ".-:%_")) for c in text):
-        raise InvalidInput(
-            "host.address_invalid",
-            f"{ascii(text)[:70]} is not an address",
-            hint="give an IP address or a DNS name, and the port with --port",
-        )
-    return text
-
-
-def _user(text: str) -> str:
-    if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in "._-")) for c in text):
-        raise InvalidInput("host.user_invalid", f"{ascii(text)[:70]} is not a user name")
-    return text
-
-
-def _gpus(text: str) -> str:
-    if text in {"all", "unused"}:
-        return text
-    return ",".join(parse_pci_address(address) for address in text.split(","))
-
-
-def _private_key(path: Path | None) -> str:
-    if path is None:
-        own = [Path.home() / ".ssh" / name for name in _OWN_KEYS]
-        path = next((key for key in own if key.is_file()), None)
-    if path is None:
-        raise InvalidInput(
-            "provisioning_key.none", "there is no ssh key of yours here", hint="give --provisioning-key FILE"
-        )
-    text = read_text(path, what="provisioning_key", max_bytes=MAX_KEY_BYTES)
-    if "PRIVATE KEY" not in text:
-        raise InvalidInput(
-            "provisioning_key.invalid",
-            f"{ascii(str(path))[1:-1]} is not a private key",
-            hint="give the private key, not the .pub file",
-        )
-    return text
-
-
-def _confirmed_fingerprint(session: Session, address: str, port: int, *, yes: bool) -> str:
-    key = session.client.scan_host(address, port)
-    shown_key = f"{shown(key['type'])} key of {address}: {shown(key['fingerprint'])}"
-    if yes:
-        print(shown_key, file=sys.stderr)
-    elif not sys.stdin.isatty():
-        raise InvalidInput(
-            "host.key_not_confirmed",
-            f"nobody confirmed the {shown_key}",
-            hint=f"compare it and add --host-key-fingerprint {key['fingerprint']}",
-        )
-    elif not typer.confirm(f"{shown_key}\nIs that the host's?", err=True):
-        raise Denied("host.key_not_confirmed", "the host key was not confirmed, nothing was done")
-    return str(key["fingerprint"])
 
 
 def _finish(session: Session, started: Json, *, wait: bool) -> None:

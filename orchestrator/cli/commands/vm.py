@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,43 +10,25 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.complete import images, networks, profiles, vms
+from orchestrator.cli.commands import guest
+from orchestrator.cli.complete import images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
+from orchestrator.cli.parameters import Name, NewName, Tenant, Wait, disk_bytes, memory_mib
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Fatal, InvalidInput, NotFound
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.units import GIB, MIB, parse_size, show_size
+from orchestrator.core.units import GIB, MIB, show_size
 from orchestrator.core.vm import (
-    MAX_DISK_BYTES,
-    MAX_MEMORY_MIB,
     MAX_USER_DATA_BYTES,
     MAX_VCPUS,
-    MIN_DISK_BYTES,
-    MIN_MEMORY_MIB,
 )
 
 app = new_group("Create, show, start, stop and delete VMs.")
 
-GUEST_PATIENCE_S: Final = 30.0
-"""How long ssh waits for a guest that has an address but no ssh server yet."""
-
-
-def _vm_name(text: str) -> str:
-    return check_name(text, what="vm")
-
-
-def _tenant_name(text: str) -> str:
-    return check_name(text, what="tenant")
-
-
-Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
-NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=_vm_name)]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
 
 COLUMNS: Final = (
     field("NAME", "name"),
@@ -119,17 +100,6 @@ def _some(text: str, option: str) -> str:
     if not text.strip():
         raise InvalidInput("cli.empty", f"{option} must not be empty")
     return text
-
-
-def disk_bytes(text: str) -> int:
-    """``20GiB`` in bytes, within what a disk may have."""
-    return parse_size(text, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES)
-
-
-def memory_mib(text: str) -> int:
-    """``4GiB`` in MiB, within what a VM may have."""
-    size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
-    return size // MIB
 
 
 def _only_image(session: Session) -> str:
@@ -244,53 +214,6 @@ def stop_vm(
     _finish(session, session.client.stop_vm(name, tenant), tenant, wait=wait)
 
 
-def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
-    """Open the serial console. Ctrl-] leaves it."""
-    from orchestrator.cli.guest_stream import LEAVE, join_standard_streams, open_stream, raw_terminal
-
-    session = session_of(ctx)
-    session.client.vm(name, tenant)
-    with open_stream(session.state, name, "console", tenant=tenant) as stream:
-        print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
-        with raw_terminal():
-            join_standard_streams(stream, leave=LEAVE)
-    print(file=sys.stderr)
-
-
-def proxy(
-    ctx: typer.Context,
-    name: Name,
-    tenant: Tenant = "default",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="TCP port of the guest.")] = 22,
-) -> None:
-    """Carry stdin and stdout to a TCP port of the VM (ssh's ProxyCommand)."""
-    from orchestrator.cli.guest_stream import join_standard_streams, open_stream
-
-    session = session_of(ctx)
-    session.client.vm(name, tenant)
-    with open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
-        join_standard_streams(stream, leave=None)
-
-
-def ssh(
-    ctx: typer.Context,
-    name: Name,
-    command: Annotated[list[str] | None, typer.Argument(help="Command to run in the guest, after --.")] = None,
-    tenant: Tenant = "default",
-    user: Annotated[str, typer.Option("--user", "-l", help="Whom to log in as.")] = "root",
-) -> None:
-    """Log in to a VM through its host."""
-    session = session_of(ctx)
-    vm = session.client.vm(name, tenant)
-    if vm["state"] != "running":
-        raise NotFound("vm.not_running", f"{name} is {vm['state']}", hint=f"run 'vgpuctl start-vm {name}'")
-    arguments = guest_access.ssh_arguments(session.state, vm["id"], name, tenant, user)
-    try:
-        guest_access.become([*arguments, *(command or ())], session.state)
-    except FileNotFoundError as error:
-        raise Fatal("ssh.missing", "there is no ssh on this machine", hint="install the OpenSSH client") from error
-
-
 for _verb, _function in (
     ("create", create),
     ("delete", delete),
@@ -298,8 +221,8 @@ for _verb, _function in (
     ("list", list_vms),
     ("start", start_vm),
     ("stop", stop_vm),
-    ("console", console),
-    ("ssh", ssh),
+    ("console", guest.console),
+    ("ssh", guest.ssh),
 ):
     app.command(_verb)(_function)
-app.command("proxy", hidden=True)(proxy)
+app.command("proxy", hidden=True)(guest.proxy)

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.commands.vm import Tenant, disk_bytes, memory_mib
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import printable_lines, show, width
+from orchestrator.cli.parameters import Tenant, disk_bytes, memory_mib
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name

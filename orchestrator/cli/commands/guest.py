@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl console``, ``vgpuctl ssh`` and the proxy behind it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli import guest_access
+from orchestrator.cli.parameters import Name, Tenant
+from orchestrator.cli.session import session_of
+from orchestrator.core.errors import Conflict, Fatal
+
+GUEST_PATIENCE_S: Final = 30.0
+"""How long ssh waits for a guest that has an address but no ssh server yet."""
+
+
+def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
+    """Open the serial console. Ctrl-] leaves it."""
+    from orchestrator.cli.guest_stream import LEAVE, join_standard_streams, open_stream, raw_terminal
+
+    session = session_of(ctx)
+    session.client.vm(name, tenant)
+    with open_stream(session.state, name, "console", tenant=tenant) as stream:
+        print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
+        with raw_terminal():
+            join_standard_streams(stream, leave=LEAVE)
+    print(file=sys.stderr)
+
+
+def proxy(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="TCP port of the guest.")] = 22,
+) -> None:
+    """Carry stdin and stdout to a TCP port of the VM (ssh's ProxyCommand)."""
+    from orchestrator.cli.guest_stream import join_standard_streams, open_stream
+
+    session = session_of(ctx)
+    session.client.vm(name, tenant)
+    with open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
+        join_standard_streams(stream, leave=None)
+
+
+def ssh(
+    ctx: typer.Context,
+    name: Name,
+    command: Annotated[list[str] | None, typer.Argument(help="Command to run in the guest, after --.")] = None,
+    tenant: Tenant = "default",
+    user: Annotated[str, typer.Option("--user", "-l", help="Whom to log in as.")] = "root",
+) -> None:
+    """Log in to a VM through its host."""
+    session = session_of(ctx)
+    vm = session.client.vm(name, tenant)
+    if vm["state"] != "running":
+        raise Conflict("vm.not_running", f"{name} is {vm['state']}", hint=f"run 'vgpuctl start-vm {name}'")
+    arguments = guest_access.ssh_arguments(session.state, vm["id"], name, tenant, user)
+    try:
+        guest_access.become([*arguments, *(command or ())], session.state)
+    except FileNotFoundError as error:
+        raise Fatal("ssh.missing", "there is no ssh on this machine", hint="install the OpenSSH client") from error
