@@ -23,7 +23,8 @@ from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
 from orchestrator.services.vms import VmService
-from tests.fakes.fake_host import FakeHosts, FakeMachine, l40s, t4
+from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import FakeMachine, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every host action on a machine that lives in memory: idempotent, and refusing what is not ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from xml.etree import ElementTree as ET
+
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.host_actions import (
+    ActionResult,
+    ClearVgpuType,
+    CreateMdev,
+    CreateVolume,
+    DefineDomain,
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    EnsureNetwork,
+    HostAction,
+    ManageGpus,
+    RemoveMdev,
+    RemoveNetwork,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    UndefineDomain,
+    WriteSeed,
+)
+from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
+
+
+def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
+    before = copy.deepcopy(machine.__dict__)
+    _ACTIONS[type(action)](machine, action)
+    return ActionResult(changed=before != machine.__dict__)
+
+
+def _create_mdev(machine: FakeMachine, action: CreateMdev) -> None:
+    gpu = gpu_of(machine, action.parent)
+    there = machine.mdevs.get(action.uuid)
+    if there is not None:
+        if there != (action.parent, action.type_name, action.vm):
+            raise Conflict("vgpu.foreign", "that UUID is somebody else's")
+        return
+    if not room(machine, gpu, action.type_name):
+        raise Fatal("vgpu.no_room", "the GPU takes no such vGPU now")
+    machine.mdevs[action.uuid] = (action.parent, action.type_name, action.vm)
+
+
+def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
+    there = machine.mdevs.get(action.uuid)
+    if there is None:
+        return
+    if there[2] != action.vm:
+        raise Conflict("vgpu.foreign", "that vGPU is somebody else's")
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vgpu.in_use", "the VM still runs")
+    del machine.mdevs[action.uuid]
+
+
+def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
+    gpu = gpu_of(machine, action.vf)
+    if not gpu.enabled:
+        raise Fatal("vgpu.function_gone", "virtual functions are off")
+    there = machine.vf_types.get(action.vf)
+    if there is not None:
+        if there != (action.type_name, action.vm):
+            raise Conflict("vgpu.foreign", "that function is somebody else's")
+        return
+    if not room(machine, gpu, action.type_name):
+        raise Fatal("vgpu.no_room", "the GPU takes no such vGPU now")
+    machine.vf_types[action.vf] = (action.type_name, action.vm)
+
+
+def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
+    there = machine.vf_types.get(action.vf)
+    if there is None:
+        return
+    if there[1] != action.vm:
+        raise Conflict("vgpu.foreign", "that function is somebody else's")
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vgpu.in_use", "the VM still runs")
+    del machine.vf_types[action.vf]
+
+
+def _create_volume(machine: FakeMachine, action: CreateVolume) -> None:
+    base = f"{action.base_sha256}.{action.base_format}"
+    if base not in machine.images:
+        raise Fatal("image.missing", "the base image is not on the host")
+    there = machine.volumes.get(action.volume)
+    if there is not None and there[0] != action.vm:
+        raise Conflict("host.foreign_file", "that volume is somebody else's")
+    machine.volumes[action.volume] = (action.vm, action.size_bytes, base)
+
+
+def _delete_volume(machine: FakeMachine, action: DeleteVolume) -> None:
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("volume.in_use", "the VM still runs")
+    machine.volumes.pop(action.volume, None)
+
+
+def _write_seed(machine: FakeMachine, action: WriteSeed) -> None:
+    machine.seeds[action.seed] = action.vm
+
+
+def _delete_seed(machine: FakeMachine, action: DeleteSeed) -> None:
+    machine.seeds.pop(action.seed, None)
+
+
+def _define(machine: FakeMachine, action: DefineDomain) -> None:
+    if ET.fromstring(action.xml).findtext("uuid") != action.vm:
+        raise Fatal("vm.definition_refused", "the UUID differs")
+    machine.domains[action.vm] = (action.xml, machine.domains.get(action.vm, ("", False))[1])
+
+
+def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vm.running", "the VM runs")
+    machine.domains.pop(action.vm, None)
+
+
+def _start(machine: FakeMachine, action: StartDomain) -> None:
+    if action.vm not in machine.domains:
+        raise Fatal("vm.not_found", "the VM is not defined")
+    xml, _ = machine.domains[action.vm]
+    for device in devices(xml):
+        if device not in machine.mdevs and device not in machine.vf_types:
+            raise Fatal("vm.start_failed", f"device {device} is not there")
+    machine.domains[action.vm] = (xml, not machine.guests_die)
+
+
+def _stop(machine: FakeMachine, action: StopDomain) -> None:
+    if action.vm in machine.domains:
+        machine.domains[action.vm] = (machine.domains[action.vm][0], False)
+
+
+def _ensure_network(machine: FakeMachine, action: EnsureNetwork) -> None:
+    machine.networks.add(action.name)
+
+
+def _remove_network(machine: FakeMachine, action: RemoveNetwork) -> None:
+    machine.networks.discard(action.name)
+
+
+def _delete_image(machine: FakeMachine, action: DeleteImage) -> None:
+    machine.images.discard(f"{action.sha256}.{action.image_format}")
+
+
+def _manage(machine: FakeMachine, action: ManageGpus) -> None:
+    machine.managed = action.gpus
+
+
+def _enable(machine: FakeMachine, action: EnableVirtualFunctions) -> None:
+    gpu_of(machine, action.gpu).enabled = True
+
+
+def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if on_gpu(machine, gpu):
+        raise Conflict("gpu.in_use", "a virtual function is in use")
+    gpu.enabled = False
+
+
+_ACTIONS: dict[type[HostAction], Callable[..., None]] = {
+    CreateMdev: _create_mdev,
+    RemoveMdev: _remove_mdev,
+    SetVgpuType: _set_type,
+    ClearVgpuType: _clear_type,
+    CreateVolume: _create_volume,
+    DeleteVolume: _delete_volume,
+    WriteSeed: _write_seed,
+    DeleteSeed: _delete_seed,
+    DefineDomain: _define,
+    UndefineDomain: _undefine,
+    StartDomain: _start,
+    StopDomain: _stop,
+    EnsureNetwork: _ensure_network,
+    RemoveNetwork: _remove_network,
+    DeleteImage: _delete_image,
+    ManageGpus: _manage,
+    EnableVirtualFunctions: _enable,
+    DisableVirtualFunctions: _disable,
+}

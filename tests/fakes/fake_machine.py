@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on a GPU host that lives in memory, and how it looks from outside."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from xml.etree import ElementTree as ET
+
+from orchestrator.core.errors import Denied, Fatal
+from orchestrator.core.snapshot import (
+    DomainSnapshot,
+    FileSnapshot,
+    GpuSnapshot,
+    HostSnapshot,
+    HostVgpuType,
+    Mdev,
+    VgpuParent,
+)
+
+GIB = 1024**3
+
+
+@dataclass
+class FakeGpu:
+    address: str
+    framework: str
+    """``mdev`` on the GPU itself, or ``vendor_vfio`` on virtual functions."""
+    types: tuple[HostVgpuType, ...]
+    functions: int = 0
+    enabled: bool = False
+
+    def function_addresses(self) -> list[str]:
+        if self.framework == "mdev":
+            return [self.address]
+        head = self.address[:-4]
+        return [f"{head}{slot:02x}.{number}" for slot in range(1, 9) for number in range(8)][: self.functions]
+
+
+@dataclass
+class FakeMachine:
+    """Everything on one host."""
+
+    machine_id: str
+    gpus: list[FakeGpu]
+    vcpus: int = 16
+    memory_mib: int = 65536
+    storage_bytes: int = 500 * GIB
+    site: str | None = None
+    managed: tuple[str, ...] = ()
+    mdevs: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
+    """UUID → (parent, type, owner)."""
+    vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """UUID → (XML, running)."""
+    volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    """Name → (owner, size, base)."""
+    seeds: dict[str, str] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)
+    networks: set[str] = field(default_factory=set)
+    attempts: dict[str, int] = field(default_factory=dict)
+    answers: bool = True
+    gives_addresses: bool = True
+    guests_die: bool = False
+
+    def state(self) -> dict[str, object]:
+        """What must be as before once an operation was undone; base images and networks stay by design."""
+        kept = copy.deepcopy(self.__dict__)
+        for name in ("images", "networks", "attempts", "answers", "gives_addresses", "guests_die"):
+            del kept[name]
+        kept["gpus"] = [(gpu.address, gpu.enabled) for gpu in self.gpus]
+        return kept
+
+
+def gpu_of(machine: FakeMachine, function: str) -> FakeGpu:
+    for gpu in machine.gpus:
+        if function in {gpu.address, *gpu.function_addresses()}:
+            if gpu.address not in machine.managed:
+                raise Denied("gpu.not_managed", "that GPU is not ours")
+            return gpu
+    raise Fatal("gpu.gone", f"no GPU has {function}")
+
+
+def on_gpu(machine: FakeMachine, gpu: FakeGpu) -> list[str]:
+    functions = set(gpu.function_addresses())
+    types = [kind for parent, kind, _ in machine.mdevs.values() if parent in functions]
+    return types + [kind for function, (kind, _) in machine.vf_types.items() if function in functions]
+
+
+def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
+    kinds = {one.name: one for one in gpu.types}
+    there = on_gpu(machine, gpu)
+    sizes = {kinds[name].framebuffer_mib for name in there}
+    wanted = kinds.get(type_name)
+    return wanted is not None and sizes <= {wanted.framebuffer_mib} and len(there) < wanted.max_instances
+
+
+def devices(xml: str) -> tuple[str, ...]:
+    found = []
+    for address in ET.fromstring(xml).iterfind("devices/hostdev/source/address"):
+        parts = address.attrib
+        found.append(parts.get("uuid") or pci_address(parts))
+    return tuple(found)
+
+
+def pci_address(parts: dict[str, str]) -> str:
+    domain, bus, slot, function = (int(parts[name], 16) for name in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def snapshot_of(machine: FakeMachine) -> HostSnapshot:
+    volumes = tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items()))
+    return HostSnapshot(
+        machine_id=machine.machine_id,
+        boot_id="boot",
+        hostname="host",
+        agent_version="1",
+        kernel="6.12",
+        os_name="Debian 13",
+        libvirt_version="11.3.0",
+        qemu_version="10.0.0",
+        driver_version="580.95.02",
+        vcpus=machine.vcpus,
+        memory_mib=machine.memory_mib,
+        storage_free_bytes=machine.storage_bytes,
+        storage_total_bytes=machine.storage_bytes,
+        iommu=True,
+        gpus=tuple(_gpu_snapshot(machine, gpu) for gpu in machine.gpus),
+        domains=tuple(_domain(machine, uuid) for uuid in sorted(machine.domains)),
+        volumes=volumes,
+        seeds=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, o in sorted(machine.seeds.items())),
+        images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
+        networks=tuple(sorted(machine.networks)),
+    )
+
+
+def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
+    xml, running = machine.domains[uuid]
+    return DomainSnapshot(
+        uuid=uuid,
+        name=ET.fromstring(xml).findtext("name") or "",
+        state="running" if running else "shut_off",
+        owner=uuid,
+        devices=devices(xml),
+        addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
+    )
+
+
+def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
+    on = gpu.framework == "mdev" or gpu.enabled
+    creatable = tuple(one.name for one in gpu.types if room(machine, gpu, one.name))
+    parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
+    return GpuSnapshot(
+        address=gpu.address,
+        uuid=f"GPU-{gpu.address}",
+        serial=None,
+        model="Tesla T4" if gpu.framework == "mdev" else "NVIDIA L40S",
+        pci_vendor="10de",
+        pci_device="1eb8" if gpu.framework == "mdev" else "26b9",
+        pci_subsystem_vendor="10de",
+        pci_subsystem_device="12a2" if gpu.framework == "mdev" else "1851",
+        numa_node=0,
+        memory_mib=16384 if gpu.framework == "mdev" else 46068,
+        driver="nvidia",
+        framework="mdev" if gpu.framework == "mdev" else "vendor_vfio" if gpu.enabled else "none",
+        sriov_total_vfs=gpu.functions,
+        sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,
+        mig_enabled=None,
+        heterogeneous=False,
+        module_id=None,
+        types=gpu.types,
+        parents=parents,
+    )
+
+
+def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
+    kind, owner = machine.vf_types.get(address, (None, None))
+    return VgpuParent(
+        address=address,
+        is_vf=address != gpu.address,
+        current_type=kind,
+        creatable=creatable,
+        mdevs=tuple(
+            Mdev(uuid=uuid, type_name=name, owner=vm)
+            for uuid, (parent, name, vm) in sorted(machine.mdevs.items())
+            if parent == address
+        ),
+        owner=owner,
+        in_use=machine.domains.get(owner or "", ("", False))[1],
+    )
+
+
+def t4(address: str = "0000:41:00.0") -> FakeGpu:
+    sizes = {"GRID T4-1Q": 1024, "GRID T4-2Q": 2048, "GRID T4-4Q": 4096, "GRID T4-16Q": 16384}
+    types = tuple(
+        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=16384 // mib)
+        for number, (name, mib) in enumerate(sizes.items(), start=222)
+    )
+    return FakeGpu(address=address, framework="mdev", types=types)
+
+
+def l40s(address: str = "0000:81:00.0") -> FakeGpu:
+    sizes = {"NVIDIA L40S-12Q": 12288, "NVIDIA L40S-24Q": 24576, "NVIDIA L40S-48Q": 49152}
+    types = tuple(
+        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=49152 // mib)
+        for number, (name, mib) in enumerate(sizes.items(), start=1145)
+    )
+    return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=32)
