@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
 from orchestrator.api.limits import CountRequests, LimitBody
+from orchestrator.api.openapi import PROBLEMS, DescribedApi
 from orchestrator.api.peers import require_admin
 from orchestrator.api.routes import (
     capacity,
@@ -26,7 +27,7 @@ from orchestrator.client.version import VERSION
 
 def create_app(services: Services, process: Process) -> FastAPI:
     """The application. Every HTTP route asks who is there; websockets do so themselves before they open."""
-    app = FastAPI(
+    app = DescribedApi(
         title="vgpuctl",
         version=VERSION,
         summary="VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts",
@@ -37,7 +38,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)])
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)], responses=PROBLEMS)
     for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, server):
         v1.include_router(noun.router)
     app.include_router(v1)

@@ -11,8 +11,10 @@ import pytest
 from fastapi import FastAPI
 
 from orchestrator.api.app import create_app
+from orchestrator.api.errors import problem
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
+from orchestrator.core.errors import NotFound
 from tests.fakes.services import InMemory, Vms
 
 STRANGER = 12345
@@ -70,6 +72,14 @@ def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: Fast
     schemas = description["components"]["schemas"]
     assert [name for name in asked if not schemas[name].get("examples")] == []
     assert [name for name in asked if schemas[name].get("additionalProperties") is not False] == []
+
+
+def test_the_description_says_which_body_errors_have(app: FastAPI) -> None:
+    verbs = [verb for path in app.openapi()["paths"].values() for verb in path.values()]
+    assert {tuple(verb["responses"]["default"]["content"]) for verb in verbs} == {("application/problem+json",)}
+    assert [verb["operationId"] for verb in verbs if "422" in verb["responses"]] == []
+    described = set(app.openapi()["components"]["schemas"]["ProblemAnswer"]["properties"])
+    assert set(json.loads(bytes(problem(NotFound("vm.unknown", "none")).body))) == described
 
 
 class _Broken(InMemory):

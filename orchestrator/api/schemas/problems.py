@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The body of every error (RFC 9457), as orchestrator/api/errors.py writes it."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+
+
+class ProblemReason(AnswerBody):
+    """Why something was refused for one group of hosts, GPUs or fields."""
+
+    code: str
+    message: str
+    subjects: tuple[str, ...]
+    count: int = Field(description="How many subjects there are, also those not named")
+
+
+class ProblemAnswer(AnswerBody):
+    """What went wrong. ``code`` is stable, ``detail`` is for people."""
+
+    model_config = ConfigDict(
+        title="Problem",
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:vgpuctl:error:vm.unknown",
+                    "title": "not found",
+                    "status": 404,
+                    "detail": "no VM is called 'train'",
+                    "family": "not_found",
+                    "code": "vm.unknown",
+                    "hint": "'vgpuctl list-vms' shows them",
+                    "operator_details": None,
+                    "reasons": [],
+                }
+            ]
+        },
+    )
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    family: str
+    code: str
+    hint: str | None
+    operator_details: str | None
+    reasons: tuple[ProblemReason, ...]
