@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from orchestrator.agent.build_subset import subset, used_attributes
 from orchestrator.agent.version import BUILD_FILE
 
 _DISTRIBUTION, _MODULE = "nvidia-ml-py", "pynvml.py"
@@ -77,14 +78,16 @@ def _inputs() -> Iterator[tuple[str, bytes]]:
     root = Path(str(importlib.resources.files("orchestrator")))
     for part in ("__init__.py", "core", "agent"):
         for file in sorted([root / part] if part.endswith(".py") else (root / part).rglob("*.py")):
-            if file.name != Path(__file__).name:
+            if not file.name.startswith("build_"):
                 yield f"orchestrator/{file.relative_to(root).as_posix()}", file.read_bytes()
-    yield _MODULE, _pynvml()
+    readers = [file.read_text(encoding="utf-8") for file in sorted((root / "agent/nvml").glob("*.py"))]
+    yield _MODULE, subset(_pynvml(), used_attributes(readers, "pynvml"), kept_prefix="NVML_ERROR").encode()
 
 
-def _pynvml() -> bytes:
-    """NVIDIA's binding is one module and names its licence (BSD) at its top."""
+def _pynvml() -> str:
+    """NVIDIA's binding: one module, which names its licence (BSD) at its top."""
     try:
-        return Path(str(importlib.metadata.distribution(_DISTRIBUTION).locate_file(_MODULE))).read_bytes()
+        module = Path(str(importlib.metadata.distribution(_DISTRIBUTION).locate_file(_MODULE)))
+        return module.read_text(encoding="utf-8")
     except (importlib.metadata.PackageNotFoundError, OSError) as error:
         raise RuntimeError(f"{_DISTRIBUTION} is not installed, so the agent cannot be built") from error

@@ -134,7 +134,7 @@ def _mdev_parent(view: _View, address: str, *, is_vf: bool) -> VgpuParent:
         address=address,
         is_vf=is_vf,
         current_type=None,
-        creatable=tuple(found.name for found in offered if found.available),
+        creatable=tuple(found.name for found in offered if found.available()),
         mdevs=tuple(Mdev(uuid=d.uuid, type_name=d.type_name, owner=_mdev_owner(view, d)) for d in devices),
         owner=None,
         in_use=_any_in_use(view, devices),

@@ -68,7 +68,7 @@ class Vgpus:
                 )
             return ActionResult(changed=False)
         offered = self._mdev_type(action.parent, action.type_name)
-        if offered.available == 0:
+        if offered.available() == 0:
             raise _no_room(action.parent, action.type_name)
         self._ledger.claim(key, action.vm, detail=wanted, until_reboot=True)
         self._write_new(

@@ -24,7 +24,10 @@ class MdevType:
     directory: Path
     type_id: int
     name: str
-    available: int | None
+
+    def available(self) -> int | None:
+        """How many more of it the driver would make here now."""
+        return reading.number(self.directory / "available_instances")
 
     def description(self) -> str:
         """The driver's free text; empty where it has none."""
@@ -68,7 +71,6 @@ def types(paths: Paths, address: str, names: Mapping[int, str]) -> tuple[MdevTyp
                     directory=parent / entry,
                     type_id=type_id,
                     name=_type_name(parent / entry, type_id, names),
-                    available=reading.number(parent / entry / "available_instances"),
                 )
             )
     return tuple(found)
