@@ -48,7 +48,7 @@ def ssh_arguments(state: Path, vm_id: str, name: str, tenant: str, user: str) ->
     identity = directory / "identity"
     arguments = [word for option in options for word in ("-o", option)]
     if identity.is_file():
-        arguments += ["-i", str(identity)]
+        arguments += ["-o", "IdentitiesOnly=yes", "-i", str(identity)]
     return ["ssh", *arguments, "-l", user, "--", f"{name}.{tenant}"]
 
 
