@@ -38,7 +38,8 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 
-_FINISH_SECONDS = 60.0
+_FINISH_SECONDS = 20.0
+"""systemd waits a little longer before it kills."""
 
 _HOST = "host"
 """What actions that are about no single VM wait for each other on."""
@@ -109,17 +110,14 @@ class Performer:
         }
 
     def perform(self, action: HostAction, token: Token) -> ActionResult:
-        """:raises Denied: ``agent.stale_token``, ``agent.other_site``"""
-        self._ledger.admit(token)
-        with self.turn(action, token):
-            return self._handlers[type(action)](action)
+        """Waits for earlier actions on the same VM, then looks again whether a newer attempt came meanwhile.
 
-    @contextmanager
-    def turn(self, action: HostAction, token: Token) -> Iterator[None]:
-        """Wait for earlier actions on the same VM, then look again whether a newer attempt came meanwhile."""
+        :raises Denied: ``agent.stale_token``, ``agent.other_site``
+        """
+        self._ledger.admit(token)
         with self._turns.of(getattr(action, "vm", _HOST)):
             self._ledger.admit(token)
-            yield
+            return self._handlers[type(action)](action)
 
     def finish(self) -> None:
         """Wait for the actions that are under way; one that takes too long is found again by observing."""

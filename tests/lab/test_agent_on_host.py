@@ -176,6 +176,13 @@ def test_a_driver_that_hangs_is_unknown_and_the_agent_goes_on(bench: Bench) -> N
     assert facts(bench.agent.shell) == before
 
 
+def test_a_restarted_libvirt_is_found_again(bench: Bench) -> None:
+    domains = bench.agent.link.observe(bench.agent.host).domains
+    bench.agent.shell("systemctl restart libvirtd")
+    snapshot = bench.agent.link.observe(bench.agent.host)
+    assert (snapshot.domains, snapshot.problems) == (domains, ())
+
+
 def _seed(directory: Path, vm: str) -> str:
     """A NoCloud seed as the guest image reads it."""
     import io
