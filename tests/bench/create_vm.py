@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long ``create-vm`` takes against the same VM made by raw commands on the host, in one run, interleaved.
+
+The raw side is what an operator would type: qemu-img, a sysfs write, virsh define and start, then waiting for the
+guest's DHCP lease; it is timed on the host itself, so it pays for no ssh connection.
+``python -m tests.bench.create_vm``
+writes build/bench/create_vm.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.lab.conftest import SCENARIOS, lab, listed
+from tests.lab.enrolled import KINDS, Enrolled, enrol
+
+ROUNDS = 5
+REPORT = Path("build/bench/create_vm.json")
+SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
+Row = dict[str, object]
+
+_RAW = """
+set -eu
+start=$(date +%s.%N)
+qemu-img create -q -f qcow2 -b {base} -F qcow2 /var/lib/vgpuctl-agent/volumes/{name}.qcow2 268435456
+{make_vgpu}
+virsh -q define /dev/stdin <<'XML'
+{xml}
+XML
+virsh -q start {uuid}
+tries=0
+until virsh -q domifaddr {uuid} | grep -q ipv4; do
+  tries=$((tries + 1)); [ $tries -lt 1200 ]; sleep 0.1
+done
+end=$(date +%s.%N)
+virsh -q destroy {uuid}
+virsh -q undefine {uuid}
+{remove_vgpu}
+rm -f /var/lib/vgpuctl-agent/volumes/{name}.qcow2 /var/lib/vgpuctl-agent/seeds/{name}.iso
+echo "$start $end"
+"""
+
+
+def _template(enrolled: Enrolled) -> tuple[str, str, str]:
+    """Domain XML, VM id and device of a VM that the product made: the raw side makes the very same."""
+    enrolled.product.ok("create-vm", "model", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    vm = enrolled.product.json("show-vm", "model")
+    xml = enrolled.shell(f"virsh dumpxml --inactive {vm['id']}")
+    seed = enrolled.shell(f"base64 -w0 /var/lib/vgpuctl-agent/seeds/{vm['id']}.iso")
+    enrolled.product.ok("delete-vm", "model")
+    return xml, str(vm["id"]), seed
+
+
+def _raw_seconds(enrolled: Enrolled, xml: str, model: str, seed: str) -> float:
+    name = str(uuid.uuid4())
+    base = enrolled.shell("ls /var/lib/vgpuctl-agent/images/*.qcow2").split()[0]
+    enrolled.shell(f"echo {seed} | base64 -d > /var/lib/vgpuctl-agent/seeds/{name}.iso")
+    device = str(uuid.uuid4())
+    make, remove = enrolled.raw_vgpu(device)
+    xml = xml.replace(model, name).replace("default.model", f"raw.{name}")
+    xml = re.sub(r"(<source>\s*<address uuid=')[0-9a-f-]{36}", rf"\g<1>{device}", xml)
+    answer = enrolled.shell(_RAW.format(base=base, name=name, uuid=name, xml=xml, make_vgpu=make, remove_vgpu=remove))
+    start, end = answer.split()[-2:]
+    return float(end) - float(start)
+
+
+def _product_seconds(enrolled: Enrolled) -> float:
+    start = time.monotonic()
+    enrolled.product.ok("create-vm", "timed", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    seconds = time.monotonic() - start
+    enrolled.product.ok("delete-vm", "timed")
+    return seconds
+
+
+def _measure(enrolled: Enrolled, case: str, show: Callable[[str], None]) -> list[Row]:
+    xml, model, seed = _template(enrolled)
+    ours: list[float] = []
+    raw: list[float] = []
+    for round_number in range(ROUNDS):
+        raw.append(_raw_seconds(enrolled, xml, model, seed))
+        ours.append(_product_seconds(enrolled))
+        show(f"{case} round {round_number + 1}: raw {raw[-1]:.2f} s, create-vm {ours[-1]:.2f} s")
+    values = {
+        "seconds": statistics.median(ours),
+        "raw_seconds": statistics.median(raw),
+        "ratio_to_raw": statistics.median(ours) / statistics.median(raw),
+    }
+    return [
+        {"suite": "create_vm", "case": case, "policy": "vgpuctl", "metric": metric, "value": round(value, 3)}
+        for metric, value in values.items()
+    ]
+
+
+def main() -> int:
+    rows: list[Row] = []
+    lab("up", *(word for scenario in SCENARIOS for word in ("--scenario", scenario)))
+    hosts = listed()
+    for kind in KINDS:
+        with enrol(kind, hosts[kind.scenario], Path("build/bench/state") / kind.scenario) as enrolled:
+            rows += _measure(enrolled, kind.attachment, print)
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(rows, indent=2) + "\n")
+    for row in rows:
+        print(f"{row['case']:<14}{row['metric']:<16}{row['value']:>10}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lab hosts enrolled into a control plane of the test's own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.conftest import LabHost, lab
+from tests.lab.product import Product
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way a vGPU reaches a VM and the lab scenario that shows it."""
+
+    attachment: str
+    scenario: str
+    profile: str
+    other_size: str
+    instances: int
+    """How many of ``profile`` one GPU takes."""
+    guest_pci_id: str
+    device_action: str
+
+
+MDEV = Kind(
+    attachment="mdev",
+    scenario="t4",
+    profile="GRID T4-1Q",
+    other_size="GRID T4-2Q",
+    instances=16,
+    guest_pci_id="10de:1eb8",
+    device_action="CreateMdev",
+)
+VENDOR_VFIO = Kind(
+    attachment="vendor_vfio",
+    scenario="l40s",
+    profile="NVIDIA L40S-12Q",
+    other_size="NVIDIA L40S-24Q",
+    instances=4,
+    guest_pci_id="10de:26b9",
+    device_action="SetVgpuType",
+)
+KINDS = (MDEV, VENDOR_VFIO)
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A control plane that manages one GPU of one lab host."""
+
+    product: Product
+    kind: Kind
+    host: LabHost
+    gpu: str
+    public_key: str
+
+    @property
+    def profile(self) -> str:
+        return self.kind.profile
+
+    @property
+    def other_size(self) -> str:
+        return self.kind.other_size
+
+    @property
+    def instances(self) -> int:
+        return self.kind.instances
+
+    @property
+    def guest_pci_id(self) -> str:
+        return self.kind.guest_pci_id
+
+    @property
+    def device_action(self) -> str:
+        return self.kind.device_action
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    def shell(self, command: str) -> str:
+        return self.host.run(command)
+
+    def raw_vgpu(self, uuid: str) -> tuple[str, str]:
+        """Shell lines that make and remove this kind's vGPU by hand."""
+        pf = f"/sys/bus/pci/devices/{self.gpu}"
+        if self.kind is MDEV:
+            types = f'd=$(dirname "$(grep -lx "{self.profile}" {pf}/mdev_supported_types/*/name)")'
+            return f'{types}; echo {uuid} > "$d/create"', f"echo 1 > /sys/bus/mdev/devices/{uuid}/remove"
+        vf = f"{pf}/virtfn0/nvidia"
+        find = f"id=$(awk -F: '/{self.profile}$/ {{print $1+0}}' {vf}/creatable_vgpu_types)"
+        return f"{find}; echo $id > {vf}/current_vgpu_type", f"echo 0 > {vf}/current_vgpu_type"
+
+
+def _first_gpu(host: LabHost) -> str:
+    listed = host.run("lspci -D -d 10de::0302 | cut -d' ' -f1")
+    return sorted(line for line in listed.split() if line.endswith(":00.0"))[0]
+
+
+@contextmanager
+def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
+    """``host add`` with one GPU and the guest image, and ``host remove`` at the end."""
+    state.mkdir(parents=True, exist_ok=True)
+    product = Product(state)
+    key = state / "guest_key"
+    if not key.exists():
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    gpu = _first_gpu(host)
+    try:
+        product.ok(
+            "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
+            "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint, "--gpus", gpu,
+        )  # fmt: skip
+        product.ok("image", "add", "guest", lab("guest-image").strip())
+        yield Enrolled(product=product, kind=kind, host=host, gpu=gpu, public_key=f"{key}.pub")
+        for vm in product.json("list-vms"):
+            product.ok("delete-vm", str(vm["name"]))
+        product.ok("host", "remove", host.name)
+    finally:
+        product.close()

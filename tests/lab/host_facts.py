@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on a host, read past the product: by ssh with the kernel's files, virsh and ls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Shell = Callable[[str], str]
+"""Runs a command line on the host as root, returns its output, raises when it fails."""
+
+_FACTS = {
+    "mdevs": "ls /sys/bus/mdev/devices 2>/dev/null || true",
+    "vgpu_types": "for f in /sys/bus/pci/devices/*/nvidia/current_vgpu_type; do "
+    '[ -e "$f" ] && [ "$(cat $f)" != 0 ] && echo "$f $(cat $f)"; done; true',
+    "domains": "virsh -q list --all --uuid",
+    "volumes": "ls /var/lib/vgpuctl-agent/volumes 2>/dev/null || true",
+    "seeds": "ls /var/lib/vgpuctl-agent/seeds 2>/dev/null || true",
+    "partial_files": "find /var/lib/vgpuctl-agent -name '*.part*' -o -name '*.tmp*' 2>/dev/null || true",
+}
+
+
+def facts(shell: Shell) -> dict[str, list[str]]:
+    """Everything that a VM leaves behind when something went wrong; base images and networks aside."""
+    return {
+        name: sorted(line for line in shell(command).split("\n") if line.strip()) for name, command in _FACTS.items()
+    }
+
+
+def vgpu_count(shell: Shell) -> int:
+    found = facts(shell)
+    return len(found["mdevs"]) + len(found["vgpu_types"])

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One VM request from the command line to the guest's own lspci and back, on each kind of vGPU host."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.enrolled import Enrolled
+from tests.lab.host_facts import facts, vgpu_count
+from tests.lab.product import names
+
+pytestmark = pytest.mark.lab
+
+SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
+
+
+def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> None:
+    product, profile = enrolled.product, enrolled.profile
+    before = facts(enrolled.shell)
+    product.ok("create-vm", "train", "--profile", profile, "--image", "guest", "--ssh-key", enrolled.public_key, *SMALL)
+
+    shown = product.json("show-vm", "train")
+    assert (shown["state"], shown["host"]) == ("running", enrolled.name)
+    assert vgpu_count(enrolled.shell) == 1
+    assert names(product.json("list-vms")) == ["train"]
+    guest = product.ok("ssh", "train", "--", "lspci", "-nn").out
+    assert enrolled.guest_pci_id in guest
+    assert "[0302]" in guest
+
+    product.ok("stop-vm", "train")
+    assert product.json("show-vm", "train")["state"] == "stopped"
+    assert vgpu_count(enrolled.shell) == 0
+
+    product.ok("start-vm", "train")
+    assert enrolled.guest_pci_id in product.ok("ssh", "train", "--", "lspci", "-nn").out
+    assert vgpu_count(enrolled.shell) == 1
+
+    product.ok("delete-vm", "train")
+    assert product.json("list-vms") == []
+    assert facts(enrolled.shell) == before
+
+
+def test_the_same_request_again_shows_the_vm_and_another_is_a_conflict(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    request = ("create-vm", "twice", "--profile", enrolled.profile, "--image", "guest", "--no-start")
+    product.ok(*request, *SMALL)
+    first = product.json("show-vm", "twice")
+    product.ok(*request, *SMALL)
+    assert product.json("show-vm", "twice")["id"] == first["id"]
+    product.refused(5, *request, "--vcpus", "1", "--memory", "256MiB", "--disk", "256MiB")
+    product.ok("delete-vm", "twice")
+
+
+def test_a_dry_run_prints_what_would_be_done_and_changes_nothing(enrolled: Enrolled) -> None:
+    before = facts(enrolled.shell)
+    shown = enrolled.product.ok(
+        "create-vm", "dry", "--profile", enrolled.profile, "--image", "guest", "--dry-run", *SMALL
+    ).out
+    assert enrolled.device_action in shown
+    assert "<domain" in shown
+    assert facts(enrolled.shell) == before
+    assert enrolled.product.json("list-vms") == []
+
+
+def test_a_gpu_takes_as_many_vms_as_it_has_instances_and_says_why_not_more(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    many = [f"many-{number}" for number in range(enrolled.instances)]
+    for name in many:
+        started = () if name in many[:2] else ("--no-start",)
+        product.ok("create-vm", name, "--profile", enrolled.profile, "--image", "guest", *SMALL, *started)
+    assert names(product.json("list-vms")) == sorted(many)
+    assert vgpu_count(enrolled.shell) == 2
+
+    before = facts(enrolled.shell)
+    outcome = product.refused(8, "create-vm", "one-more", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    assert "gpu.no_capacity" in outcome.err
+    assert enrolled.gpu in outcome.err
+    assert facts(enrolled.shell) == before
+
+    other = product.refused(8, "create-vm", "other", "--profile", enrolled.other_size, "--image", "guest", *SMALL)
+    assert enrolled.gpu in other.err
+    for name in many:
+        product.ok("delete-vm", name)
+    assert vgpu_count(enrolled.shell) == 0
+
+
+def test_another_size_on_a_gpu_in_use_is_refused_and_explained(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    product.ok("create-vm", "first", "--profile", enrolled.profile, "--image", "guest", "--no-start", *SMALL)
+    outcome = product.refused(8, "create-vm", "second", "--profile", enrolled.other_size, "--image", "guest", *SMALL)
+    assert "size" in outcome.err
+    assert enrolled.gpu in outcome.err
+    product.ok("delete-vm", "first")
