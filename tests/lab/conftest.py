@@ -9,8 +9,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.lab.enrolled import Enrolled
 
 SCENARIOS = ("lab/scenarios/t4.yaml", "lab/scenarios/l40s.yaml")
 
@@ -75,3 +79,15 @@ def t4(lab_hosts: dict[str, LabHost]) -> LabHost:
 @pytest.fixture(scope="session")
 def l40s(lab_hosts: dict[str, LabHost]) -> LabHost:
     return lab_hosts["l40s"]
+
+
+@pytest.fixture(scope="module", params=["t4", "l40s"])
+def enrolled(
+    request: pytest.FixtureRequest, lab_hosts: dict[str, LabHost], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Enrolled]:
+    """A control plane of its own that manages one GPU of the host."""
+    from tests.lab.enrolled import KINDS, enrol
+
+    kind = next(kind for kind in KINDS if kind.scenario == request.param)
+    with enrol(kind, lab_hosts[kind.scenario], tmp_path_factory.mktemp("state")) as one:
+        yield one
