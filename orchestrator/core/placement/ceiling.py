@@ -21,10 +21,7 @@ class Ceiling:
         self.exact = True
         self._tables = fleet.tables
         self._boards = tuple(board.cut for board in fleet.boards)
-        self._gpus: dict[int, int] = {}
-        for gpu in fleet.gpus:
-            if gpu.usable and not gpu.host.view.cordoned:
-                self._gpus[gpu.table.number] = self._gpus.get(gpu.table.number, 0) + 1
+        self._gpus = fleet.usable
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
         self._whole: dict[str, int] = {}
         self._bins: dict[tuple[int, int], int] = {}

@@ -103,6 +103,8 @@ class Fleet:
         self.boards: list[Board] = []
         self.active = 0
         """GPUs that hold something."""
+        self.usable: dict[int, int] = {}
+        """By table: GPUs that may be placed on."""
         self.groups: list[Group] = []
         self.classes = HostClasses()
         self.members: list[list[Members]] = []
@@ -185,7 +187,9 @@ class Fleet:
             gpu.usable, gpu.reason = False, f"holds claims under {view.cut}, which its driver does not offer now"
         elif index is not None:
             self._load_state(gpu, index)
-        if gpu.usable is False:
+        if gpu.usable and not gpu.host.view.cordoned:
+            self.usable[gpu.table.number] = self.usable.get(gpu.table.number, 0) + 1
+        if not gpu.usable:
             gpu.host.blocked |= 1 << gpu.position
             gpu.host.busy |= 1 << gpu.position
 

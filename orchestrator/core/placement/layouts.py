@@ -11,6 +11,10 @@ from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.fleet import Fleet, Gpu, Host
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.state_table import Demand
+from orchestrator.core.placement.views import Request
+
+NeedKey = tuple[Demand, int, int]
+"""(demand, vCPUs, memory): requests that are equal in these find room in the same places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class Pattern:
 
     starts: tuple[int, ...]
     """Start slots of what has to leave."""
+    needs: tuple[NeedKey, ...]
+    """What those that have to leave need elsewhere, sorted."""
     cost: float
     mask: int
     """Slots to clear; 0: all, and the GPU is cut anew."""
@@ -31,6 +37,8 @@ class Layouts:
         self._fleet = fleet
         self.patterns: dict[tuple[Hashable, Demand], tuple[Pattern, ...]] = {}
         """Filled in by the search for moves."""
+        self.examples: dict[NeedKey, Request] = {}
+        """A request for each key that a pattern names."""
         self._on = False
         self._gpu_key: dict[int, Hashable] = {}
         self._host_key: dict[int, Hashable] = {}
@@ -49,11 +57,10 @@ class Layouts:
             _file(self._gpus, self._gpu_key, gpu.number, _layout(gpu))
             _file(self._hosts, self._host_key, gpu.host.number, _host_layout(gpu.host))
 
-    def gpus(self) -> Iterator[tuple[Hashable, list[Gpu]]]:
-        """For each layout of partly taken GPUs, up to eight GPUs that have it, lowest numbers first."""
+    def gpus(self) -> list[tuple[Hashable, IndexSet]]:
+        """The numbers of the GPUs of each layout of partly taken GPUs."""
         self._start()
-        for key, members in list(self._gpus.items()):
-            yield key, [self._fleet.gpus[number] for number in islice(members, 8)]
+        return list(self._gpus.items())
 
     def hosts(self) -> Iterator[list[Host]]:
         """For each layout of hosts that are used, up to eight hosts that have it."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine, demand_of
+from orchestrator.core.placement.layouts import NeedKey
 from orchestrator.core.placement.nearby import plan_beside
-from orchestrator.core.placement.targets import Target, targets
+from orchestrator.core.placement.targets import MOST_LEAVERS, Target, combinations, need_key, targets
 from orchestrator.core.placement.trial import Moved, Trial
 from orchestrator.core.placement.views import Request
 
-MOST_MOVES = 3
+MOST_MOVES = MOST_LEAVERS
 _MOST_TRIES = 12
 """Places tried out per search, the best first; keeps a hopeless search short."""
 _NEVER = 99
@@ -30,7 +31,7 @@ def make_room(engine: Engine, request: Request, most: int = MOST_MOVES) -> tuple
             return None
     search = _Search(engine)
     for budget in range(1, most + 1):
-        if search.need(request, budget) <= budget:
+        if search.need(need_key(engine, request), budget) <= budget:
             moves = search.clear_a_place(request, budget, frozenset())
             if moves is not None:
                 return moves
@@ -44,44 +45,45 @@ class _Search:
         self.engine = engine
         self.trial = Trial(engine)
         self.tries = _MOST_TRIES
-        self._needs: dict[tuple[object, int], int] = {}
+        self._needs: dict[tuple[NeedKey, int], int] = {}
+        self._combinations: dict[NeedKey, set[tuple[NeedKey, ...]]] = {}
 
-    def need(self, request: Request, budget: int) -> int:
-        """Moves that make room for ``request`` when the moves do not get in each other's way."""
-        key = (demand_of(request), request.vcpus, request.memory_mib)
+    def need(self, key: NeedKey, budget: int) -> int:
+        """Moves that make room for such a request when the moves do not get in each other's way."""
         known = self._needs.get((key, budget))
         if known is not None:
             return known
         if budget == 0:
-            found = 0 if self.engine.plan(request) is not None else _NEVER
+            found = 0 if self.engine.plan(self.engine.layouts.examples[key]) is not None else _NEVER
         else:
-            found = self.need(request, budget - 1)
+            found = self.need(key, budget - 1)
             if found > budget - 1:
                 self._needs[key, budget] = found
-                found = min(
-                    (self._total(t, budget) for t in self._targets(request, budget, frozenset())), default=_NEVER
-                )
+                found = budget if self._hopeful(key, budget) else _NEVER
         self._needs[key, budget] = found
         return found
 
-    def _total(self, target: Target, budget: int) -> int:
-        total, spare = len(target.leavers), budget - len(target.leavers)
-        for vm_id in target.leavers:
-            need = self.need(self.engine.vms[vm_id].request, spare)
-            total, spare = total + need, spare - need
+    def _hopeful(self, key: NeedKey, budget: int) -> set[tuple[NeedKey, ...]]:
+        """Combinations of leavers that can all be dealt with in the budget."""
+        if key not in self._combinations:
+            self._combinations[key] = combinations(self.engine, self.engine.layouts.examples[key])
+        return {leavers for leavers in self._combinations[key] if self._total(leavers, budget) <= budget}
+
+    def _total(self, leavers: tuple[NeedKey, ...], budget: int) -> int:
+        total, spare = len(leavers), budget - len(leavers)
+        for key in leavers:
             if spare < 0:
                 return _NEVER
+            need = self.need(key, spare)
+            total, spare = total + need, spare - need
         return total
-
-    def _targets(self, request: Request, budget: int, busy: frozenset[str]) -> list[Target]:
-        return list(targets(self.engine, request, budget, busy))
 
     def clear_a_place(self, request: Request, budget: int, busy: frozenset[str]) -> tuple[Moved, ...] | None:
         """Clear one place for ``request`` with at most ``budget`` moves. VMs in ``busy`` stay where they are."""
-        rated = [(self._total(t, budget), t) for t in self._targets(request, budget, busy)]
-        hopeful = [(total, t) for total, t in rated if total <= budget]
-        hopeful.sort(key=lambda pair: (pair[0], pair[1].cost, pair[1].gpus[0].number, pair[1].mask))
-        for _, target in hopeful:
+        hopeful = self._hopeful(need_key(self.engine, request), budget)
+        found = list(targets(self.engine, request, budget, busy, hopeful))
+        found.sort(key=lambda t: (len(t.leavers), t.cost, t.gpus[0].number, t.mask))
+        for target in found:
             if self.tries <= 0:
                 return None
             self.tries -= 1

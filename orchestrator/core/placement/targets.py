@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.layouts import Pattern
+from orchestrator.core.placement.index_set import IndexSet
+from orchestrator.core.placement.layouts import NeedKey, Pattern
 from orchestrator.core.placement.state_table import EMPTY, Demand
-from orchestrator.core.placement.views import Request
+from orchestrator.core.placement.views import Occupied, Request
+
+MOST_LEAVERS = 3
+"""VMs that are moved for one request, at most."""
+_MOST_LOOKS = 8
+"""GPUs of one layout that are looked at for one whose host has room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +34,35 @@ class Target:
     """Slots to clear on the only GPU of ``gpus``; 0: everything on them."""
 
 
-def targets(engine: Engine, request: Request, most: int, busy: frozenset[str]) -> Iterator[Target]:
-    """Targets with at most ``most`` leavers, all of them movable and none in ``busy``."""
+def need_key(engine: Engine, request: Request) -> NeedKey:
+    """The key of what a request needs; an example of it is kept."""
+    key = (demand_of(request), request.vcpus, request.memory_mib)
+    engine.layouts.examples.setdefault(key, request)
+    return key
+
+
+def combinations(engine: Engine, request: Request) -> set[tuple[NeedKey, ...]]:
+    """What has to leave together from a place, for all places that could be cleared; a hint, owners are left out."""
+    if request.whole_gpus:
+        everywhere = targets(engine, request, MOST_LEAVERS, frozenset())
+        return {tuple(sorted(need_key(engine, engine.vms[v].request) for v in t.leavers)) for t in everywhere}
+    demand = demand_of(request)
+    return {
+        pattern.needs
+        for key, members in engine.layouts.gpus()
+        for pattern in _patterns_of(engine, key, members, demand)
+        if len(pattern.starts) <= MOST_LEAVERS
+    }
+
+
+def targets(
+    engine: Engine,
+    request: Request,
+    most: int,
+    busy: frozenset[str],
+    only: Container[tuple[NeedKey, ...]] | None = None,
+) -> Iterator[Target]:
+    """Targets with at most ``most`` leavers, all of them movable, none in ``busy``, and combined as in ``only``."""
     if request.count > 1:
         return
     if request.whole_gpus:
@@ -36,44 +71,57 @@ def targets(engine: Engine, request: Request, most: int, busy: frozenset[str]) -
             if host is not None:
                 yield from _on_host(engine, request, host, most, busy)
         return
-    for key, gpus in engine.layouts.gpus():
-        patterns = _of_layout(engine, key, gpus[0], demand_of(request))
-        if patterns and min(len(pattern.starts) for pattern in patterns) <= most:
-            gpu = next((g for g in gpus if _has_room(request, g.host)), None)
-            if gpu is not None:
-                yield from _on_gpu(engine, gpu, patterns, most, busy)
+    all_gpus = engine.fleet.gpus
+    for key, members in engine.layouts.gpus():
+        patterns = [
+            pattern
+            for pattern in _patterns_of(engine, key, members, demand_of(request))
+            if len(pattern.starts) <= most and (only is None or pattern.needs in only)
+        ]
+        if patterns:
+            candidates = (all_gpus[number] for number in islice(members, _MOST_LOOKS))
+            found = next((g for g in candidates if _has_room(request, g.host)), None)
+            if found is not None:
+                yield from _on_gpu(engine, found, patterns, busy)
 
 
-def _of_layout(engine: Engine, key: Hashable, gpu: Gpu, demand: Demand) -> tuple[Pattern, ...]:
-    """What follows from a layout alone is worked out once per layout."""
-    found = engine.layouts.patterns.get((key, demand))
-    if found is None:
-        found = engine.layouts.patterns[key, demand] = tuple(_patterns(engine, gpu, demand))
-    return found
+def _patterns_of(engine: Engine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:
+    """What follows from a layout alone is worked out once."""
+    known = engine.layouts.patterns
+    patterns = known.get((key, demand))
+    if patterns is None:
+        patterns = tuple(_patterns(engine, engine.fleet.gpus[members.smallest()], demand))
+        known[key, demand] = patterns
+    return patterns
 
 
 def _patterns(engine: Engine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
     here = gpu.table.cuts[gpu.cut]
-    everyone = tuple(taken.start for taken, _ in gpu.held)
     size = float(sum(taken.size for taken, _ in gpu.held))
     fragments = engine.scores.fragments(gpu.table, gpu.cut, gpu.table.states[gpu.state][1])
     other_cut = False
     for step in gpu.table.steps(EMPTY, demand):
         if step.cut == gpu.cut and step.choice.mask and not isinstance(here, EqualSizeCut):
             mask = step.choice.mask
-            leavers = [taken for taken, _ in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
-            leavers = leavers or [taken for taken, _ in gpu.held if "+" in taken.shape]
-            cost = sum(taken.size for taken in leavers) - fragments / (gpu.table.total_mib * 2)
-            yield Pattern(tuple(taken.start for taken in leavers), cost, mask)
+            leavers = [pair for pair in gpu.held if mask >> pair[0].start & ((1 << pair[0].size) - 1)]
+            leavers = leavers or [pair for pair in gpu.held if "+" in pair[0].shape]
+            cost = sum(taken.size for taken, _ in leavers) - fragments / (gpu.table.total_mib * 2)
+            yield _pattern(engine, leavers, cost, mask)
         elif step.cut != gpu.cut and not other_cut:
             other_cut = True
-            yield Pattern(everyone, size + 0.5, 0)
+            yield _pattern(engine, gpu.held, size + 0.5, 0)
 
 
-def _on_gpu(engine: Engine, gpu: Gpu, patterns: Iterable[Pattern], most: int, busy: frozenset[str]) -> Iterator[Target]:
+def _pattern(engine: Engine, leavers: Sequence[tuple[Taken, Occupied]], cost: float, mask: int) -> Pattern:
+    requests = [engine.vms[item.vm_id].request for _, item in leavers if item.vm_id in engine.vms]
+    needs = tuple(sorted(need_key(engine, request) for request in requests))
+    return Pattern(tuple(taken.start for taken, _ in leavers), needs, cost, mask)
+
+
+def _on_gpu(engine: Engine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozenset[str]) -> Iterator[Target]:
     owners = {taken.start: item.vm_id for taken, item in gpu.held}
     for pattern in patterns:
-        if len(pattern.starts) <= most:
+        if pattern.starts:
             starts = pattern.starts if pattern.mask else tuple(owners)
             leavers = tuple(dict.fromkeys(owners[start] for start in starts))
             if leavers and _movable(engine, leavers, busy):
