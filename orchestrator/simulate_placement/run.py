@@ -28,7 +28,8 @@ def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path
     """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
 
     The file appears when everything went well, never half-written. ``gpu`` is the position on the host and
-    ``start`` the first slot; both are lists when a VM has several devices.
+    ``start`` the first slot; both are lists when a VM has several devices. ``moves`` is the most VMs moved to
+    make room for one; the policies that are there for comparison never move any.
 
     :raises InvalidInput: a file is malformed, or ``policy`` or ``moves`` is not one of those there are
     """
@@ -37,7 +38,7 @@ def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path
         raise InvalidInput("simulate.moves_invalid", f"{moves} moves", hint=f"0 to {MOST_MOVES} moves are possible")
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
-    simulation = Simulation(hosts, policy=known, moves=moves, now_ns=time.perf_counter_ns)
+    simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
             draft = Path(scratch) / "result.json"

@@ -14,7 +14,7 @@ from orchestrator.cli.session import Format, Output
 
 app = new_group("Try a workload on a fleet that exists on paper.")
 
-DEFAULT_MOVES: Final = 3
+DEFAULT_MOVES: Final = 0
 
 
 @app.command("placement")

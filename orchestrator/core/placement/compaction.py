@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.engine import Engine
@@ -36,9 +37,16 @@ def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
     moves: list[Moved] = []
     freed = 0
     failed: set[object] = set()
-    for gpu in sorted(_candidates(engine), key=lambda g: (_taken(g), len(g.held), -g.number)):
+    waiting = [(_weight(gpu), gpu.number) for gpu in _candidates(engine)]
+    heapify(waiting)
+    while waiting:
+        weight, number = heappop(waiting)
+        gpu = engine.fleet.gpus[number]
         layout = (gpu.table.number, gpu.state)
         if not gpu.held or layout in failed or len(moves) + len(gpu.held) > most_moves:
+            continue
+        if weight != _weight(gpu):  # it took in VMs of others meanwhile: its turn comes later
+            heappush(waiting, (_weight(gpu), number))
             continue
         made = _empty(engine, gpu)
         if made is None:
@@ -46,7 +54,6 @@ def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
         else:
             moves += made
             freed += 1
-            failed.clear()
     return Compaction(tuple(moves), freed)
 
 
@@ -54,8 +61,10 @@ def _candidates(engine: Engine) -> list[Gpu]:
     return [gpu for gpu in engine.fleet.gpus if gpu.held and not gpu.whole and gpu.usable]
 
 
-def _taken(gpu: Gpu) -> int:
-    return sum(taken.size for taken, _ in gpu.held) * gpu.table.cuts[gpu.cut].slot_mib
+def _weight(gpu: Gpu) -> tuple[int, int, int]:
+    """Few slots first, then few VMs; the highest number first, as placement fills from the lowest."""
+    slots = sum(taken.size for taken, _ in gpu.held) * gpu.table.cuts[gpu.cut].slot_mib if gpu.held else 0
+    return slots, len(gpu.held), -gpu.number
 
 
 def _empty(engine: Engine, gpu: Gpu) -> list[Moved] | None:

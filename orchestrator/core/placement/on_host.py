@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.core.placement.constraints import gpu_obstacles
@@ -23,13 +24,23 @@ def plan_on_host(engine: Engine, request: Request, host: Host) -> Found | None:
     demand = Demand(request.profile, request.cut_kinds, request.gpu_models)
     if demand.whole_gpus:
         return _whole(engine, request, host, demand)
-    states = {gpu.number: gpu.state for gpu in host.gpus}
+    if not request.numa_strict:
+        return _parts(engine, request, host.gpus, demand)
+    nodes = dict.fromkeys(gpu.view.numa for gpu in host.gpus)
+    found = [_parts(engine, request, [g for g in host.gpus if g.view.numa == node], demand) for node in nodes]
+    return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+
+
+def _parts(engine: Engine, request: Request, gpus: Sequence[Gpu], demand: Demand) -> Found | None:
+    """All devices on some of these GPUs of one host."""
+    host = gpus[0].host
+    states = {gpu.number: gpu.state for gpu in gpus}
     busy, total = host.busy, 0.0
     parts: list[tuple[int, Step | None]] = []
     for _ in range(request.count):
         best: tuple[float, int, Step] | None = None
-        for gpu in host.gpus:
-            if gpu.whole or (parts and _other_node(request, gpu, engine.fleet.gpus[parts[0][0]])):
+        for gpu in gpus:
+            if gpu.whole:
                 continue
             found = _on_gpu(engine, request, gpu, demand, states[gpu.number], busy)
             if found is not None and (best is None or found[0] < best[0]):

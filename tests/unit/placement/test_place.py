@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.core.placement.place import place
+from orchestrator.core.placement.quota import Quota
+from orchestrator.core.placement.views import GpuView, HostView, Occupied, Placement, Refusal, Request
+from tests.unit.placement.fleets import ask, gpus, host
+
+T4 = "Tesla T4"
+Q4, Q8 = "GRID T4-4Q", "GRID T4-8Q"
+
+
+def t4(name: str, cut: str | None = None, *occupied: Occupied, **more: Any) -> HostView:
+    (view,) = gpus(T4, 1, "time_sliced")
+    return replace(host(name, (replace(view, cut=cut, occupied=occupied),)), **more)
+
+
+def held(vm_id: str, profile: str, start: int, size: int = 1, tenant: str = "t") -> Occupied:
+    return Occupied(vm_id=vm_id, profile=profile, start=start, size=size, tenant=tenant)
+
+
+def placed(answer: Placement | Refusal) -> Placement:
+    assert isinstance(answer, Placement)
+    return answer
+
+
+def codes(answer: Placement | Refusal) -> list[str]:
+    assert isinstance(answer, Refusal)
+    return [reason.code for reason in answer.reasons]
+
+
+def test_an_empty_gpu_takes_the_cut_that_the_profile_needs() -> None:
+    answer = placed(place(ask("a", Q4), [t4("h1")]))
+    assert (answer.host_id, answer.gpu_id, answer.cut, answer.slots) == ("h1", "g0", "time_sliced:4096", (0,))
+
+
+def test_a_gpu_in_use_is_filled_before_another_is_opened() -> None:
+    hosts = [t4("h1"), t4("h2", "time_sliced:4096", held("x", Q4, 0))]
+    answer = placed(place(ask("a", Q4), hosts))
+    assert (answer.host_id, answer.slots) == ("h2", (1,))
+
+
+def test_a_gap_between_equal_slots_is_used_first() -> None:
+    hosts = [t4("h", "time_sliced:4096", held("x", Q4, 0), held("y", Q4, 2))]
+    assert placed(place(ask("a", Q4), hosts)).slots == (1,)
+
+
+def test_mig_instances_claim_their_memory_slots() -> None:
+    (view,) = gpus("A100 PCIe 40GB", 1, "mig")
+    occupied = (held("x", "1g.5gb", 0),)
+    answer = placed(place(ask("a", "3g.20gb"), [host("h", (replace(view, cut="mig", occupied=occupied),))]))
+    assert (answer.cut, answer.start, answer.slots) == ("mig", 4, (4, 5, 6, 7))
+
+
+def test_a_type_backed_by_mig_lies_where_its_instance_lies() -> None:
+    answer = placed(place(ask("a", "GRID A100-2-10C"), [host("h", gpus("A100 PCIe 40GB", 1, "mig"))]))
+    assert (answer.cut, answer.size) == ("mig", 2)
+
+
+def test_whole_gpus_claim_one_slot_of_each_gpu_of_a_partition() -> None:
+    views = gpus("H100 SXM5 80GB", 8, "mig")
+    busy = replace(views[0], cut="whole", occupied=(held("x", "gpu:1", 0),))
+    answer = placed(place(ask("a", "gpu:4"), [host("h", (busy, *views[1:]), fabric=True)]))
+    assert answer.gpu_ids == ("g4", "g5", "g6", "g7")
+    assert {(part.cut, part.slots) for part in answer.parts} == {("whole", (0,))}
+
+
+def test_several_devices_go_to_one_host() -> None:
+    hosts = [host("small", gpus("L40S", 1, "time_sliced")), host("big", gpus("L40S", 4, "time_sliced"))]
+    answer = placed(place(ask("a", "NVIDIA L40S-48Q", count=3), hosts))
+    assert answer.host_id == "big"
+    assert len(set(answer.gpu_ids)) == 3
+
+
+def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
+    hosts = [host(name, gpus("L40S", 2, "time_sliced")) for name in ("a", "b")]
+    assert codes(place(ask("v", "NVIDIA L40S-48Q", count=3), hosts)) == ["host.devices"]
+
+
+@pytest.mark.parametrize(
+    "change, wish, code",
+    [
+        ({"free_vcpus": 1}, {"vcpus": 2}, "host.vcpus"),
+        ({"free_memory_mib": 512}, {}, "host.memory"),
+        ({"free_disk_gib": 5}, {"disk_gib": 6}, "host.disk"),
+        ({"cordoned": True, "reason": "being upgraded"}, {}, "host.cordoned"),
+        ({"free_nic_vfs": 0}, {"nic_vfs": 1}, "host.nic_vfs"),
+        ({"free_hugepages_mib": 512}, {"hugepages_mib": 1024}, "host.hugepages"),
+        ({"driver_branch": "R550"}, {"driver_branches": ("R580",)}, "host.driver_branch"),
+        ({"vms": frozenset({"other"})}, {"apart_from_vms": ("other",)}, "host.anti_affinity"),
+        ({}, {"near_vms": ("other",)}, "host.affinity"),
+        ({"numa_free_vcpus": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
+        ({}, {"host": "elsewhere"}, "host.other"),
+        ({}, {"profile": "NVIDIA L4-4Q"}, "profile.unsupported"),
+    ],
+)
+def test_each_rule_refuses_with_its_own_code(change: dict[str, Any], wish: dict[str, Any], code: str) -> None:
+    fine = ask("a", Q4)
+    assert placed(place(fine, [t4("h")]))
+    answer = place(replace(fine, **wish), [t4("h", **change)])
+    assert codes(answer) == [code]
+
+
+def test_full_and_other_sized_gpus_are_told_apart() -> None:
+    full = t4("full", "time_sliced:8192", held("a", Q8, 0), held("b", Q8, 1))
+    other = t4("other", "time_sliced:4096", held("c", Q4, 0))
+    assert sorted(codes(place(ask("v", Q8), [full, other]))) == ["gpu.no_capacity", "gpu.other_size_in_use"]
+
+
+def test_an_exclusive_gpu_is_shared_by_its_tenant_only() -> None:
+    (view,) = gpus(T4, 1, "time_sliced")
+    kept = replace(view, cut="time_sliced:4096", occupied=(held("x", Q4, 0, tenant="rich"),), exclusive_tenant="rich")
+    hosts = [host("h", (kept,))]
+    assert codes(place(ask("a", Q4, tenant="poor"), hosts)) == ["gpu.other_tenant"]
+    assert placed(place(ask("a", Q4, tenant="rich"), hosts)).slots == (1,)
+
+
+def test_a_vm_that_wants_a_gpu_for_its_tenant_alone_avoids_shared_ones() -> None:
+    shared = t4("shared", "time_sliced:4096", held("x", Q4, 0, tenant="other"))
+    answer = placed(place(ask("a", Q4, exclusive_gpu=True), [shared, t4("empty")]))
+    assert answer.host_id == "empty"
+
+
+def test_a_quota_refuses_before_anything_else() -> None:
+    hosts = [t4("h", "time_sliced:4096", held("x", Q4, 0))]
+    assert codes(place(ask("a", Q4), hosts, {"t": Quota(vms=1)})) == ["quota.vms"]
+    assert placed(place(ask("a", Q4), hosts, {"t": Quota(vms=2)}))
+
+
+def test_claims_that_the_driver_no_longer_offers_keep_the_gpu_out() -> None:
+    strange = t4("h", "time_sliced:1", held("x", "GRID T4-old", 0))
+    assert codes(place(ask("a", Q4), [strange])) == ["gpu.unusable"]
+
+
+def test_overlapping_claims_keep_the_gpu_out() -> None:
+    (view,) = gpus("A100 PCIe 40GB", 1, "mig")
+    occupied = (held("x", "3g.20gb", 0, 4), held("y", "1g.5gb", 2))
+    assert codes(place(ask("a", "1g.5gb"), [host("h", (replace(view, cut="mig", occupied=occupied),))])) == [
+        "gpu.unusable"
+    ]
+
+
+def test_no_hosts_is_a_reason_too() -> None:
+    assert codes(place(ask("a", Q4), [])) == ["host.none"]
+
+
+def test_hosts_are_grouped_by_reason_with_the_biggest_group_first() -> None:
+    hosts = [t4("a", cordoned=True), t4("b", free_vcpus=0), t4("c", free_vcpus=0)]
+    answer = place(ask("v", Q4), hosts)
+    assert isinstance(answer, Refusal)
+    assert [(reason.code, reason.subjects, reason.count) for reason in answer.reasons] == [
+        ("host.vcpus", ("b", "c"), 2),
+        ("host.cordoned", ("a",), 1),
+    ]
+    assert answer.code == "gpu.no_capacity"
+
+
+def test_gpu_models_that_will_do_limit_the_choice() -> None:
+    hosts = [host("l40s", gpus("L40S", 1, "time_sliced")), host("h", gpus("H100 SXM5 80GB", 1, "mig"))]
+    wish: Request = ask("a", "gpu:1", gpu_models=("H100 SXM5 80GB",))
+    assert placed(place(wish, hosts)).host_id == "h"
+
+
+def test_one_numa_node_serves_all_devices_of_a_strict_vm() -> None:
+    views: tuple[GpuView, ...] = gpus("L40S", 4, "time_sliced")
+    taken = replace(views[1], cut="time_sliced:49152", occupied=(held("x", "NVIDIA L40S-48Q", 0),))
+    answer = placed(
+        place(ask("a", "NVIDIA L40S-48Q", count=2, numa_strict=True), [host("h", (views[0], taken, *views[2:]))])
+    )
+    assert answer.gpu_ids == ("g2", "g3")
