@@ -16,14 +16,23 @@ static ssize_t creatable_vgpu_types_show(struct device *dev, struct device_attri
 }
 static DEVICE_ATTR_RO(creatable_vgpu_types);
 
-static ssize_t current_vgpu_type_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct lab_vgpu *vgpu;
+/* Reads of a vGPU; before there is one, all but its type are ENXIO. */
+#define VGPU_SHOW(name, none, expression) \
+	static ssize_t name##_show(struct device *dev, struct device_attribute *attr, char *buf) \
+	{ \
+		struct lab_vgpu *vgpu; \
+		guard(mutex)(&lab_lock); \
+		vgpu = lab_vgpu_of(dev); \
+		return vgpu ? (expression) : (none); \
+	}
 
-	guard(mutex)(&lab_lock);
-	vgpu = lab_vgpu_of(dev);
-	return sysfs_emit(buf, "%u\n", vgpu ? vgpu->type->id : 0);
-}
+VGPU_SHOW(current_vgpu_type, sysfs_emit(buf, "0\n"), sysfs_emit(buf, "%u\n", vgpu->type->id))
+VGPU_SHOW(vgpu_params, -ENXIO, sysfs_emit(buf, "%s\n", vgpu->params))
+VGPU_SHOW(placement_id, -ENXIO,
+	  vgpu->placement == NO_PLACEMENT ? -ENXIO : sysfs_emit(buf, "%u\n", vgpu->placement))
+/* A time-sliced vGPU has no GPU instance, which NVIDIA writes as all ones. */
+VGPU_SHOW(gpu_instance_id, -ENXIO, sysfs_emit(buf, "%u\n", U32_MAX))
+static DEVICE_ATTR_RO(gpu_instance_id);
 
 static int set_type(struct device *dev, long id)
 {
@@ -51,15 +60,6 @@ static ssize_t current_vgpu_type_store(struct device *dev, struct device_attribu
 }
 static DEVICE_ATTR_RW(current_vgpu_type);
 
-static ssize_t vgpu_params_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct lab_vgpu *vgpu;
-
-	guard(mutex)(&lab_lock);
-	vgpu = lab_vgpu_of(dev);
-	return vgpu ? sysfs_emit(buf, "%s\n", vgpu->params) : -ENXIO;
-}
-
 static ssize_t vgpu_params_store(struct device *dev, struct device_attribute *attr,
 				 const char *buf, size_t count)
 {
@@ -78,17 +78,6 @@ static ssize_t vgpu_params_store(struct device *dev, struct device_attribute *at
 }
 static DEVICE_ATTR_RW(vgpu_params);
 
-static ssize_t placement_id_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct lab_vgpu *vgpu;
-
-	guard(mutex)(&lab_lock);
-	vgpu = lab_vgpu_of(dev);
-	if (!vgpu || vgpu->placement == NO_PLACEMENT)
-		return -ENXIO;
-	return sysfs_emit(buf, "%u\n", vgpu->placement);
-}
-
 static ssize_t placement_id_store(struct device *dev, struct device_attribute *attr,
 				  const char *buf, size_t count)
 {
@@ -103,14 +92,6 @@ static ssize_t placement_id_store(struct device *dev, struct device_attribute *a
 	return ret ? ret : count;
 }
 static DEVICE_ATTR_RW(placement_id);
-
-/* A time-sliced vGPU has no GPU instance, which NVIDIA writes as all ones. */
-static ssize_t gpu_instance_id_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	guard(mutex)(&lab_lock);
-	return lab_vgpu_of(dev) ? sysfs_emit(buf, "%u\n", U32_MAX) : -ENXIO;
-}
-static DEVICE_ATTR_RO(gpu_instance_id);
 
 static struct attribute *nvidia_attrs[] = {
 	&dev_attr_creatable_vgpu_types.attr, &dev_attr_current_vgpu_type.attr, &dev_attr_vgpu_params.attr,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* A PCI driver named "nvidia" that binds emulated SR-IOV devices and gives them NVIDIA's ids. */
+#include <linux/mdev.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
 #include "vgpu_lab.h"
@@ -91,19 +92,13 @@ static int lab_sriov_configure(struct pci_dev *pdev, int count)
 }
 
 static const struct pci_device_id lab_ids[] = {
-	{ PCI_DEVICE(0x1b36, 0x0010) },
-	{ PCI_DEVICE(NV_VENDOR, PCI_ANY_ID) },
-	{}
+	{ PCI_DEVICE(0x1b36, 0x0010) }, { PCI_DEVICE(NV_VENDOR, PCI_ANY_ID) }, {}
 };
 
 static struct pci_driver lab_driver = {
-	.name = "nvidia",
-	.id_table = lab_ids,
-	.probe = lab_probe,
-	.remove = lab_remove,
-	.sriov_configure = lab_sriov_configure,
-	.driver_managed_dma = true,
-	.dev_groups = lab_nvidia_groups,
+	.name = "nvidia", .id_table = lab_ids,
+	.probe = lab_probe, .remove = lab_remove, .sriov_configure = lab_sriov_configure,
+	.driver_managed_dma = true, .dev_groups = lab_nvidia_groups,
 };
 
 static int __init lab_init(void)
@@ -114,13 +109,13 @@ static int __init lab_init(void)
 		ret = lab_state_init();
 	if (ret)
 		goto free;
-	ret = lab_mdev_init();
+	ret = mdev_register_driver(&lab_mdev_driver);
 	if (ret)
 		goto state;
 	ret = pci_register_driver(&lab_driver);
 	if (!ret)
 		return 0;
-	lab_mdev_exit();
+	mdev_unregister_driver(&lab_mdev_driver);
 state:
 	lab_state_exit();
 free:
@@ -131,7 +126,7 @@ free:
 static void __exit lab_exit(void)
 {
 	pci_unregister_driver(&lab_driver);
-	lab_mdev_exit();
+	mdev_unregister_driver(&lab_mdev_driver);
 	lab_state_exit();
 	lab_config_free();
 }

@@ -95,10 +95,8 @@ static ssize_t mdev_write(struct vfio_device *vdev, const char __user *buf, size
 static long device_info(void __user *arg)
 {
 	struct vfio_device_info info = {
-		.argsz = sizeof(info),
-		.flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET,
-		.num_regions = VFIO_PCI_NUM_REGIONS,
-		.num_irqs = VFIO_PCI_NUM_IRQS,
+		.argsz = sizeof(info), .flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET,
+		.num_regions = VFIO_PCI_NUM_REGIONS, .num_irqs = VFIO_PCI_NUM_IRQS,
 	};
 
 	return copy_to_user(arg, &info, offsetofend(struct vfio_device_info, num_irqs)) ? -EFAULT : 0;
@@ -118,19 +116,6 @@ static long region_info(void __user *arg)
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static long irq_info(void __user *arg)
-{
-	struct vfio_irq_info info;
-
-	if (copy_from_user(&info, arg, sizeof(info)))
-		return -EFAULT;
-	if (info.argsz < sizeof(info) || info.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
-	info.flags = 0;
-	info.count = 0;
-	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
-}
-
 static const struct lab_type *type_of(struct mdev_device *dev)
 {
 	return container_of(dev->type, struct lab_mtype, mtype)->type;
@@ -143,8 +128,6 @@ static long mdev_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long
 		return device_info((void __user *)arg);
 	case VFIO_DEVICE_GET_REGION_INFO:
 		return region_info((void __user *)arg);
-	case VFIO_DEVICE_GET_IRQ_INFO:
-		return irq_info((void __user *)arg);
 	case VFIO_DEVICE_RESET:
 		config_reset(container_of(vdev, struct lab_mdev, vdev)->config, type_of(to_mdev_device(vdev->dev)));
 		return 0;
@@ -165,11 +148,8 @@ static void mdev_close(struct vfio_device *vdev)
 
 static const struct vfio_device_ops mdev_ops = {
 	.name = "nvidia-vgpu-vfio",
-	.open_device = mdev_open,
-	.close_device = mdev_close,
-	.read = mdev_read,
-	.write = mdev_write,
-	.ioctl = mdev_ioctl,
+	.open_device = mdev_open, .close_device = mdev_close,
+	.read = mdev_read, .write = mdev_write, .ioctl = mdev_ioctl,
 };
 
 static struct lab_parent *parent_of(struct mdev_type *mtype)
@@ -230,16 +210,12 @@ static ssize_t mdev_description(struct mdev_type *mtype, char *buf)
 			  type->heads, type->frl, type->fb_mib, type->resolution, type->max);
 }
 
-static struct mdev_driver lab_mdev_driver = {
+struct mdev_driver lab_mdev_driver = {
 	.device_api = VFIO_DEVICE_API_PCI_STRING,
-	.probe = mdev_probe,
-	.remove = mdev_remove,
-	.get_available = mdev_available,
-	.show_description = mdev_description,
+	.probe = mdev_probe, .remove = mdev_remove,
+	.get_available = mdev_available, .show_description = mdev_description,
 	.driver = {
-		.name = "nvidia-vgpu-vfio",
-		.owner = THIS_MODULE,
-		.mod_name = KBUILD_MODNAME,
+		.name = "nvidia-vgpu-vfio", .owner = THIS_MODULE, .mod_name = KBUILD_MODNAME,
 		.dev_groups = lab_nvidia_groups,
 	},
 };
@@ -273,14 +249,4 @@ void lab_mdev_remove(struct pci_dev *pdev)
 	struct lab_parent *parent = dev_get_drvdata(&pdev->dev);
 
 	mdev_unregister_parent(&parent->mdev_parent);
-}
-
-int lab_mdev_init(void)
-{
-	return mdev_register_driver(&lab_mdev_driver);
-}
-
-void lab_mdev_exit(void)
-{
-	mdev_unregister_driver(&lab_mdev_driver);
 }

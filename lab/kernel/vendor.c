@@ -61,17 +61,11 @@ static ssize_t vendor_read(struct vfio_device *vdev, char __user *buf, size_t co
 
 static const struct vfio_device_ops vendor_ops = {
 	.name = "nvidia-vgpu-vfio-pci",
-	.init = vfio_pci_core_init_dev,
-	.release = vfio_pci_core_release_dev,
-	.open_device = vendor_open,
-	.close_device = vendor_close,
-	.ioctl = vfio_pci_core_ioctl,
-	.device_feature = vfio_pci_core_ioctl_feature,
-	.read = vendor_read,
-	.write = vfio_pci_core_write,
-	.mmap = vfio_pci_core_mmap,
-	.request = vfio_pci_core_request,
-	.match = vfio_pci_core_match,
+	.init = vfio_pci_core_init_dev, .release = vfio_pci_core_release_dev,
+	.open_device = vendor_open, .close_device = vendor_close,
+	.ioctl = vfio_pci_core_ioctl, .device_feature = vfio_pci_core_ioctl_feature,
+	.read = vendor_read, .write = vfio_pci_core_write, .mmap = vfio_pci_core_mmap,
+	.request = vfio_pci_core_request, .match = vfio_pci_core_match,
 };
 
 int lab_vendor_probe(struct pci_dev *pdev)
