@@ -92,11 +92,17 @@ def _which(cells: list[str]) -> str:
     """The first cell that is not the number it should be."""
     kinds = {"arrive_s": float, "depart_s": float, "count": int, "vcpus": int, "memory_gib": float, "priority": int}
     for field, cell in zip(HEADER, cells, strict=True):
+        kind = kinds.get(field)
+        optional = field in {"depart_s", "priority"} and not cell.strip()
+        if kind is None or optional:
+            continue
         try:
-            kinds.get(field, str)(cell or "0")
+            if kind is float and field == "memory_gib" and not math.isfinite(float(cell)):
+                return f"{field}: {cell[:60]!r} is not finite"
+            kind(cell)
         except ValueError:
             return f"{field}: {cell[:60]!r} is not a number"
-    return "a number is out of range or missing"
+    return "a number is out of range"
 
 
 def _out_of_range(row: Row) -> str | None:

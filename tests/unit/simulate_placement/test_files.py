@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.errors import InvalidInput
+from orchestrator.simulate_placement.fleet_file import read_fleet
+from orchestrator.simulate_placement.requests_file import HEADER, read_requests
+from orchestrator.simulate_placement.run import run
+
+FLEET = """\
+groups:
+  - name: hgx
+    count: 2
+    gpu_model: H100 SXM5 80GB
+    gpus_per_host: 8
+    vcpus: 64
+    memory_gib: 512
+    baseboard: HGX H100
+    modes_allowed: [mig, passthrough]
+  - count: 1
+    gpu_model: L4
+    gpus_per_host: 2
+    vcpus: 16
+    memory_gib: 64
+    modes_allowed: [mixed]
+"""
+ROWS = (
+    "a,0,100,3g.40gb,1,4,16,t,0",
+    "b,1,,gpu:8,1,8,64,t,0",
+    "c,2,,gpu:8,1,8,64,t,0",
+    "d,3,9,NVIDIA L4-8Q,1,1,1,u,0",
+    "e,200,,gpu:8,1,8,64,t,0",
+    "f,201,,NVIDIA A40-8Q,1,1,1,t,0",
+    "g,202,,NVIDIA L4-24Q,2,1000,1,t,0",
+)
+
+
+def write(directory: Path, fleet: str = FLEET, rows: tuple[str, ...] = ROWS) -> tuple[Path, Path, Path]:
+    fleet_path, requests = directory / "fleet.yaml", directory / "requests.csv"
+    fleet_path.write_text(fleet)
+    requests.write_text("\n".join((",".join(HEADER), *rows)) + "\n")
+    return fleet_path, requests, directory / "result.json"
+
+
+def test_a_run_answers_every_request_in_order_and_sums_up(tmp_path: Path) -> None:
+    fleet, requests, out = write(tmp_path)
+    summary = run(fleet, requests, "vgpuctl", 0, out)
+    result = json.loads(out.read_text())
+    answers = {answer["id"]: answer for answer in result["requests"]}
+    assert list(answers) == list("abcdefg")
+    assert all(
+        set(answer) == {"id", "accepted", "host", "gpu", "start", "moves", "reason"} for answer in answers.values()
+    )
+    assert answers["a"]["accepted"]
+    assert answers["a"]["start"] in {0, 4}
+    assert answers["b"]["gpu"] == list(range(8))
+    assert answers["b"]["host"] != answers["a"]["host"]
+    assert answers["c"]["reason"] == "gpu.no_capacity"
+    assert answers["d"]["host"] == "l4-1-0"
+    assert answers["e"]["host"] == answers["a"]["host"]
+    assert answers["f"]["reason"] == "profile.unsupported"
+    assert answers["g"]["reason"] == "host.no_room"
+    assert (result["summary"]["requests"], result["summary"]["accepted"]) == (7, 4) == (
+        summary["requests"], summary["accepted"],
+    )  # fmt: skip
+
+
+def test_moves_make_room_and_are_listed_with_from_and_to(tmp_path: Path) -> None:
+    rows = (
+        "x,0,,4g.40gb,1,1,1,t,0", "y,0,,1g.10gb,1,1,1,t,0", "z,0,9,3g.40gb,1,1,1,t,0", "w,0,,3g.40gb,1,1,1,t,0",
+        "p,1,,1g.10gb,1,1,1,t,0",
+    )  # fmt: skip
+    small = (
+        "- {count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 2, vcpus: 64, memory_gib: 512, modes_allowed: [mig]}"
+    )
+    fleet, requests, out = write(tmp_path, small, (*rows, "big,20,,4g.40gb,1,1,1,t,0"))
+    run(fleet, requests, "first_fit", 0, out)
+    without = json.loads(out.read_text())["requests"][-1]
+    run(fleet, requests, "vgpuctl", 3, out)
+    answers = json.loads(out.read_text())["requests"]
+    moved = [move for answer in answers for move in answer["moves"]]
+    assert all(set(move) == {"id", "from", "to"} for move in moved)
+    assert answers[-1]["accepted"] >= without["accepted"]
+
+
+def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
+    fleet, requests, out = write(tmp_path)
+    results = []
+    for _ in range(2):
+        run(fleet, requests, "vgpuctl", 3, out)
+        results.append(json.loads(out.read_text())["requests"])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "old, new, line, words",
+    [
+        ("count: 2", "count: 0", 3, "count"),
+        ("gpu_model: L4", "gpu_model: L4000", 11, "no GPU model is called 'L4000'"),
+        ("gpu_model: H100 SXM5 80GB", "gpu_model: H100", 4, "could be any of"),
+        ("baseboard: HGX H100", "baseboard: HGX B300", 8, "not known"),
+        ("[mixed]", "[sideways]", 15, "'sideways' is not one of"),
+        ("vcpus: 16", "vcpus: many", 13, "vcpus"),
+        ("memory_gib: 64", "memory: 64", 10, "memory_gib"),
+        ("groups:", "racks:", 2, "unknown racks"),
+        ("  - name: hgx", "  - name: [", 4, "not YAML"),
+    ],
+)
+def test_mistakes_in_a_fleet_file_come_with_line_and_reason(
+    tmp_path: Path, old: str, new: str, line: int, words: str
+) -> None:
+    fleet, requests, out = write(tmp_path, FLEET.replace(old, new, 1))
+    with pytest.raises(InvalidInput) as caught:
+        run(fleet, requests, "vgpuctl", 0, out)
+    assert caught.value.exit_code == 2
+    shown = [f"{reason.subjects[0]}: {reason.message}" for reason in caught.value.reasons]
+    assert any(f"fleet.yaml:{line}: " in text and words in text for text in shown), shown
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "row, words",
+    [
+        ("a,0,,3g.40gb,1,4,16,t", "8 cells"),
+        ("a,zero,,3g.40gb,1,4,16,t,0", "arrive_s: 'zero' is not a number"),
+        ("a,5,4,3g.40gb,1,4,16,t,0", "depart_s"),
+        ("a,nan,,3g.40gb,1,4,16,t,0", "arrive_s"),
+        ("a,0,,3g.40gb,0,4,16,t,0", "count"),
+        ("a,0,,3g.40gb,1,-4,16,t,0", "vcpus"),
+        ("a,0,,3g.40gb,1,4,inf,t,0", "memory_gib"),
+        ("a,0,,3g.40gb,,4,1,t,0", "number"),
+        (",0,,3g.40gb,1,4,16,t,0", "id"),
+        ("first,0,,3g.40gb,1,4,16,t,0", "given twice"),
+        ("a,-1,,3g.40gb,1,4,16,t,0", "comes after"),
+        ("a,0,,3g.41gb,1,4,16,t,0", "no profile is called '3g.41gb'"),
+        ('a,0,,"3g.40gb,1,4,16,t,0', "unexpected end"),
+    ],
+)
+def test_mistakes_in_a_request_file_come_with_line_and_reason(tmp_path: Path, row: str, words: str) -> None:
+    fleet, requests, out = write(tmp_path, rows=("first,0,,3g.40gb,1,4,16,t,0", row))
+    with pytest.raises(InvalidInput) as caught:
+        run(fleet, requests, "vgpuctl", 0, out)
+    assert "requests.csv:3: " in caught.value.message
+    assert words in caught.value.message
+    assert not out.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.yaml", "requests.csv"]
+
+
+def test_a_wrong_header_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("id,arrive\n")
+    with pytest.raises(InvalidInput, match=r"requests.csv:1: the header is 'id,arrive'"):
+        list(read_requests(path))
+
+
+@pytest.mark.parametrize(
+    "policy, moves, code", [("best", 0, "simulate.policy_unknown"), ("fgd", 4, "simulate.moves_invalid")]
+)
+def test_unknown_policies_and_too_many_moves_are_refused(tmp_path: Path, policy: str, moves: int, code: str) -> None:
+    fleet, requests, out = write(tmp_path)
+    with pytest.raises(InvalidInput) as caught:
+        run(fleet, requests, policy, moves, out)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100-80GB", "A100 SXM4 80GB", "nvidia l40s"])
+def test_gpu_models_go_by_the_names_that_people_use(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(f"- {{count: 1, gpu_model: {name}, gpus_per_host: 4, vcpus: 8, memory_gib: 8}}")
+    (host,) = read_fleet(path, shipped())
+    assert host.gpus[0].geometry.options
