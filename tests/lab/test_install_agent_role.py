@@ -18,7 +18,7 @@ from tests.playbooks.local_runs import ROOT
 pytestmark = pytest.mark.lab
 
 OURS = (
-    "ls -d /usr/lib/vgpuctl-agent /etc/vgpuctl-agent /var/lib/vgpuctl-* /run/vgpuctl-agent "
+    "ls -d /usr/lib/vgpuctl-agent /etc/vgpuctl-agent /var/lib/vgpuctl-* /run/vgpuctl-agent* "
     "/etc/systemd/system/vgpuctl-agent.service /etc/systemd/system/multi-user.target.wants/vgpuctl-agent.service "
     "2>/dev/null; getent passwd vgpuctl-agent; getent group vgpuctl-agent; true"
 )

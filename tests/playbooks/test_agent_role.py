@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.ansible.outcome import error_of
+from orchestrator.adapters.ansible.outcome import RunReport, error_of
+from orchestrator.core.errors import Conflict
 from tests.playbooks.local_runs import ROLE, ROOT, run_local
 
 SITE = "11111111-2222-3333-4444-555555555555"
@@ -72,7 +73,7 @@ def test_what_is_found_on_the_host_decides_whether_anything_is_installed(
     assert (error.code if error else None) == code
 
 
-def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> list[str]:
+def _written(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> RunReport:
     root = tmp_path / "root"
     root.mkdir(exist_ok=True)
     own: dict[str, object] = {
@@ -83,10 +84,27 @@ def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> l
         "group": grp.getgrgid(os.getgid()).gr_name,
         "absent": absent,
     }
-    error = error_of(run_local("files.yml", tmp_path / "s", {"gpu-1": own}), "gpu-1")
+    return run_local("files.yml", tmp_path / "s", {"gpu-1": own})
+
+
+def _write(tmp_path: Path, variables: dict[str, object], absent: list[str]) -> list[str]:
+    root = tmp_path / "root"
+    error = error_of(_written(tmp_path, variables, absent), "gpu-1")
     assert error is None, error.details
     changed = json.loads((root / "changed.json").read_text())
     return [Path(path).relative_to(root).as_posix() for path in changed]
+
+
+def test_a_site_that_came_first_between_check_and_installation_keeps_the_host(
+    tmp_path: Path, role_variables: dict[str, object]
+) -> None:
+    config = tmp_path / "root/etc/deep/config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"site": "other"}')
+    error = error_of(_written(tmp_path, role_variables, []), "gpu-1")
+    assert (type(error), error.code if error else None) == (Conflict, "host.other_site")
+    assert config.read_text() == '{"site": "other"}'
+    assert not (tmp_path / "root/authorized_keys").exists()
 
 
 def test_files_are_written_once_and_again_only_when_they_differ(

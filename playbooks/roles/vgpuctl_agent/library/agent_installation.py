@@ -7,6 +7,8 @@ Runs on the host, under any Python that Ansible supports there.
 from __future__ import annotations
 
 import base64
+import fcntl
+import json
 import os
 import pwd
 import shutil
@@ -23,6 +25,7 @@ description: Each file is replaced atomically, and only when it differs. C(chang
 author: vgpuctl
 options:
   state: {description: Whether it is there., type: str, choices: [present, absent], default: present}
+  site: {description: "Whose host it becomes: id, config (where an earlier site is read), take_over, lock.", type: dict}
   account: {description: "The account that reaches the agent, with name and home.", type: dict}
   directories: {description: "Each with path and mode; missing parents are made.", type: list, elements: dict}
   files: {description: "Each with path, mode and content or content_base64.", type: list, elements: dict}
@@ -35,6 +38,15 @@ options:
 PATH_AND_MODE = {"path": {"type": "path", "required": True}, "mode": {"type": "str", "required": True}}
 OPTIONS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "site": {
+        "type": "dict",
+        "options": {
+            "id": {"type": "str"},
+            "config": {"type": "path"},
+            "take_over": {"type": "bool"},
+            "lock": {"type": "path"},
+        },
+    },
     "account": {"type": "dict", "options": {"name": {"type": "str"}, "home": {"type": "path"}}},
     "directories": {"type": "list", "elements": "dict", "options": PATH_AND_MODE, "default": []},
     "files": {
@@ -66,6 +78,16 @@ class Installation:
         if code != 0 and not may_fail:
             self.module.fail_json(msg=f"{' '.join(argv)}: {err.strip() or out.strip()}", stderr=err)
         return str(out)
+
+    def claim(self) -> None:
+        """Looks once more, and holds others off while this runs: two controllers may have checked at the same time."""
+        site = self.given["site"]
+        lock = os.open(site["lock"], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)  # let go when the process ends
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        config = Path(site["config"])
+        found = json.loads(config.read_text(encoding="utf-8")).get("site") if config.exists() else None
+        if found not in {None, site["id"]} and not site["take_over"]:
+            self.module.fail_json(msg=f"[host.other_site] the host obeys site {found}")
 
     def keep_account(self) -> None:
         """A system account that nobody can log in to by password; its shell only runs the forced command."""
@@ -148,6 +170,8 @@ class Installation:
 
 def make_present(host: Installation) -> None:
     given = host.given
+    if given["site"]:
+        host.claim()
     if given["account"]:
         host.keep_account()
     for each in given["directories"]:
