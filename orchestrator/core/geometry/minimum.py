@@ -85,23 +85,36 @@ def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
 
 
-def _seven_slice(cut: MaskCut, wanted: Mapping[str, int]) -> int | None:
-    names = {masks: name for name, masks in _SEVEN.items()}
-    counts = dict.fromkeys(_SEVEN, 0)
-    for shape, count in wanted.items():
-        name = names.get(cut.places[shape].masks)
-        if cut.slots != 8 or name is None or cut.places[shape].at_most_one:
-            return None
-        counts[name] += count
-    wanted_counts = (counts["1g"], counts["1g double"], counts["2g"], counts["3g"], counts["4g"], counts["7g"])
-    low, high = 0, sum(wanted_counts)
+def seven_slice_kind(cut: Cut, shape: str) -> int | None:
+    """Position of the shape among 1g, 1g double memory, 2g, 3g, 4g, 7g; None: not of the 7-slice family."""
+    if not isinstance(cut, MaskCut) or cut.slots != 8:
+        return None
+    places = cut.places[shape]
+    kinds = [number for number, masks in enumerate(_SEVEN.values()) if masks == places.masks]
+    return kinds[0] if kinds and not places.at_most_one else None
+
+
+def fewest_seven_slice(counts: tuple[int, int, int, int, int, int]) -> int:
+    """The fewest GPUs that hold these counts of 1g, 1g double memory, 2g, 3g, 4g, 7g."""
+    low, high = 0, sum(counts)
     while low < high:
         middle = (low + high) // 2
-        if fits_seven_slice(wanted_counts, middle):
+        if fits_seven_slice(counts, middle):
             high = middle
         else:
             low = middle + 1
     return low
+
+
+def _seven_slice(cut: MaskCut, wanted: Mapping[str, int]) -> int | None:
+    counts = [0] * len(_SEVEN)
+    for shape, count in wanted.items():
+        kind = seven_slice_kind(cut, shape)
+        if kind is None:
+            return None
+        counts[kind] += count
+    one, double, two, three, four, seven = counts
+    return fewest_seven_slice((one, double, two, three, four, seven))
 
 
 def _halves(cut: MaskCut, wanted: Mapping[str, int]) -> int | None:

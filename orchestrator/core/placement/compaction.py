@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.repack import step_aside
 from orchestrator.core.placement.trial import Moved, Trial
 
 
@@ -36,6 +37,17 @@ def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
     """
     moves: list[Moved] = []
     freed = 0
+    for helped in (False, True):
+        done = _pass(engine, most_moves - len(moves), helped=helped)
+        moves += done.moves
+        freed += done.freed
+    return Compaction(tuple(moves), freed)
+
+
+def _pass(engine: Engine, most_moves: int, *, helped: bool) -> Compaction:
+    """Each GPU once; ``helped``: another VM may step aside for one that finds no place."""
+    moves: list[Moved] = []
+    freed = 0
     failed: set[object] = set()
     waiting = [(_weight(gpu), gpu.number) for gpu in _candidates(engine)]
     heapify(waiting)
@@ -48,12 +60,13 @@ def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
         if weight != _weight(gpu):  # it took in VMs of others meanwhile: its turn comes later
             heappush(waiting, (_weight(gpu), number))
             continue
-        made = _empty(engine, gpu)
+        made = _empty(engine, gpu, helped=helped)
         if made is None:
             failed.add(layout)
         else:
             moves += made
             freed += 1
+            failed.clear()
     return Compaction(tuple(moves), freed)
 
 
@@ -67,29 +80,28 @@ def _weight(gpu: Gpu) -> tuple[int, int, int]:
     return slots, len(gpu.held), -gpu.number
 
 
-def _empty(engine: Engine, gpu: Gpu) -> list[Moved] | None:
+def _empty(engine: Engine, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
+    """Move everything off a GPU without opening another; None, with nothing changed, when that fails."""
     trial = Trial(engine)
+    active = engine.fleet.active
+    staying = frozenset(item.vm_id for _, item in gpu.held)
 
     def accept(host: Host, other: Gpu | None) -> bool:
         return other is not None and other is not gpu and bool(other.held)
 
-    moves = _move_all(
-        engine, trial, [item.vm_id for _, item in sorted(gpu.held, key=lambda pair: -pair[0].size)], accept
-    )
-    if moves is None:
-        trial.undo()
-    return moves
-
-
-def _move_all(
-    engine: Engine, trial: Trial, vm_ids: list[str], accept: Callable[[Host, Gpu | None], bool]
-) -> list[Moved] | None:
-    moves = []
-    for vm_id in vm_ids:
+    moves: list[Moved] = []
+    for vm_id in [item.vm_id for _, item in sorted(gpu.held, key=lambda pair: -pair[0].size)]:
         moved = _move(engine, trial, vm_id, accept)
+        if moved is None and helped:
+            moves += step_aside(trial, engine.vms[vm_id].request, staying) or ()
+            moved = _move(engine, trial, vm_id, accept)
         if moved is None:
+            trial.undo()
             return None
         moves.append(moved)
+    if engine.fleet.active >= active:
+        trial.undo()
+        return None
     return moves
 
 

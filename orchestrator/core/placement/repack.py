@@ -38,12 +38,17 @@ def make_room(engine: Engine, request: Request, most: int = MOST_MOVES) -> tuple
     return None
 
 
+def step_aside(trial: Trial, request: Request, staying: frozenset[str]) -> tuple[Moved, ...] | None:
+    """Move one VM, none of ``staying``, so that ``request`` finds a place; recorded in ``trial``."""
+    return _Search(trial.engine, trial).clear_a_place(request, 1, staying)
+
+
 class _Search:
     """One search. ``need`` is a hint from the state at its beginning; only real trials count."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, trial: Trial | None = None) -> None:
         self.engine = engine
-        self.trial = Trial(engine)
+        self.trial = trial or Trial(engine)
         self.tries = _MOST_TRIES
         self._needs: dict[tuple[NeedKey, int], int] = {}
         self._combinations: dict[NeedKey, set[tuple[NeedKey, ...]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 
+from orchestrator.core.placement.batch import place_batch
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
@@ -39,11 +40,15 @@ def _batch(mix: str, count: int) -> list[Row]:
         for arrival in stream:
             engine.see(arrival.request)
         begin = time.perf_counter()
-        for arrival in stream:
-            plan = engine.plan(arrival.request)
-            if plan is None:
-                raise RuntimeError(f"{arrival.request.profile} finds no place among {count} GPUs")
-            engine.take(arrival.request, plan)
+        if policy == "vgpuctl":
+            place_batch(engine, [arrival.request for arrival in stream])
+        else:
+            for arrival in stream:
+                plan = engine.plan(arrival.request)
+                if plan is not None:
+                    engine.take(arrival.request, plan)
+        if len(engine.vms) != count:
+            raise RuntimeError(f"{count - len(engine.vms)} VMs found no place among {count} GPUs")
         seconds = time.perf_counter() - begin
         minimum = Ceiling(engine.fleet, engine.counts).minimum_gpus()
         values = {"gap_gpus": engine.fleet.active - minimum, "active_over_min": engine.fleet.active / minimum,
