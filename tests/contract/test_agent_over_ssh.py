@@ -284,11 +284,11 @@ def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink) -
     while not stopped.is_set():  # the watcher may come late
         link.perform(way.host, StartDomain(vm=VM), token())
         link.perform(way.host, StopDomain(vm=VM, grace_seconds=0), token())
+    link.perform(way.host, UndefineDomain(vm=VM), token())
     way.ssh.cut()
     thread.join(30)
     assert not thread.is_alive()
     assert {event["vm"] for event in seen} == {VM}
-    link.perform(way.host, UndefineDomain(vm=VM), token())
 
 
 def test_streams_to_a_vm_need_a_vm_of_ours(way: Chain, link: SshHostLink) -> None:
