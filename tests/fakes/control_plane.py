@@ -49,6 +49,7 @@ class ControlPlane:
     hosts: FakeHosts
     keys: FakeKeys
     ids: CountedIds
+    image_files: FakeImages
     world: World
     engine: HeldEngine
     journal: Journal
@@ -98,7 +99,7 @@ def control_plane(state: Path, *, journal: type[Journal] = Journal, hosts: FakeH
             f"{L40S_HOST}.test": FakeMachine(machine_id="m2", gpus=[l40s(), l40s("0000:82:00.0")]),
         }
     )
-    keys, ids = FakeKeys(), CountedIds()
+    keys, ids, images = FakeKeys(), CountedIds(), FakeImages()
     world = World(
         store=store,
         link=fake,
@@ -106,7 +107,7 @@ def control_plane(state: Path, *, journal: type[Journal] = Journal, hosts: FakeH
         clock=FakeClock(),
         ids=ids,
         seeds=FakeSeeds(),
-        images=FakeImages(),
+        images=images,
         keys=keys,
         limits=Limits(),
     )
@@ -123,6 +124,7 @@ def control_plane(state: Path, *, journal: type[Journal] = Journal, hosts: FakeH
         hosts=fake,
         keys=keys,
         ids=ids,
+        image_files=images,
         world=world,
         engine=engine,
         journal=kept,

@@ -84,8 +84,10 @@ class ThreadEngine:
             ready = [entry for entry in self._waiting if self._reserve(entry)]
             for entry in ready:
                 self._waiting.remove(entry)
-                future = self._pool.submit(self._runner.run, entry[0], self._stopping.is_set)
-                future.add_done_callback(partial(self._ended, *entry))
+            futures = [(entry, self._pool.submit(self._runner.run, entry[0], self._stopping.is_set)) for entry in ready]
+        # Outside the lock: the callback of a run that has already ended is called here and now.
+        for entry, future in futures:
+            future.add_done_callback(partial(self._ended, *entry))
 
     def _reserve(self, entry: tuple[str, str, str]) -> bool:
         _, subject, host = entry

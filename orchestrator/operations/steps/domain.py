@@ -111,6 +111,11 @@ def _running_text(context: Context) -> tuple[str, ...]:
     return () if vm is None else (f"running domain {vm.domain_name} on host {vm.host}",)
 
 
+def _something_text(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"whatever host {vm.host} still shows of VM {vm.id}",)
+
+
 DEFINE = Step(name="define.1", title="definition", do=_define, undo=_undefine, remains=_domain_text)
 REDEFINE = Step(
     name="redefine.1",
@@ -141,4 +146,10 @@ UNDEFINE = Step(
     no_undo_reason="a deleted VM does not come back",
     remains=_domain_text,
 )
-GONE_SEEN = Step(name="gone_seen.1", title="nothing left on the host", do=_see_nothing, no_undo_reason="it only looks")
+GONE_SEEN = Step(
+    name="gone_seen.1",
+    title="nothing left on the host",
+    do=_see_nothing,
+    no_undo_reason="it only looks",
+    remains=_something_text,
+)

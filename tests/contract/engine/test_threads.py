@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.engine.threads import ThreadEngine
+from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
+
+LIMIT_S = 30.0
+
+
+class Recording:
+    """Runs that wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running: set[str] = set()
+        self.most = 0
+        self.order: list[str] = []
+        self.broke: list[str] = []
+        self.gate = threading.Event()
+        self.fail = False
+
+    def run(self, operation_id: str, stopping: Callable[[], bool]) -> None:
+        with self.lock:
+            self.running.add(operation_id)
+            self.order.append(operation_id)
+            self.most = max(self.most, len(self.running))
+        assert self.gate.wait(LIMIT_S)
+        with self.lock:
+            self.running.discard(operation_id)
+        if self.fail:
+            raise ZeroDivisionError
+
+    def broken(self, operation_id: str, cause: BaseException) -> None:
+        self.broke.append(f"{operation_id} {type(cause).__name__}")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = SqlStore(f"sqlite:///{tmp_path / 'e.sqlite'}", key=KEY, new_site="s")
+    yield made
+    made.close()
+
+
+def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
+    step = StepRecord(name="claim.1", title="c", state="pending")
+    operation = Operation(
+        id=operation_id,
+        kind="create_vm",
+        subject=subject,
+        tenant=None,
+        state="queued",
+        steps=(step,),
+        attempt=0,
+        created_at=at,
+    )
+    with store.begin() as tx:
+        tx.operations.add(operation, host=host, inputs={})
+    return operation_id
+
+
+def engine_of(store: SqlStore, runs: Recording, per_host: int = 8) -> tuple[ThreadEngine, threading.Semaphore]:
+    ended = threading.Semaphore(0)
+    return ThreadEngine(store, runs, workers=8, per_host=per_host, afterwards=lambda _: ended.release()), ended
+
+
+def wait_for(ended: threading.Semaphore, count: int) -> None:
+    for _ in range(count):
+        assert ended.acquire(timeout=LIMIT_S)
+
+
+def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlStore) -> None:
+    runs = Recording()
+    engine, ended = engine_of(store, runs)
+    for number in range(3):
+        engine.submit(add(store, f"op{number}", subject="vm"))
+    runs.gate.set()
+    wait_for(ended, 3)
+    engine.stop()
+    assert (runs.order, runs.most) == (["op0", "op1", "op2"], 1)
+
+
+def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore) -> None:
+    runs = Recording()
+    engine, ended = engine_of(store, runs, per_host=2)
+    for number in range(4):
+        engine.submit(add(store, f"slow{number}", subject=f"a{number}", host="slow"))
+    engine.submit(add(store, "quick", subject="b", host="other"))
+    runs.gate.set()
+    wait_for(ended, 5)
+    engine.stop()
+    assert runs.most <= 3
+    assert sorted(runs.order) == ["quick", "slow0", "slow1", "slow2", "slow3"]
+
+
+def test_submitting_twice_runs_once(store: SqlStore) -> None:
+    runs = Recording()
+    engine, ended = engine_of(store, runs)
+    operation = add(store, "op", subject="vm")
+    engine.submit(operation)
+    engine.submit(operation)
+    assert engine.busy()
+    runs.gate.set()
+    wait_for(ended, 1)
+    engine.stop()
+    assert runs.order == ["op"]
+    assert not engine.busy()
+
+
+def test_what_was_unfinished_is_taken_up_oldest_first(store: SqlStore) -> None:
+    for number in range(3):
+        add(store, f"op{number}", subject="vm", at=float(number))
+    runs = Recording()
+    runs.gate.set()
+    engine, ended = engine_of(store, runs)
+    assert engine.recover() == 3
+    wait_for(ended, 3)
+    engine.stop()
+    assert runs.order == ["op0", "op1", "op2"]
+
+
+def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore) -> None:
+    runs = Recording()
+    runs.fail = True
+    runs.gate.set()
+    engine, ended = engine_of(store, runs)
+    for number in range(2):
+        engine.submit(add(store, f"op{number}", subject="vm"))
+    wait_for(ended, 2)
+    engine.stop()
+    assert runs.broke == ["op0 ZeroDivisionError", "op1 ZeroDivisionError"]
+
+
+def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    started = plane.services.vms.create(create_vm())
+    assert started.operation is not None
+    runner = Runner(plane.world, Journal(plane.store, plane.world.clock), DEFINITIONS)
+    engine = ThreadEngine(plane.store, runner, workers=2, per_host=2, afterwards=lambda _: None)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("before", "CreateVolume"):
+            reached.set()
+            assert go_on.wait(LIMIT_S)
+
+    plane.hosts.strike = hold
+    engine.submit(started.operation)
+    assert reached.wait(LIMIT_S)
+    stopping = threading.Thread(target=engine.stop)
+    stopping.start()
+    go_on.set()
+    stopping.join(LIMIT_S)
+    parked = plane.services.operations.get(started.operation)
+    assert parked.state == "running"
+    assert {step.state for step in parked.steps} == {"done", "pending"}
+
+    finished = threading.Event()
+    again = ThreadEngine(plane.store, runner, workers=2, per_host=2, afterwards=lambda _: finished.set())
+    assert again.recover() == 1
+    assert finished.wait(LIMIT_S)
+    again.stop()
+    assert plane.services.operations.get(started.operation).state == "done"
+    plane.store.close()
+
+
+def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    started = plane.services.vms.create(create_vm())
+    assert started.operation is not None
+    runner = Runner(plane.world, plane.journal, DEFINITIONS)
+    plane.hosts.strike = lambda _n, moment, name: KeyError("x") if (moment, name) == ("after", "CreateMdev") else None
+    ended = threading.Event()
+    engine = ThreadEngine(plane.store, runner, workers=1, per_host=1, afterwards=lambda _: ended.set())
+    engine.submit(started.operation)
+    assert ended.wait(LIMIT_S)
+    engine.stop()
+    operation = plane.services.operations.get(started.operation)
+    assert operation.state == "stuck"
+    assert operation.error is not None
+    assert operation.error["code"] == "bug"
+    assert any("vGPU" in text for text in operation.remainder)
+    plane.store.close()
+
+
+def test_a_timer_repeats_until_it_is_stopped() -> None:
+    calls = threading.Semaphore(0)
+    timer = Timer(calls.release, 0.001)
+    timer.start()
+    wait_for(calls, 3)
+    timer.stop()
