@@ -20,7 +20,6 @@ class Ceiling:
     def __init__(self, fleet: Fleet, counts: Mapping[Demand, int] | None = None) -> None:
         self.exact = True
         self._tables = fleet.tables
-        self._boards = tuple(board.cut for board in fleet.boards)
         self._gpus = fleet.usable
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
         self._whole: dict[str, int] = {}
@@ -53,10 +52,6 @@ class Ceiling:
     def minimum_gpus(self) -> int:
         """GPUs that what is counted needs at least."""
         return sum(self._per_table().values()) + self._whole_gpus()
-
-    def minimum_hosts(self) -> int:
-        """Hosts that whole GPUs need at least, when all hosts are alike and hold nothing else."""
-        return minimum_bins(self._boards[0], self._whole).bins if self._boards else 0
 
     def _whole_gpus(self) -> int:
         return sum(int(name.removeprefix("gpu:")) * count for name, count in self._whole.items())

@@ -160,8 +160,3 @@ def _capability(cut: Cut, state: State) -> int:
 def mask_of(state: State) -> int:
     """A board's state as the mask it is."""
     return state if isinstance(state, int) else 0
-
-
-def lowest_bit(mask: int) -> int:
-    """Position of the lowest set bit of a mask that has one."""
-    return (mask & -mask).bit_length() - 1
