@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
+from orchestrator.settings import load_settings
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_an_image_in_use_stays_and_one_that_is_not_goes(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    plane.services.vms.create(create_vm(start=False))
+    with pytest.raises(Conflict) as caught:
+        plane.services.images.remove("guest")
+    assert caught.value.code == "image.in_use"
+    plane.services.images.add("spare", "/spare.qcow2", None)
+    plane.services.images.remove("spare")
+    assert [image.name for image in plane.services.images.list()] == ["guest"]
+    with pytest.raises(NotFound):
+        plane.services.images.remove("spare")
+
+
+def test_the_same_image_again_is_fine_and_other_content_under_its_name_is_not(plane: ControlPlane) -> None:
+    first = plane.services.images.add("base", "/base.qcow2", None)
+    assert plane.services.images.add("base", "/base.qcow2", None) == first
+    with pytest.raises(Conflict) as caught:
+        plane.services.images.add("base", "/other.qcow2", None)
+    assert caught.value.code == "image.exists"
+
+
+def test_content_with_two_names_is_kept_until_both_are_gone(plane: ControlPlane) -> None:
+    files = plane.image_files.files
+    first = plane.services.images.add("one", "/same.qcow2", None)
+    plane.services.images.add("two", "/same.qcow2", None)
+    plane.services.images.remove("one")
+    assert first.sha256 in files
+    plane.services.images.remove("two")
+    assert first.sha256 not in files
+
+
+def test_networks_have_subnets_of_their_own(plane: ControlPlane) -> None:
+    networks = plane.services.networks
+    assert networks.list()[0].name == "default"
+    one = networks.add("one", None)
+    assert one.subnet == "10.88.0.0/24"
+    assert networks.add("one", None) == networks.add("one", "10.88.0.0/24") == one
+    assert networks.add("two", None).subnet == "10.88.1.0/24"
+    with pytest.raises(Conflict) as caught:
+        networks.add("one", "10.89.0.0/24")
+    assert caught.value.code == "network.exists"
+    with pytest.raises(Conflict) as caught:
+        networks.add("x", "10.88.0.0/16")
+    assert caught.value.code == "network.subnet_overlaps"
+
+
+def test_profiles_count_what_fits_now(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    plane.add_host(L40S_HOST)
+    profiles = plane.services.profiles
+    assert (profiles.get("t4-2q").free, profiles.get("t4-2q").hosts) == (16, ("t4",))
+    plane.services.vms.create(create_vm(profile="GRID T4-1Q", start=False))
+    assert profiles.get("GRID T4-1Q").free == 31
+    assert profiles.get("t4-2q").free == 8
+    assert {info.offering.name for info in profiles.list()} >= {"t4-2q", "l40s-12q", "NVIDIA L40S-12Q"}
+    with pytest.raises(InvalidInput) as caught:
+        profiles.get("l40s-12x")
+    assert caught.value.code == "profile.unknown"
+    assert "l40s-12q" in (caught.value.hint or "")
+
+
+def test_gpus_are_looked_up_by_host_and_address(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    assert plane.services.gpus.get(T4_HOST, "0000:42:00.0").managed
+    with pytest.raises(NotFound) as caught:
+        plane.services.gpus.get(T4_HOST, "0000:99:00.0")
+    assert caught.value.code == "gpu.unknown"
+    with pytest.raises(NotFound):
+        plane.services.gpus.list("nobody")
+
+
+@pytest.mark.parametrize(
+    "change,code",
+    [
+        ({"name": ""}, "vm.name_invalid"),
+        ({"name": "../x"}, "vm.name_invalid"),
+        ({"name": "Ａ"}, "vm.name_invalid"),
+        ({"tenant": "a b"}, "tenant.name_invalid"),
+        ({"image": "/etc/passwd"}, "image.name_invalid"),
+        ({"image": "nobody"}, "image.unknown"),
+        ({"network": "nobody"}, "network.unknown"),
+        ({"host": "nobody"}, "host.unknown"),
+        ({"profile": "nobody"}, "profile.unknown"),
+        ({"profile": "gpu:2"}, "profile.unsupported"),
+        ({"profile": "NVIDIA H100-1-10C"}, "profile.unknown"),
+        ({"vcpus": 0}, "vcpus.out_of_range"),
+        ({"vcpus": 10**6}, "vcpus.out_of_range"),
+        ({"memory_mib": 1}, "memory.out_of_range"),
+        ({"memory_mib": 2**44}, "memory.out_of_range"),
+        ({"disk_bytes": 0}, "disk.out_of_range"),
+        ({"disk_bytes": 2**60}, "disk.out_of_range"),
+        ({"disk_bytes": 20 * 1024**2}, "disk.too_small"),
+        ({"ssh_keys": ("ssh-rsa x",)}, "ssh_key.invalid"),
+        ({"user_data": "hello"}, "user_data.unsupported"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_changes_nothing(
+    plane: ControlPlane, change: dict[str, Any], code: str
+) -> None:
+    plane.add_host(T4_HOST)
+    with pytest.raises(VgpuctlError) as caught:
+        plane.services.vms.create(replace(create_vm(), **change))
+    assert caught.value.code == code or (code, caught.value.code) == ("profile.unknown", "profile.unsupported")
+    assert isinstance(caught.value, InvalidInput)
+    assert "\n" not in caught.value.message
+    assert plane.services.vms.list(None) == ()
+    assert plane.engine.waiting == []
+
+
+@pytest.mark.parametrize(
+    "text", ["workers: 0\n", "wrkers: 4\n", "workers: many\n", "- a\n", "a: [\n", "refresh_seconds: .nan\n"]
+)
+def test_a_bad_settings_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", str(tmp_path))
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        load_settings()
+    assert caught.value.code == "settings.invalid"
+    assert "\n" not in caught.value.message
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", str(tmp_path))
+    monkeypatch.setenv("VGPUCTL_WORKERS", "3")
+    (tmp_path / "config.yaml").write_text("workers: 5\noperations_per_host: 2\n")
+    settings = load_settings()
+    assert (settings.workers, settings.operations_per_host, settings.state) == (3, 2, tmp_path)
