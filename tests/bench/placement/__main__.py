@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench-placement``: runs all suites and writes build/bench/placement.json.
 
-``VGPUCTL_BENCH_SCALE`` is the length of the runs (0.5; 1 halves the noise and takes twice as long), ``VGPUCTL_BENCH_SUITES`` names some (``S1,S7``).
+``VGPUCTL_BENCH_SCALE`` is the length of the runs (0.5; 1 has less noise and takes twice as long),
+``VGPUCTL_BENCH_SUITES`` names some suites (``S1,S7``).
 """
 
 from __future__ import annotations
