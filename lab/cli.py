@@ -66,7 +66,7 @@ def _console(fleet: Fleet, options: argparse.Namespace) -> None:
 
 
 def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
-    print(fleet.guest_image())
+    print(fleet.guest_image().resolve())  # the name that does not change is a link, which `image add` refuses
 
 
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ _USER_NET = "user,id=user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
 _GROUP = "230.77.0.1"
 _KERNEL_WORDS = (
     "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off audit=0 apparmor=0 selinux=0 nokaslr "
-    "random.trust_cpu=on cryptomgr.notests systemd.show_status=0"
+    "random.trust_cpu=on cryptomgr.notests systemd.show_status=0 tsc=reliable"
 )
 
 
