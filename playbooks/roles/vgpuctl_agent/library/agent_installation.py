@@ -7,11 +7,13 @@ Runs on the host, under any Python that Ansible supports there.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
 import pwd
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -64,6 +66,28 @@ START_LIMIT_S = 300
 POLL_S = 0.2
 
 
+def processes_of(uid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                found.append(int(entry.name))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def end_processes(uid: int) -> None:
+    """Hangs up what still runs as ``uid``; kills what does not listen."""
+    for end, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+        for pid in processes_of(uid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, end)
+        deadline = time.monotonic() + patience_s
+        while processes_of(uid) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
 class Installation:
     """Brings one host to the wanted state and remembers what that took."""
 
@@ -106,10 +130,13 @@ class Installation:
             self.run("usermod", "--home", account["home"], "--shell", "/bin/sh", account["name"])
 
     def remove_account(self) -> None:
+        """Controllers may still be connected as this account; without its keys they do not come back."""
         name = self.given["account"]["name"]
-        if any(entry.pw_name == name for entry in pwd.getpwall()):
-            self.changes.append(name)
-            self.run("userdel", name)
+        for entry in pwd.getpwall():
+            if entry.pw_name == name:
+                self.changes.append(name)
+                end_processes(entry.pw_uid)
+                self.run("userdel", name)
 
     def keep_directory(self, path: Path, mode: str) -> None:
         made = not path.is_dir()
