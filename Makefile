@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test check soak bench docs clean \
+.PHONY: help dev demo demo-down test test-lab check soak bench docs clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
 
 help: ## list the targets
@@ -41,10 +41,23 @@ demo: dev lab-packages ## from nothing to a running VM with a vGPU on a lab host
 demo-down: dev ## end what `make demo` left running
 	@demo/end
 
-test: dev lab-packages ## every test that needs no GPU, the lab included
+# Which lab tests `make test` runs; `make test-lab` runs every one.
+LAB_TESTS ?= tests/lab/test_straight_path.py
+LAB_FILTER ?= given_back or conflict or dry_run
+
+test: dev lab-packages ## every test that needs no machine, and the straight path on lab hosts
 	@status=0; \
 	$(PYTEST) -n 2 -m "not lab and not gpu and not soak" || status=$$?; \
-	$(PYTEST) -m "lab and not gpu and not soak" tests/lab || status=$$?; \
+	$(MAKE) --no-print-directory test-lab LAB_TESTS="$(LAB_TESTS)" LAB_FILTER="$(LAB_FILTER)" || status=$$?; \
+	exit $$status
+
+test-lab: LAB_TESTS = tests/lab
+test-lab: LAB_FILTER =
+test-lab: dev lab-packages ## every test on lab hosts
+	@$(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml
+	@status=0; \
+	$(PYTEST) -m "lab and not gpu and not soak" -k "$(LAB_FILTER)" $(LAB_TESTS) || status=$$?; \
+	$(BIN)/python -m lab down; \
 	exit $$status
 
 soak: dev lab-packages ## randomised runs for hours; SOAK_HOURS bounds them
@@ -85,4 +98,8 @@ clean: ## remove build/ and caches; the lab must be down
 	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
--include lab/lab.mk
+.PHONY: lab-packages
+lab-packages:
+	@$(ENSURE) lab/packages.txt
+
+include lab/lab.mk

@@ -7,7 +7,7 @@ NAME ?= t4
 
 .PHONY: lab-up lab-down lab-ssh lab-reboot lab-status
 
-lab-up: lab-packages ## bring up the GPU hosts of SCENARIO and wait until they are ready
+lab-up: dev lab-packages ## bring up the GPU hosts of SCENARIO and wait until they are ready
 	@$(LAB) up $(foreach file,$(SCENARIO),--scenario $(file))
 
 lab-down: ## end all lab hosts and remove what belongs to them
