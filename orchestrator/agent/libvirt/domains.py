@@ -15,7 +15,6 @@ import libvirt
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
-from orchestrator.agent.libvirt.leases import Addresses
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult
@@ -49,7 +48,6 @@ class Domains:
         self._libvirt = connection
         self._ledger = ledger
         self._timing = timing
-        self._addresses = Addresses()
 
     def define(self, vm: str, xml: str) -> ActionResult:
         """:raises Conflict: ``vm.foreign_domain``
@@ -107,7 +105,6 @@ class Domains:
         def start(domain: Any) -> bool:
             if domain.isActive():
                 return False
-            self._addresses.starting(domain)
             domain.create()
             return True
 
@@ -141,10 +138,10 @@ class Domains:
         return ActionResult(changed=True, message="powered off")
 
     def addresses(self, vm: str) -> tuple[str, ...]:
-        """IP addresses of our VM, as libvirt's DHCP server leased them since it was started.
+        """IP addresses of our VM, as libvirt's DHCP server leased them.
 
         :raises NotFound: ``vm.not_found``"""
-        found: tuple[str, ...] = self._on_own_domain(vm, self._addresses.of)
+        found: tuple[str, ...] = self._on_own_domain(vm, _addresses)
         return found
 
     def is_active(self, vm: str) -> bool:
@@ -167,7 +164,7 @@ class Domains:
                 state=_state(domain),
                 owner=None if owner is None else owner.vm,
                 devices=read_domain_xml(domain.XMLDesc()).devices,
-                addresses=self._addresses.of(domain),
+                addresses=_addresses(domain),
             )
         except libvirt.libvirtError as error:
             if is_absent(error):
@@ -225,3 +222,18 @@ def _is_active(connection: Any, vm: str) -> bool:
 
 def _state(domain: Any) -> DomainState:
     return _STATES.get(domain.state()[0], "other")
+
+
+def _addresses(domain: Any) -> tuple[str, ...]:
+    """Of the DHCP leases, and of the host's ARP table where the guest took no lease."""
+    if not domain.isActive():
+        return ()
+    for source in (libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP):
+        try:
+            interfaces = domain.interfaceAddresses(source) or {}
+        except libvirt.libvirtError:
+            continue  # a hypervisor or version without this source
+        found = [entry["addr"] for interface in interfaces.values() for entry in interface["addrs"] or ()]
+        if found:
+            return tuple(sorted(set(found)))
+    return ()
