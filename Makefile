@@ -91,7 +91,7 @@ bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand
 	@$(BIN)/python -m tests.bench.create_vm
 
 docs: dev ## write the generated pages of docs/reference again
-	@$(BIN)/python -m orchestrator.cli.reference
+	@$(BIN)/python -m orchestrator.cli.reference > docs/reference/cli.md
 	@$(BIN)/python -m tests.architecture.error_reference
 
 clean: ## remove build/ and caches; the lab must be down
