@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -17,7 +18,11 @@ SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 
 
 def _when_it_answers(enrolled: Enrolled, name: str, *command: str, limit_s: float = 200) -> str:
-    """A lease outlives the guest's last run, so its address can be known before it is back."""
+    """A lease outlives the guest's last run, so its address can be known before it is back.
+
+    The lab's guest keeps nothing on disk: it comes back with another SSH host key, rightly refused when remembered.
+    """
+    shutil.rmtree(enrolled.product.state / "ssh")
     deadline = time.monotonic() + limit_s
     while (outcome := enrolled.product.run("ssh", name, "--", *command)).code != 0:
         assert time.monotonic() < deadline, outcome.err
