@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The description of the API says of errors what is true: one body, one media type, everywhere."""
+"""The description of the API says of errors what is true: these statuses, one body, one media type, everywhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,27 @@ from fastapi import FastAPI
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.schemas.problems import ProblemAnswer
 
-PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    "default": {"model": ProblemAnswer, "description": "Refused or failed; see code and hint"}
+_MEANINGS: Final = {
+    400: "The request itself is wrong",
+    401: "Nobody is logged in",
+    403: "The caller may not do this, or the quota does not cover it",
+    404: "No such object, or none that the caller may know of",
+    405: "The API does not have this method here",
+    409: "It exists otherwise, or its state forbids this",
+    413: "The body is too large",
+    500: "A bug in the server, or an operation that is stuck",
+    502: "A host, libvirt, the driver or the network failed",
+    507: "Nothing free fits",
 }
-"""For routers: any status that is not the good one carries a problem."""
+
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": ProblemAnswer, "description": f"{meaning}; see code and hint"}
+    for status, meaning in _MEANINGS.items()
+}
+"""For routers: every status but the good one carries a problem."""
+
+_FRAMEWORKS_OWN: Final = "422"
+"""FastAPI writes it into the description of every route; we answer 400 instead (api/errors.py)."""
 
 
 class DescribedApi(FastAPI):
@@ -22,8 +39,17 @@ class DescribedApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""
         if self.openapi_schema is None:
-            for path in super().openapi()["paths"].values():
+            document = super().openapi()
+            for path in document["paths"].values():
                 for operation in path.values():
-                    content = operation["responses"]["default"]["content"]
-                    content[MEDIA_TYPE] = content.pop("application/json")
+                    _describe_problems(operation["responses"])
+            for unused in ("HTTPValidationError", "ValidationError"):
+                document["components"]["schemas"].pop(unused, None)
         return super().openapi()
+
+
+def _describe_problems(responses: dict[str, Any]) -> None:
+    responses.pop(_FRAMEWORKS_OWN, None)
+    for status in map(str, _MEANINGS):
+        content = responses[status]["content"]
+        content[MEDIA_TYPE] = content.pop("application/json")

@@ -11,7 +11,8 @@ import re
 
 from orchestrator.core.errors import InvalidInput
 
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+NAME_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
 
 
 def check_name(text: str, *, what: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import AddHostBody, HostAnswer, HostKeyAnswer, ScanBody
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
@@ -31,30 +32,30 @@ def list_all(services: ServicesOf) -> list[HostAnswer]:
 
 
 @router.get("/{name}")
-def get(name: str, services: ServicesOf) -> HostAnswer:
+def get(name: NameInPath, services: ServicesOf) -> HostAnswer:
     """One host."""
     return HostAnswer.of(services.hosts.get(name))
 
 
 @router.delete("/{name}", status_code=202)
-def remove(name: str, services: ServicesOf) -> StartedAnswer:
+def remove(name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Give the host back as it was; refused while VMs are there."""
     return StartedAnswer.of(services.hosts.remove(name))
 
 
 @router.post("/{name}/upgrade-agent", status_code=202)
-def upgrade_agent(name: str, services: ServicesOf) -> StartedAnswer:
+def upgrade_agent(name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Install this version's agent; VMs are left alone."""
     return StartedAnswer.of(services.hosts.upgrade_agent(name))
 
 
 @router.post("/{name}/cordon")
-def cordon(name: str, services: ServicesOf) -> HostAnswer:
+def cordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
     """Place no new VMs there."""
     return HostAnswer.of(services.hosts.cordon(name))
 
 
 @router.post("/{name}/uncordon")
-def uncordon(name: str, services: ServicesOf) -> HostAnswer:
+def uncordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
     """Place VMs there again."""
     return HostAnswer.of(services.hosts.uncordon(name))

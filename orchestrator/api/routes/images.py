@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.images import AddImageBody, ImageAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -24,12 +25,12 @@ def list_all(services: ServicesOf) -> list[ImageAnswer]:
 
 
 @router.get("/{name}")
-def get(name: str, services: ServicesOf) -> ImageAnswer:
+def get(name: NameInPath, services: ServicesOf) -> ImageAnswer:
     """One base image."""
     return ImageAnswer.of(services.images.get(name))
 
 
 @router.delete("/{name}", status_code=204)
-def remove(name: str, services: ServicesOf) -> None:
+def remove(name: NameInPath, services: ServicesOf) -> None:
     """Forget a base image that no VM uses."""
     services.images.remove(name)

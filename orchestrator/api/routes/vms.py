@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.vms import CreateVmBody, PlanAnswer, VmAnswer
 from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantFilter, TenantOf
@@ -31,24 +32,24 @@ def list_all(services: ServicesOf, tenant: TenantFilter = None) -> list[VmAnswer
 
 
 @router.get("/{name}")
-def get(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+def get(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
     """One VM."""
     return VmAnswer.of(services.vms.get(tenant, name))
 
 
 @router.delete("/{name}", status_code=202)
-def delete(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def delete(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
     """Delete a VM; a create that still runs is cancelled first."""
     return StartedAnswer.of(services.vms.delete(tenant, name))
 
 
 @router.post("/{name}/start", status_code=202)
-def start(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def start(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
     """Make the device again and start the VM."""
     return StartedAnswer.of(services.vms.start(tenant, name))
 
 
 @router.post("/{name}/stop", status_code=202)
-def stop(name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def stop(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
     """Shut the VM down and remove its device; the claim stays."""
     return StartedAnswer.of(services.vms.stop(tenant, name))

@@ -4,8 +4,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.core.names import NAME_PATTERN
+
+MAX_NAME: Final = 255
+"""Longer text is no name at all; what a legal name is, core/names.py says, and refuses with a hint."""
+_AS_DESCRIBED: Final = {"pattern": f"^{NAME_PATTERN}$"}
+
+Name = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=_AS_DESCRIBED)]
+NameInPath = Annotated[str, Path(json_schema_extra=_AS_DESCRIBED)]
 
 
 class RequestBody(BaseModel):

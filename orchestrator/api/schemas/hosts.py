@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment_or_none
+from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
 from orchestrator.core.host import HostState
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.services.messages import AddHost, HostInfo, HostKey
@@ -57,7 +57,7 @@ class AddHostBody(RequestBody):
         },
     )
 
-    name: Annotated[str, Field(max_length=255)]
+    name: Name
     address: Address
     port: Port = 22
     user: str = Field(default="root", min_length=1, max_length=64)

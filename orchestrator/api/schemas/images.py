@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image
 
@@ -20,7 +20,7 @@ class AddImageBody(RequestBody):
         json_schema_extra={"examples": [{"name": "debian-13", "source": "/srv/images/debian-13.qcow2"}]},
     )
 
-    name: str = Field(max_length=255)
+    name: Name
     source: str = Field(max_length=4096, description="Absolute path on the server's machine, or an http(s) URL")
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody
+from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody
 from orchestrator.core.network import Network
 
 
@@ -16,7 +16,7 @@ class AddNetworkBody(RequestBody):
         title="AddNetwork", json_schema_extra={"examples": [{"name": "blue", "subnet": "10.88.1.0/24"}]}
     )
 
-    name: str = Field(max_length=255)
+    name: Name
     subnet: str | None = Field(default=None, max_length=64, description="None: the next free one")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment
 from orchestrator.core.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -23,11 +23,7 @@ from orchestrator.core.vm import (
 from orchestrator.core.wire import action_to_dict
 from orchestrator.services.messages import CreateVm, DryRun
 
-MAX_NAME = 255
-"""Longer text is no name at all; what a legal name is, core/names.py says."""
 MAX_SSH_KEYS = 64
-
-Name = Annotated[str, Field(max_length=MAX_NAME)]
 
 
 class CreateVmBody(RequestBody):
@@ -52,7 +48,7 @@ class CreateVmBody(RequestBody):
 
     name: Name
     tenant: Name = "default"
-    profile: Name = Field(description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
+    profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
     image: Name
     vcpus: int = Field(default=2, ge=1, le=MAX_VCPUS)
     memory_mib: int = Field(default=4096, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)

@@ -76,7 +76,11 @@ def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: Fast
 
 def test_the_description_says_which_body_errors_have(app: FastAPI) -> None:
     verbs = [verb for path in app.openapi()["paths"].values() for verb in path.values()]
-    assert {tuple(verb["responses"]["default"]["content"]) for verb in verbs} == {("application/problem+json",)}
+    errors = [answer for verb in verbs for status, answer in verb["responses"].items() if status >= "400"]
+    assert {tuple(answer["content"]) for answer in errors} == {("application/problem+json",)}
+    assert [
+        verb["operationId"] for verb in verbs if not {"400", "403", "404", "409", "500"} <= verb["responses"].keys()
+    ] == []
     assert [verb["operationId"] for verb in verbs if "422" in verb["responses"]] == []
     described = set(app.openapi()["components"]["schemas"]["ProblemAnswer"]["properties"])
     assert set(json.loads(bytes(problem(NotFound("vm.unknown", "none")).body))) == described

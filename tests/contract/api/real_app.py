@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application over the real services and a real SQLite database, called in this process as the owner would.
+
+Only the hosts are not real: they live in memory (tests/fakes/fake_host.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import cast
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.services import Process
+from orchestrator.api.services import Services as ApiServices
+from orchestrator.services.capacity import CapacityService
+from tests.contract.api.plane_server import Served
+from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+
+
+class AsOwner:
+    """ASGI middleware: what the unix socket says of its peer (api/peers.py), said of every request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, "client": (f"uid:{os.geteuid()}", 1)}, receive, send)
+
+
+def furnished_plane(state: Path) -> ControlPlane:
+    """Two hosts and a running VM."""
+    plane = control_plane(state)
+    plane.add_host("t4")
+    plane.add_host("l40s")
+    plane.services.vms.create(create_vm("train"))
+    plane.engine.drain()
+    return plane
+
+
+def real_app(plane: ControlPlane) -> ASGIApp:
+    """The application over a plane's services."""
+    planner = plane.services.vms.planner
+    capacity = CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit)
+    process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
+    return AsOwner(create_app(cast(ApiServices, Served(plane.services, capacity)), process))
