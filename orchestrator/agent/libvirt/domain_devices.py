@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a domain's XML says: its UUID and name, and the host devices it takes."""
+"""What a domain's XML says: its UUID and name, the host devices it takes, its interfaces."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class DomainText:
     name: str
     devices: tuple[str, ...]
     """mdev UUIDs and PCI addresses, in the order of the XML."""
+    interfaces: tuple[str, ...]
+    """Names on the host of its network interfaces; a domain that does not run has none."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -30,6 +32,7 @@ def read_domain_xml(xml: str) -> DomainText:
         uuid=(root.findtext("uuid") or "").strip().lower(),
         name=(root.findtext("name") or "").strip(),
         devices=tuple(device for device in devices if device),
+        interfaces=tuple(target.get("dev", "") for target in root.findall("./devices/interface/target[@dev]")),
     )
 
 

@@ -30,6 +30,7 @@ _STATES: dict[int, DomainState] = {
 }
 
 _UNDEFINE = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+_TX_PACKETS = 5
 _POLL_SECONDS = 0.5
 _START_SECONDS = 300.0
 
@@ -225,8 +226,11 @@ def _state(domain: Any) -> DomainState:
 
 
 def _addresses(domain: Any) -> tuple[str, ...]:
-    """Of the DHCP leases, and of the host's ARP table where the guest took no lease."""
-    if not domain.isActive():
+    """Of the DHCP leases, and of the host's ARP table where the guest took no lease.
+
+    Both outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
+    """
+    if not domain.isActive() or not _has_sent(domain):
         return ()
     for source in (libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP):
         try:
@@ -237,3 +241,17 @@ def _addresses(domain: Any) -> tuple[str, ...]:
         if found:
             return tuple(sorted(set(found)))
     return ()
+
+
+def _has_sent(domain: Any) -> bool:
+    """Whether the guest has sent a packet since its start; its interfaces, and their counters, are made at each start.
+
+    virDomainInterfaceStats: eight counters as the guest sees them, the sixth is ``tx_packets``.
+    """
+    for interface in read_domain_xml(domain.XMLDesc()).interfaces:
+        try:
+            if domain.interfaceStats(interface)[_TX_PACKETS] > 0:
+                return True
+        except libvirt.libvirtError:
+            return True  # a kind of interface without counters
+    return False
