@@ -90,9 +90,13 @@ def scan(address: str, port: int) -> HostKey:
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
 
 
-def control_plane(state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None) -> ControlPlane:
-    """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network."""
-    store = SqlStore(f"sqlite:///{state / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+def control_plane(
+    state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, url: str | None = None
+) -> ControlPlane:
+    """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network.
+
+    ``url``: of the database; without it SQLite in ``state``."""
+    store = SqlStore(url or f"sqlite:///{state / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
     fake = hosts or FakeHosts(
         {
             f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")]),

@@ -6,11 +6,9 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from pysqlite3 import dbapi2 as sqlite3
 
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.operation import Operation, OperationState, StepState
@@ -22,8 +20,8 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Job, Store
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 from tests.fakes.fake_host import Strike, no_fault
+from tests.operations.books import Books, PostgresBooks, SqliteBooks
 
-_NOT_COMPARED = ("operations", "steps", "audit", "meta", "snapshots", "alembic_version")
 _VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses")
 _MEMORY = Path("/dev/shm")
 
@@ -143,7 +141,7 @@ class World:
     """One copy of the scene's world, with the operation begun and not yet run."""
 
     plane: ControlPlane
-    directory: Path
+    books: Books
     operation_id: str
     before: dict[str, object]
 
@@ -163,18 +161,14 @@ class World:
         return self.plane.services.operations.get(self.operation_id)
 
     def picture(self) -> dict[str, object]:
-        return picture(self.plane, self.directory)
+        return picture(self.plane, self.books)
 
 
-def picture(plane: ControlPlane, directory: Path) -> dict[str, object]:
+def picture(plane: ControlPlane, books: Books) -> dict[str, object]:
     """Hosts and database, without journals, times and what was merely observed."""
     seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
-    with closing(sqlite3.connect(directory / "vgpuctl.sqlite")) as database:
-        database.row_factory = sqlite3.Row
-        tables = [row["name"] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in sorted(set(tables) - set(_NOT_COMPARED)):
-            rows = [dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]
-            seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in rows]
+    for table, rows in sorted(books.compared().items()):
+        seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in rows]
     seen["keys"] = dict(plane.keys.keys)
     return seen
 
@@ -182,14 +176,13 @@ def picture(plane: ControlPlane, directory: Path) -> dict[str, object]:
 class Stage:
     """The world before, made once; :meth:`world` gives a fresh copy of it with the operation begun."""
 
-    def __init__(self, scene: Scene, directory: Path) -> None:
+    def __init__(self, scene: Scene, directory: Path, books: Books) -> None:
         self.scene = scene
-        self._directory = directory
-        self._plane = control_plane(directory, journal=StrikingJournal)
+        self.worlds = 0
+        self._books = books
+        self._plane = control_plane(directory, journal=StrikingJournal, url=books.url)
         scene.prepare(self._plane)
-        self._database = sqlite3.connect(":memory:")
-        with closing(sqlite3.connect(directory / "vgpuctl.sqlite")) as database:
-            database.backup(self._database)
+        books.keep()
         self._machines = copy.deepcopy(self._plane.hosts.machines)
         self._keys = dict(self._plane.keys.keys)
         self._drawn = self._plane.ids.count
@@ -198,27 +191,29 @@ class Stage:
     def world(self) -> Iterator[World]:
         """The clock goes on, everything else is as it was."""
         plane = self._plane
-        with closing(sqlite3.connect(self._directory / "vgpuctl.sqlite")) as database:
-            self._database.backup(database)
+        self.worlds += 1
+        self._books.restore()
         plane.hosts.reset(copy.deepcopy(self._machines))
         plane.keys.keys = dict(self._keys)
         plane.ids.count = self._drawn
         plane.engine.waiting.clear()
-        before = picture(plane, self._directory)
+        before = picture(plane, self._books)
         operation_id = self.scene.begin(plane)
         assert operation_id is not None
-        world = World(plane, self._directory, operation_id, before)
+        world = World(plane, self._books, operation_id, before)
         world.journal.strike, world.journal.writes = no_fault, 0
         yield world
 
     def close(self) -> None:
         self._plane.store.close()
-        self._database.close()
+        self._books.close()
 
 
 @contextmanager
-def stage(scene: Scene) -> Iterator[Stage]:
+def stage(scene: Scene, database: str | None = None) -> Iterator[Stage]:
+    """``database``: URL of an empty one on PostgreSQL; SQLite in memory without it."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
-        made = Stage(scene, Path(name))
+        directory = Path(name)
+        made = Stage(scene, directory, PostgresBooks(database) if database else SqliteBooks(directory))
         yield made
         made.close()

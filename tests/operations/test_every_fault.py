@@ -6,7 +6,8 @@ Afterwards host and database are as before, or as after a run without faults, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -18,28 +19,39 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
 from tests.fakes.fake_host import Crash, Strike, lost_answer, no_fault
+from tests.operations.counts import FAULTS
 from tests.operations.scene import SCENES, Scene, Stage, World, stage
 
-ALL = pytest.mark.parametrize("staged", SCENES, ids=lambda scene: scene.name.replace(" ", "-"), indirect=True)
-TWO_WAY = pytest.mark.parametrize(
-    "staged",
-    [scene for scene in SCENES if not scene.forward_only],
-    ids=lambda scene: scene.name.replace(" ", "-"),
-    indirect=True,
-)
-FORWARD_ONLY = pytest.mark.parametrize(
-    "staged",
-    [scene for scene in SCENES if scene.forward_only],
-    ids=lambda scene: scene.name.replace(" ", "-"),
-    indirect=True,
-)
+ON_POSTGRESQL = frozenset({"create l40s", "delete l40s", "add host"})
+"""The rest of the matrix runs there in make soak."""
+
+
+def staged_by(scenes: Iterable[Scene]) -> pytest.MarkDecorator:
+    cases = [pytest.param((scene, "sqlite"), id=scene.name.replace(" ", "-")) for scene in scenes]
+    cases += [
+        pytest.param(
+            (scene, "postgresql"),
+            id=f"{scene.name.replace(' ', '-')}-postgresql",
+            marks=() if scene.name in ON_POSTGRESQL else pytest.mark.soak,
+        )
+        for scene in scenes
+    ]
+    return pytest.mark.parametrize("staged", cases, indirect=True)
+
+
+ALL = staged_by(SCENES)
+TWO_WAY = staged_by([scene for scene in SCENES if not scene.forward_only])
+FORWARD_ONLY = staged_by([scene for scene in SCENES if scene.forward_only])
 
 
 @pytest.fixture(scope="module")
 def staged(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    scene: Scene = request.param
-    with stage(scene) as made:
+    scene, backend = request.param
+    database = request.getfixturevalue("postgres").database() if backend == "postgresql" else None
+    with stage(scene, database) as made:
         yield made
+        counted = request.config.stash.setdefault(FAULTS, Counter())
+        counted[backend] += made.worlds
 
 
 class Course:

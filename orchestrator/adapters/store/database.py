@@ -21,6 +21,11 @@ from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
 _BUSY_TIMEOUT_MS = 30_000
+_PAUSED_MS = 10_000
+_WRITERS = 0x76677075
+"""The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
+_OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03"})
+_SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 
 
 class SqlTransaction:
@@ -85,16 +90,17 @@ class SqlStore:
 def _our_error(error: DBAPIError) -> WorldError | None:
     """What the database did not do; None for mistakes of ours, which must show as they are."""
     text = str(error.orig)
-    if error.connection_invalidated:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if error.connection_invalidated or state in _SERVER_GOES or state.startswith("08"):
         return Retryable("store.connection_lost", "the connection to the database was lost", details=text)
-    if isinstance(error, OperationalError) and ("locked" in text or "busy" in text):
+    if state in _OTHERS_HOLD_IT or (isinstance(error, OperationalError) and ("locked" in text or "busy" in text)):
         return Retryable("store.busy", "the database is busy", details=text)
     if isinstance(error, OperationalError) or type(error) is DatabaseError:
         return Fatal(
             "store.unavailable",
             "the database cannot be used",
             details=text,
-            hint="is its disk full or read-only, is the file damaged?",
+            hint="is its disk full or read-only, is the file damaged, does the server run?",
         )
     return None
 
@@ -104,8 +110,31 @@ def _site_of(connection: Connection) -> str | None:
 
 
 def _engine(url: str) -> Engine:
-    if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+    if make_url(url).get_backend_name() == "sqlite":
+        return _sqlite(url)
+    return _postgresql(url)
+
+
+def _postgresql(url: str) -> Engine:
+    settings = {
+        "lock_timeout": _BUSY_TIMEOUT_MS,
+        # A controller that is stopped inside a transaction must not stop the others.
+        "idle_in_transaction_session_timeout": _PAUSED_MS,
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    engine = create_engine(url, pool_pre_ping=True, connect_args={"options": options})
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("reading", False):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        else:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
+
+    return engine
+
+
+def _sqlite(url: str) -> Engine:
     engine = create_engine(url, module=sqlite)
 
     @event.listens_for(engine, "connect")

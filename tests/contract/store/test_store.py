@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every database behind ports/store must do. SQLite always; PostgreSQL when VGPUCTL_TEST_POSTGRES names one."""
+"""What every database behind ports/store must do."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.vm import Device, Vm, VmSpec
 from orchestrator.ports.store import ClaimLost, Transaction
+from tests.postgres.cluster import Cluster
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 OTHER_KEY = b"uUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
@@ -35,12 +35,12 @@ AMPLE = HostCapacity(vcpus=10_000, memory_mib=10_000_000, disk_bytes=10**15)
 GPU = "0000:41:00.0"
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    postgres = os.environ.get("VGPUCTL_TEST_POSTGRES")
-    yield postgres or f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
-    if postgres:
-        metadata.drop_all(create_engine(postgres))
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
+    postgres: Cluster = request.getfixturevalue("postgres")
+    return postgres.database()
 
 
 @pytest.fixture

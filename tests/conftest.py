@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.operations.counts import FAULTS
+from tests.postgres.cluster import Cluster, cluster
+
+_NAME = "fault_matrix"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    # A test's data need not outlive the machine, only the processes under test.
+    with cluster("fsync=off", "max_connections=200") as made:
+        yield made
+
+
+class Collected:
+    """Brings the counts of xdist's workers together."""
+
+    def __init__(self, faults: Counter[str]) -> None:
+        self._faults = faults
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._faults.update(getattr(node, "workeroutput", {}).get(_NAME, {}))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Collected(config.stash.setdefault(FAULTS, Counter())))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        faults = session.config.stash[FAULTS]
+        session.config.workeroutput[_NAME] = dict(faults)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for backend, count in sorted(config.stash[FAULTS].items()):
+        terminalreporter.write_line(f"fault matrix on {backend}: {count} runs of an operation, each with its own fault")

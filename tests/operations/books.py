@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scene's database as it was before, on either kind of database."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+from pysqlite3 import dbapi2 as sqlite3
+from sqlalchemy import create_engine, delete, insert, select
+
+from orchestrator.adapters.store.tables import metadata
+
+_NOT_COMPARED = frozenset({"operations", "steps", "audit", "meta", "snapshots", "alembic_version"})
+Rows = list[dict[str, Any]]
+
+
+class Books(Protocol):
+    """``url`` is what the control plane opens; ``keep`` remembers all rows, ``restore`` brings them back."""
+
+    url: str
+
+    def keep(self) -> None: ...
+    def restore(self) -> None: ...
+    def compared(self) -> dict[str, Rows]:
+        """What must be as before: not the journals, not what was merely observed."""
+
+    def close(self) -> None: ...
+
+
+class SqliteBooks:
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "vgpuctl.sqlite"
+        self._kept = sqlite3.connect(":memory:")
+        self.url = f"sqlite:///{self._file}"
+
+    def keep(self) -> None:
+        with closing(sqlite3.connect(self._file)) as database:
+            database.backup(self._kept)
+
+    def restore(self) -> None:
+        with closing(sqlite3.connect(self._file)) as database:
+            self._kept.backup(database)
+
+    def compared(self) -> dict[str, Rows]:
+        with closing(sqlite3.connect(self._file)) as database:
+            database.row_factory = sqlite3.Row
+            names = [row["name"] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {
+                name: [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY 1, 2")]
+                for name in set(names) - _NOT_COMPARED
+            }
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+class PostgresBooks:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = create_engine(url)
+        self._kept: dict[str, Rows] = {}
+
+    def keep(self) -> None:
+        self._kept = self._tables()
+
+    def restore(self) -> None:
+        with self._engine.begin() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(delete(table))
+            for table in metadata.sorted_tables:
+                if rows := self._kept[table.name]:
+                    connection.execute(insert(table), rows)
+
+    def compared(self) -> dict[str, Rows]:
+        return {name: rows for name, rows in self._tables().items() if name not in _NOT_COMPARED}
+
+    def _tables(self) -> dict[str, Rows]:
+        with self._engine.connect() as connection:
+            return {
+                table.name: [
+                    row._asdict() for row in connection.execute(select(table).order_by(*table.primary_key.columns))
+                ]
+                for table in metadata.sorted_tables
+            }
+
+    def close(self) -> None:
+        self._engine.dispose()

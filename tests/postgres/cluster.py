@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL server of the tests' own: made from the installed programs, on a socket in a directory of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+_START_S = 60.0
+_ACCOUNT = "postgres"
+_PROGRAMS = Path("/usr/lib/postgresql")
+
+
+class Cluster:
+    """A running server. Every :meth:`database` is a new, empty one."""
+
+    def __init__(self, sockets: Path) -> None:
+        self._sockets = sockets
+        self._numbers = itertools.count()
+
+    def url(self, database: str) -> str:
+        """For SQLAlchemy."""
+        address = URL.create("postgresql+psycopg", username=_ACCOUNT, database=database)
+        return address.update_query_dict({"host": str(self._sockets)}).render_as_string(hide_password=False)
+
+    def database(self) -> str:
+        """URL of a new database."""
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
+        engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+        engine.dispose()
+        return self.url(name)
+
+
+@contextmanager
+def cluster(*options: str) -> Iterator[Cluster]:
+    """Runs until the end of the block, and not longer than this process. ``options`` as ``name=value``."""
+    directory = Path(tempfile.mkdtemp(prefix="vgpuctl-pg-", dir="/tmp"))
+    if os.geteuid() == 0:
+        shutil.chown(directory, _ACCOUNT)
+    programs = _programs()
+    data = directory / "data"
+    subprocess.run(
+        [*_account(), programs / "initdb", "-D", data, "-A", "trust", "-U", _ACCOUNT, "-E", "UTF8", "--locale=C", "-N"],
+        check=True,
+        capture_output=True,
+        cwd="/",
+    )
+    settings = [word for option in (f"unix_socket_directories={directory}", "listen_addresses=", *options)
+                for word in ("-c", option)]  # fmt: skip
+    with (directory / "log").open("wb") as log:
+        # The signal at our death: a test run that was killed leaves no server behind.
+        server = subprocess.Popen(
+            [*_account(), programs / "postgres", "-D", data, *settings], stdout=log, stderr=log, cwd="/"
+        )
+    try:
+        made = Cluster(directory)
+        _wait_until_it_answers(made, server, directory / "log")
+        yield made
+    finally:
+        server.send_signal(signal.SIGQUIT)  # ends its sessions too; nobody needs the data any more
+        server.wait()
+        shutil.rmtree(directory)
+
+
+def _programs() -> Path:
+    """Of the newest version installed."""
+    found = sorted(_PROGRAMS.glob("*/bin"), key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0))
+    assert found, "PostgreSQL is not installed; packages/dev.txt names the package"
+    return found[-1]
+
+
+def _account() -> Sequence[str | Path]:
+    """The server refuses to run as root. Executed in place, so that the process we start is the server itself."""
+    setpriv = ["setpriv", "--pdeathsig", "QUIT"]
+    if os.geteuid() != 0:
+        return setpriv
+    return [*setpriv, "--reuid", _ACCOUNT, "--regid", _ACCOUNT, "--clear-groups"]
+
+
+def _wait_until_it_answers(made: Cluster, server: subprocess.Popen[bytes], log: Path) -> None:
+    engine = create_engine(made.url("postgres"))
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            engine.connect().close()
+            break
+        except OperationalError:
+            assert server.poll() is None and time.monotonic() < deadline, log.read_text()  # noqa: PT018 - one reason
+            time.sleep(0.05)
+    engine.dispose()
