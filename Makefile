@@ -41,24 +41,22 @@ demo: dev lab-packages ## from nothing to a running VM with a vGPU on a lab host
 demo-down: dev ## end what `make demo` left running
 	@demo/end
 
-# Which lab tests `make test` runs; `make test-lab` runs every one.
-LAB_TESTS ?= tests/lab/test_straight_path.py
-LAB_FILTER ?= t4 and (conflict or dry_run)
+# Brings the lab up where the time it takes is seen, runs the lab tests given, and takes it down again.
+define on_lab
+$(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml; \
+$(PYTEST) -m "lab and not gpu and not soak" $(1) || status=$$?; \
+$(BIN)/python -m lab down
+endef
 
-test: dev lab-packages ## every test that needs no machine, and the straight path on lab hosts
+test: dev lab-packages ## every test that needs no GPU, the lab's included
 	@status=0; \
 	$(PYTEST) -n 2 -m "not lab and not gpu and not soak" || status=$$?; \
-	$(MAKE) --no-print-directory test-lab LAB_TESTS="$(LAB_TESTS)" LAB_FILTER="$(LAB_FILTER)" || status=$$?; \
+	$(call on_lab,tests/lab); \
 	exit $$status
 
-test-lab: LAB_TESTS = tests/lab
-test-lab: LAB_FILTER =
-test-lab: dev lab-packages ## every test on lab hosts
-	@$(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml
-	@status=0; \
-	$(PYTEST) -m "lab and not gpu and not soak" -k "$(LAB_FILTER)" $(LAB_TESTS) || status=$$?; \
-	$(BIN)/python -m lab down; \
-	exit $$status
+test-lab: dev lab-packages ## the tests on lab hosts; LAB_TESTS chooses some
+	@status=0; $(call on_lab,$(LAB_TESTS)); exit $$status
+LAB_TESTS ?= tests/lab
 
 soak: dev lab-packages ## randomised runs for hours; SOAK_HOURS bounds them
 	@$(PYTEST) -m soak --timeout=0

@@ -62,6 +62,7 @@ class Vgpus:
         there = self._find_mdev(action.uuid)
         if there is not None:
             self._check_owner(key, action.vm, there.directory.name)
+            _check_made(there)
             if (there.parent, there.type_name) != (action.parent, action.type_name):
                 raise Conflict(
                     "vgpu.differs", "the vGPU exists with another type or parent", details=str(there.directory)
@@ -85,6 +86,7 @@ class Vgpus:
             self._release(key, action.vm)
             return ActionResult(changed=False)
         self._check_owner(key, action.vm, action.uuid)
+        _check_made(there)
         self._check_unused(there.directory, action.uuid)
         self._write_gone(there.directory / "remove", "1", gone=lambda: self._find_mdev(action.uuid) is None)
         self._ledger.release(key)
@@ -247,3 +249,18 @@ def _no_room(address: str, type_name: str) -> Fatal:
         hint="see vgpuctl gpu show for what fits",
         details="the type is not creatable: the GPU is full, or it carries another size",
     )
+
+
+def _check_made(device: mdev.MdevDevice) -> None:
+    """Writing ``remove`` while ``create`` still hangs is answered with EAGAIN and takes the file away for good
+    (linux drivers/vfio/mdev: the file goes before ``active`` is looked at), so that only a reboot would help.
+
+    :raises Unknown: ``vgpu.create_hung``
+    """
+    if not device.type_name:
+        raise Unknown(
+            "vgpu.create_hung",
+            "the GPU driver has not come back from making the vGPU",
+            hint="look at the host's kernel log; the vGPU is taken back when the driver answers again",
+            details=str(device.directory),
+        )

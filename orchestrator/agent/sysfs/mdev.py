@@ -41,6 +41,7 @@ class MdevDevice:
     uuid: str
     parent: str
     type_name: str
+    """Empty while the driver has not come back from making it."""
     directory: Path
 
 

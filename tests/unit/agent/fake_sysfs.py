@@ -141,7 +141,24 @@ class FakeSysfs:
         (self.paths.mdev_devices / uuid).symlink_to(device)
         self._refresh_mdev(parent)
 
+    def begin_mdev(self, parent: str, uuid: str) -> None:
+        """A device whose driver has not come back from making it: no type yet, but a ``remove`` file."""
+        device = self.paths.pci(parent) / uuid
+        device.mkdir()
+        self.text(device / "remove", "")
+        (self.paths.mdev_devices / uuid).symlink_to(device)
+
+    def end_mdev(self, parent: str, type_directory: str, uuid: str) -> None:
+        """The driver comes back. A ``remove`` file that is gone by now stays away."""
+        device = self.paths.pci(parent) / uuid
+        (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
+        self._join_group(device)
+        self._refresh_mdev(parent)
+
     def _remove(self, device: Path) -> int:
+        if not (device / "mdev_type").is_symlink():
+            (device / "remove").unlink()
+            return errno.EAGAIN
         (self.paths.mdev_devices / device.name).unlink()
         for entry in device.iterdir():
             entry.unlink()

@@ -10,8 +10,8 @@ import pytest
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.agent.vgpus import Vgpus
-from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, VgpuctlError
+from orchestrator.agent.vgpus import Vgpus, mdev_key
+from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -63,6 +63,23 @@ def test_an_mdev_is_made_once_and_removed_once(bench: Bench) -> None:
     assert bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
     assert not bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
     assert bench.tree() == before
+
+
+def test_an_mdev_that_is_still_being_made_is_not_written_to(bench: Bench) -> None:
+    bench.ledger.claim(mdev_key(UUID), "a", detail=f"{T4} GRID T4-2Q", until_reboot=True)
+    bench.host.begin_mdev(T4, UUID)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: bench.vgpus.create_mdev(create()),
+        lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
+    )
+    for call in calls:
+        with pytest.raises(Unknown) as refused:
+            call()
+        assert refused.value.code == "vgpu.create_hung"
+    assert bench.host.writes == []
+    bench.host.end_mdev(T4, "nvidia-231", UUID)
+    assert bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
+    assert UUID not in bench.tree()
 
 
 def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_eperm(bench: Bench) -> None:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver that refuses or hangs, a stopped libvirt, a cut channel: the host is as before, or we say what remains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.lab.conftest import lab
+from tests.lab.enrolled import Enrolled
+from tests.lab.host_facts import facts, vgpu_count
+
+pytestmark = pytest.mark.lab
+
+SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
+LIBVIRT = "libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd.service"
+CUT = "pkill -f '[v]gpuctl-agent.pyz relay'; true"
+
+
+@contextmanager
+def driver_answers(enrolled: Enrolled, *how: str) -> Iterator[None]:
+    """The first GPU's next vGPUs are made like this; from then on as always."""
+    lab("fault", enrolled.name, "0", "fault_create", *how)
+    try:
+        yield
+    finally:
+        lab("fault", enrolled.name, "0", "fault_create", "none")
+
+
+def request(enrolled: Enrolled, name: str) -> tuple[str, ...]:
+    return ("create-vm", name, "--profile", enrolled.profile, "--image", "guest", *SMALL)
+
+
+@pytest.fixture
+def untouched(enrolled: Enrolled) -> Iterator[None]:
+    """Base image and network are there already, so that what a failed request leaves can be seen."""
+    product = enrolled.product
+    product.ok(*request(enrolled, "warm-up"), "--no-start")
+    product.ok("delete-vm", "warm-up")
+    before, claims = facts(enrolled.shell), product.json("gpu", "map")
+    yield
+    assert product.json("list-vms") == []
+    assert facts(enrolled.shell) == before
+    assert product.json("gpu", "map") == claims
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_driver_that_is_busy_for_a_moment_is_asked_again(enrolled: Enrolled) -> None:
+    with driver_answers(enrolled, "busy", "2"):
+        enrolled.product.ok(*request(enrolled, "patient"))
+    assert vgpu_count(enrolled.shell) == 1
+    enrolled.product.ok("delete-vm", "patient")
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(("how", "code"), [(("busy", "1000"), "vgpu.busy"), (("io", "1000"), "vgpu.driver_refused")])
+def test_a_driver_that_refuses_undoes_the_vm_and_is_named(enrolled: Enrolled, how: tuple[str, ...], code: str) -> None:
+    with driver_answers(enrolled, *how):
+        refused = enrolled.product.refused(9, *request(enrolled, "refused"))
+    assert code in refused.err
+    assert "vGPU" in refused.err
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_driver_that_hangs_leaves_nothing_or_says_what(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    with driver_answers(enrolled, "hang", "600"):
+        outcome = product.run(*request(enrolled, "hung"))
+        assert outcome.code in {9, 10}, outcome.err
+        assert "Traceback" not in outcome.out + outcome.err
+    if outcome.code == 10:
+        operation = product.json("operation", "list")[0]
+        assert operation["remainder"]
+        time.sleep(3)  # the write that hung ends once the driver answers again
+        product.run("operation", "retry", operation["id"])
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_stopped_libvirt_undoes_the_vm(enrolled: Enrolled) -> None:
+    enrolled.shell(f"systemctl stop {LIBVIRT}")
+    try:
+        outcome = enrolled.product.run(*request(enrolled, "no-libvirt"))
+    finally:
+        enrolled.shell("systemctl start libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd.service")
+    assert outcome.code in {9, 10}, outcome.err
+    assert "libvirt" in outcome.err
+    if outcome.code == 10:
+        enrolled.product.run("operation", "retry", enrolled.product.json("operation", "list")[0]["id"])
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_channel_that_is_cut_again_and_again_only_slows_the_vm_down(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    process = product.start(*request(enrolled, "cut"))
+    for _ in range(4):
+        time.sleep(1)
+        enrolled.shell(CUT)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, out + err
+    assert vgpu_count(enrolled.shell) == 1
+    product.ok("delete-vm", "cut")
