@@ -28,6 +28,9 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
@@ -57,6 +60,7 @@ class Services:
     networks: NetworkService
     operations: OperationService
     capacity: CapacityService
+    findings: FindingService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +73,12 @@ class App:
     timer: Timer
     link: SshHostLink
     lock: ExecutorLock
+    reconciler: Reconciler
 
     def close(self) -> None:
         """Let running steps end and be journalled, then let go of everything."""
         self.timer.stop()
+        self.reconciler.close()
         self.engine.stop()
         self.link.close()
         self.store.close()
@@ -101,12 +107,13 @@ def build(settings: Settings) -> App:
         per_host=settings.operations_per_host,
         afterwards=refresher.refresh,
     )
-    services = _services(settings, world, engine)
+    reconciler = _reconciler(settings, world, engine, refresher)
+    services = _services(settings, world, engine, reconciler)
     services.networks.ensure_default()
-    timer = Timer(refresher.refresh_all, settings.refresh_seconds)
+    timer = Timer(reconciler.round, settings.refresh_seconds)
     engine.recover()
     timer.start()
-    return App(services=services, engine=engine, store=store, timer=timer, link=link, lock=lock)
+    return App(services=services, engine=engine, store=store, timer=timer, link=link, lock=lock, reconciler=reconciler)
 
 
 def _store(settings: Settings, secrets: Path) -> SqlStore:
@@ -138,7 +145,19 @@ def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path
     )
 
 
-def _services(settings: Settings, world: World, engine: ThreadEngine) -> Services:
+def _reconciler(settings: Settings, world: World, engine: ThreadEngine, refresher: Refresher) -> Reconciler:
+    repairer = Repairer(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+    return Reconciler(
+        store=world.store,
+        refresher=refresher,
+        repairer=repairer,
+        clock=world.clock,
+        at_once=settings.hosts_at_once,
+        repairs=settings.repairs,
+    )
+
+
+def _services(settings: Settings, world: World, engine: ThreadEngine, reconciler: Reconciler) -> Services:
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,
@@ -155,6 +174,7 @@ def _services(settings: Settings, world: World, engine: ThreadEngine) -> Service
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
+        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
     )
 
 

@@ -34,6 +34,10 @@ class Settings(BaseSettings):
     operations_per_host: int = Field(default=4, ge=1, le=64)
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
+    hosts_at_once: int = Field(default=16, ge=1, le=256)
+    """How many hosts are looked at side by side."""
+    repairs: bool = True
+    """Whether what is safe to repair is repaired without being asked."""
     vcpu_overcommit: float = Field(default=16.0, ge=1.0, le=64.0)
     disk_overcommit: float = Field(default=1.0, ge=1.0, le=20.0)
     memory_reserve_mib: int = Field(default=512, ge=0)

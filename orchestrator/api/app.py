@@ -11,6 +11,7 @@ from orchestrator.api.openapi import PROBLEMS, DescribedApi
 from orchestrator.api.peers import require_admin
 from orchestrator.api.routes import (
     capacity,
+    findings,
     gpus,
     guest_streams,
     hosts,
@@ -39,7 +40,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)], responses=PROBLEMS)
-    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, server):
+    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, findings, server):
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")

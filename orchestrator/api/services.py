@@ -10,6 +10,7 @@ from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
 from orchestrator.api.limits import Activity
+from orchestrator.reconcile.findings import FindingService
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -39,6 +40,8 @@ class Services(Protocol):
     def capacity(self) -> CapacityService: ...
     @property
     def operations(self) -> OperationService: ...
+    @property
+    def findings(self) -> FindingService: ...
 
 
 @dataclass

@@ -41,6 +41,7 @@ ENTRIES: Final = {
     "image": Entry("image", "app", "Base images that VMs' disks are made on."),
     "network": Entry("network", "app", "Networks that VMs are put on."),
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
+    "doctor": Entry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": Entry("why", "explain", "Where a VM would go and why, or why not."),
     "simulate": Entry("simulate", "app", "Try a workload on a fleet that exists on paper."),

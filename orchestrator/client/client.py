@@ -65,6 +65,21 @@ class Client:
         started: Json = self._post(path_of("hosts"), wanted)
         return started
 
+    def findings(self, host: str | None) -> list[Json]:
+        """What differs, as the last looks showed it."""
+        found: list[Json] = self._get(path_of("findings"), host=host)
+        return found
+
+    def look_for_findings(self, host: str | None) -> list[Json]:
+        """What differs, after a look at the hosts."""
+        found: list[Json] = self._post(path_of("findings", "look"), host=host)
+        return found
+
+    def repair_findings(self, host: str | None) -> Json:
+        """Operations that were begun."""
+        begun: Json = self._post(path_of("findings", "repair"), host=host)
+        return begun
+
     def hosts(self) -> list[Json]:
         found: list[Json] = self._get(path_of("hosts"))
         return found

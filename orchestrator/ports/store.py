@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.diff.finding import Finding, KeptFinding
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -136,6 +137,18 @@ class Audit(Protocol):
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None: ...
 
 
+class Findings(Protocol):
+    def record(self, host: str, findings: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
+        """What was found at ``at``; returns those that are new. What is not among them is cleared,
+        unless the look was not ``complete``: then only what is about the host itself is."""
+
+    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+        """Those that stand, or with ``cleared`` also those that stood; by host, code and subject."""
+
+    def set_operation(self, finding: Finding, operation_id: str) -> None:
+        """The operation that repairs it."""
+
+
 class Transaction(Protocol):
     @property
     def hosts(self) -> Hosts: ...
@@ -153,6 +166,8 @@ class Transaction(Protocol):
     def secrets(self) -> Secrets: ...
     @property
     def audit(self) -> Audit: ...
+    @property
+    def findings(self) -> Findings: ...
 
 
 class Store(Protocol):

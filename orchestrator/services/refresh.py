@@ -26,13 +26,6 @@ class Refresher:
     link: HostLink
     clock: Clock
 
-    def refresh_all(self) -> None:
-        """One look at every host."""
-        with self.store.read() as tx:
-            names = [host.name for host in tx.hosts.list()]
-        for name in names:
-            self.refresh(name)
-
     def refresh(self, name: str) -> None:
         """One look at one host. Hosts that come, go or are quarantined are left to their operations."""
         try:
@@ -71,16 +64,22 @@ class Refresher:
             domains = {domain.uuid: domain for domain in snapshot.domains}
             for vm in tx.vms.list(host=name):
                 domain = domains.get(vm.id)
-                if (
-                    domain is not None
-                    and _at_rest(tx, vm, began)
-                    and domain.state in {"running", "shut_off", "crashed"}
-                ):
+                if not _at_rest(tx, vm, began):
+                    continue
+                if domain is None:
+                    _missing(tx, vm, snapshot)
+                elif domain.state in {"running", "shut_off", "crashed"}:
                     running = domain.state == "running"
                     addresses = (domain.addresses or vm.addresses) if running else ()
                     seen = replace(vm, state="running" if running else "stopped", addresses=addresses)
                     if seen != vm:
                         tx.vms.update(seen)
+
+
+def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
+    """Without its domain it does not run; unless libvirt did not answer, which is a problem of the snapshot."""
+    if vm.state == "running" and not snapshot.problems:
+        tx.vms.update(replace(vm, state="stopped", addresses=()))
 
 
 def _still(tx: Transaction, name: str) -> Host | None:

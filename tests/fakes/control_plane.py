@@ -12,6 +12,9 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -55,6 +58,8 @@ class ControlPlane:
     journal: Journal
     services: Services
     refresher: Refresher
+    reconciler: Reconciler
+    findings: FindingService
 
     def machine(self, name: str) -> FakeMachine:
         return self.hosts.machines[f"{name}.test"]
@@ -123,6 +128,8 @@ def control_plane(
     if not services.images.list():
         services.images.add("guest", "/guest.qcow2", None)
     refresher = Refresher(store=store, link=fake, clock=world.clock)
+    repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids)
+    reconciler = Reconciler(store=store, refresher=refresher, repairer=repairer, clock=world.clock, at_once=2)
     return ControlPlane(
         store=store,
         hosts=fake,
@@ -134,6 +141,8 @@ def control_plane(
         journal=kept,
         services=services,
         refresher=refresher,
+        reconciler=reconciler,
+        findings=FindingService(store=store, reconciler=reconciler, repairer=repairer),
     )
 
 

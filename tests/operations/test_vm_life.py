@@ -309,12 +309,12 @@ def test_what_the_guest_did_itself_is_seen(plane: ControlPlane) -> None:
 
 def test_a_host_is_unreachable_while_it_does_not_answer_and_ready_again_after(plane: ControlPlane) -> None:
     plane.machine(T4_HOST).answers = False
-    plane.refresher.refresh_all()
+    plane.reconciler.round()
     assert plane.services.hosts.get(T4_HOST).host.state == "unreachable"
     with pytest.raises(NoCapacity):
         plane.services.vms.create(create_vm())
     plane.machine(T4_HOST).answers = True
-    plane.refresher.refresh_all()
+    plane.reconciler.round()
     assert plane.services.hosts.get(T4_HOST).host.state == "ready"
 
 

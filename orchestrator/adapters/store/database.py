@@ -12,6 +12,7 @@ from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
+from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
@@ -40,6 +41,7 @@ class SqlTransaction:
         self.networks = SqlNetworks(connection)
         self.secrets = SqlSecrets(connection, cipher)
         self.audit = SqlAudit(connection)
+        self.findings = SqlFindings(connection)
 
 
 class SqlStore:

@@ -194,3 +194,22 @@ audit = Table(
     Column("subject", Text, nullable=False),
     Column("outcome", Text, nullable=False),
 )
+
+findings = Table(
+    "findings",
+    metadata,
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+    Column("code", String(40), primary_key=True),
+    Column("subject", String(160), primary_key=True),
+    Column("vm", String(36)),
+    Column("severity", String(10), nullable=False),
+    Column("whose", String(10), nullable=False),
+    Column("wanted", Text, nullable=False),
+    Column("seen", Text, nullable=False),
+    Column("repair", JSON(none_as_null=True)),
+    Column("reason", Text, nullable=False),
+    Column("first_seen", Float, nullable=False),
+    Column("last_seen", Float, nullable=False),
+    Column("cleared_at", Float),
+    Column("operation", String(36)),
+)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.operations.definitions import hosts, vms
+from orchestrator.operations.definitions import hosts, repairs, vms
 from orchestrator.operations.step import Definition
 
 DEFINITIONS: dict[str, Definition] = {
@@ -17,6 +17,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,
         hosts.UPGRADE_AGENT,
+        repairs.CLEAN_UP,
     )
 }
 """By kind."""

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings with their history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
+
+from orchestrator.adapters.store.tables import findings
+from orchestrator.core.diff.finding import Finding, KeptFinding, Repair
+from orchestrator.core.wire import action_from_dict, action_to_dict
+
+_KEPT_SECONDS = 30 * 24 * 3600.0
+"""How long a cleared finding is remembered."""
+
+_OF_HOST = "host."
+"""Codes of findings that are about the host itself."""
+
+
+class SqlFindings:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def record(self, host: str, found: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
+        """What was found at ``at``; returns those that are new."""
+        known = {one.finding.key: one for one in self.list(host=host, cleared=True)}
+        fresh = []
+        for finding in found:
+            before = known.pop(finding.key, None)
+            if before is None:
+                self._db.execute(insert(findings).values(**_values(finding), first_seen=at, last_seen=at))
+            elif before.cleared_at is not None:
+                again = {**_values(finding), "first_seen": at, "last_seen": at, "cleared_at": None, "operation": None}
+                self._db.execute(update(findings).where(_is(finding)).values(**again))
+            else:
+                self._db.execute(update(findings).where(_is(finding)).values(**_values(finding), last_seen=at))
+                continue
+            fresh.append(finding)
+        for gone in known.values():
+            if gone.cleared_at is None and (complete or gone.finding.code.startswith(_OF_HOST)):
+                self._db.execute(update(findings).where(_is(gone.finding)).values(cleared_at=at))
+        self._db.execute(delete(findings).where(findings.c.cleared_at < at - _KEPT_SECONDS))
+        return tuple(fresh)
+
+    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+        """By host, code and subject."""
+        query = select(findings).order_by(findings.c.host, findings.c.code, findings.c.subject)
+        if host is not None:
+            query = query.where(findings.c.host == host)
+        if not cleared:
+            query = query.where(findings.c.cleared_at.is_(None))
+        return tuple(_kept(row) for row in self._db.execute(query))
+
+    def set_operation(self, finding: Finding, operation_id: str) -> None:
+        """The operation that repairs it."""
+        self._db.execute(update(findings).where(_is(finding)).values(operation=operation_id))
+
+
+def _is(finding: Finding) -> ColumnElement[bool]:
+    host, code, subject = finding.key
+    return and_(findings.c.host == host, findings.c.code == code, findings.c.subject == subject)
+
+
+def _values(finding: Finding) -> dict[str, Any]:
+    repair = finding.repair
+    document = repair and {
+        "kind": repair.kind,
+        "automatic": repair.automatic,
+        "actions": [action_to_dict(action) for action in repair.actions],
+    }
+    names = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "seen", "reason")
+    return {**{name: getattr(finding, name) for name in names}, "repair": document}
+
+
+def _kept(row: Row[Any]) -> KeptFinding:
+    repair = row.repair and Repair(
+        kind=row.repair["kind"],
+        automatic=row.repair["automatic"],
+        actions=tuple(action_from_dict(action) for action in row.repair["actions"]),
+    )
+    finding = Finding(
+        code=row.code,
+        severity=row.severity,
+        host=row.host,
+        subject=row.subject,
+        vm=row.vm,
+        whose=row.whose,
+        wanted=row.wanted,
+        seen=row.seen,
+        repair=repair,
+        reason=row.reason,
+    )
+    return KeptFinding(
+        finding=finding,
+        first_seen=row.first_seen,
+        last_seen=row.last_seen,
+        cleared_at=row.cleared_at,
+        operation=row.operation,
+    )

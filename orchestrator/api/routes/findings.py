@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/findings"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from orchestrator.api.schemas.findings import FindingAnswer, RepairsAnswer, Which
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/findings", tags=["findings"])
+
+HostOf = Annotated[str | None, Query(max_length=255, description="Only this host's")]
+
+
+@router.get("")
+def list_all(services: ServicesOf, host: HostOf = None, which: Which = "standing") -> list[FindingAnswer]:
+    """What differs, as the last look at each host showed it; ``all``: also what differed once."""
+    return [FindingAnswer.of(one) for one in services.findings.list(host=host, cleared=which == "all")]
+
+
+@router.post("/look")
+def look(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
+    """Look at the hosts now; what is safe is repaired, the rest is told."""
+    return [FindingAnswer.of(one) for one in services.findings.look(host)]
+
+
+@router.post("/repair")
+def repair(services: ServicesOf, host: HostOf = None) -> RepairsAnswer:
+    """Begin every repair that the standing findings have."""
+    return RepairsAnswer(operations=list(services.findings.repair(host=host)))

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl doctor``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.output import Column, field, show_list
+from orchestrator.cli.session import Format, Output, session_of
+
+DIFFERENCES_EXIT: Final = 3
+"""As for a plan that found something to do."""
+
+
+def _repair(finding: Mapping[str, Any]) -> str:
+    if finding["operation"] is not None:
+        return f"begun: {finding['operation']}"
+    if finding["repair"] is None:
+        return "none"
+    return "by itself" if finding["automatic"] else "--repair"
+
+
+COLUMNS: Final = (
+    field("HOST", "host"),
+    field("SEVERITY", "severity"),
+    field("CODE", "code"),
+    field("SUBJECT", "subject"),
+    field("WHOSE", "whose"),
+    field("WANTED", "wanted"),
+    field("SEEN", "seen"),
+    Column("REPAIR", _repair),
+    field("WHY", "reason"),
+)
+
+
+def doctor(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option("--host", help="Only this host.", autocompletion=hosts)] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Begin all repairs, also those that are not done by themselves.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Look at the hosts and tell what differs from what is wanted. Exit code 3: something does."""
+    client = session_of(ctx).client
+    found = client.look_for_findings(host)
+    if repair and found:
+        client.repair_findings(host)
+        found = client.findings(host)
+    show_list(found, COLUMNS, output, "nothing differs")
+    if found:
+        raise typer.Exit(DIFFERENCES_EXIT)

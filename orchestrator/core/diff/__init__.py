@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wanted and observed → findings, and the changes that put right what may be put right. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.core.diff.finding import Finding, KeptFinding, Repair, RepairKind, Severity, Wanted, WantedVm, Whose
+from orchestrator.core.diff.orphans import orphan_findings
+from orchestrator.core.diff.vms import vm_findings
+from orchestrator.core.host import Host
+from orchestrator.core.snapshot import HostSnapshot
+
+__all__ = [
+    "Finding", "KeptFinding", "Repair", "RepairKind", "Severity", "Wanted", "WantedVm", "Whose",
+    "changes", "compare", "host_findings",
+]  # fmt: skip
+
+_ORDER: dict[str, int] = {"clean_up": 0, "stop_vm": 1, "start_vm": 2}
+"""What gives something back comes before what may need it."""
+
+
+def host_findings(host: Host) -> tuple[Finding, ...]:
+    """What keeps a host from being looked at or worked on."""
+    if host.state not in {"unreachable", "quarantined", "failed"}:
+        return ()
+    why = {
+        "unreachable": "nothing is known of it until it answers; its VMs are left alone",
+        "quarantined": "another machine or key answers: nothing is done there until it is added again",
+        "failed": "an operation on it is stuck: 'vgpuctl operation list' shows it",
+    }
+    finding = Finding(
+        code=f"host.{host.state}",
+        severity="error",
+        host=host.name,
+        subject=f"host {host.name}",
+        vm=None,
+        whose="ours",
+        wanted="ready",
+        seen=host.state_reason or host.state,
+        repair=None,
+        reason=why[host.state],
+    )
+    return (finding,)
+
+
+def compare(wanted: Wanted, snapshot: HostSnapshot) -> tuple[Finding, ...]:
+    """Every difference on one host, by VM, then what nobody wants. Nothing is said of what an operation works on.
+
+    A host whose machine is another one is not compared at all: nothing on it is ours.
+    """
+    if wanted.host.machine_id not in {None, snapshot.machine_id}:
+        return ()
+    if snapshot.problems and not snapshot.domains:
+        return (_half_seen(wanted.host, snapshot.problems[0]),)
+    of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in vm_findings(one, snapshot)]
+    return (*of_vms, *orphan_findings(wanted, snapshot))
+
+
+def _half_seen(host: Host, problem: str) -> Finding:
+    """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
+    return Finding(
+        code="host.half_seen",
+        severity="error",
+        host=host.name,
+        subject=f"host {host.name}",
+        vm=None,
+        whose="ours",
+        wanted="a look at everything",
+        seen=problem,
+        repair=None,
+        reason="nothing is concluded from half a look; put the host's own problem right",
+    )
+
+
+def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:
+    """Those with a repair, in the order in which to do them; at most one operation per VM."""
+    chosen: dict[tuple[str, str], list[Finding]] = {}
+    ordered = sorted(
+        (one for one in findings if one.repair and (one.repair.automatic or not automatic_only)),
+        key=lambda one: _ORDER[one.repair.kind] if one.repair else 0,
+    )
+    for one in ordered:
+        kinds = chosen.setdefault((one.host, one.vm or one.subject), [])
+        if not kinds or _same_kind(kinds[0], one):
+            kinds.append(one)
+    return tuple(one for group in chosen.values() for one in group)
+
+
+def _same_kind(first: Finding, other: Finding) -> bool:
+    """Pieces of one clean-up go together."""
+    return bool(first.repair and other.repair and first.repair.kind == other.repair.kind == "clean_up")

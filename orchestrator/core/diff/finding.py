@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the comparison of wanted and observed gives: findings, and what would put each right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import HostAction
+from orchestrator.core.vm import Vm
+
+Severity = Literal["info", "warning", "error"]
+Whose = Literal["ours", "foreign", "unknown"]
+"""``ours``: the database knows it. ``foreign``: the host's ledger does not know it.
+``unknown``: the ledger says we made it and the database has never heard of its VM (a restored backup)."""
+
+RepairKind = Literal["start_vm", "stop_vm", "clean_up"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """An ordinary operation that puts it right."""
+
+    kind: RepairKind
+    automatic: bool
+    """Whether it may be done without being asked: it can take nothing from anybody."""
+    actions: tuple[HostAction, ...] = ()
+    """``clean_up``: what it does on the host, in order; the agent refuses what is not ours or in use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One difference. (host, code, subject) says which; the rest is what was seen last."""
+
+    code: str
+    severity: Severity
+    host: str
+    subject: str
+    """The object, for people: ``VM default/train``, ``vGPU <uuid>``, ``volume <file>``, ``host lab1``."""
+    vm: str | None
+    """Id of the VM it is about."""
+    whose: Whose
+    wanted: str
+    seen: str
+    repair: Repair | None
+    reason: str
+    """What the repair does, or why there is none."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.host, self.code, self.subject)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedVm:
+    """A VM that no operation works on."""
+
+    vm: Vm
+    running: bool
+    """What the last operation on it was to bring about."""
+    claimed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the database says about one host."""
+
+    host: Host
+    vms: tuple[WantedVm, ...]
+    busy: frozenset[str]
+    """Ids that an operation works on, or did after the look began: nothing is said about them."""
+    gone: frozenset[str]
+    """Ids of VMs of ours that the journal says were removed to the last part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFinding:
+    """A finding with its history. Times are seconds since the epoch, UTC."""
+
+    finding: Finding
+    first_seen: float
+    last_seen: float
+    cleared_at: float | None
+    """When it was not found any more; None: it still stands."""
+    operation: str | None
+    """The operation that was begun last to repair it."""

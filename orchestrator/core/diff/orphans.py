@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects on a host that no VM of the database has. Only what is provably ours and unused may ever be touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.core.diff.finding import Finding, Repair, Wanted, Whose
+from orchestrator.core.host_actions import (
+    ClearVgpuType,
+    DeleteSeed,
+    DeleteVolume,
+    HostAction,
+    RemoveMdev,
+    UndefineDomain,
+)
+from orchestrator.core.snapshot import HostSnapshot
+
+_NO_REPAIR: dict[Whose, str] = {
+    "ours": "it is in use: stop what uses it first",
+    "foreign": "we did not make it, so we leave it alone",
+    "unknown": "the database does not know its VM (was a backup restored?): nothing is removed by itself",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Object:
+    code: str
+    name: str
+    """With its kind in front."""
+    owner: str | None
+    used: bool
+    """By a running domain or a process, or nobody can tell."""
+    remove: HostAction
+
+
+def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """Domains first: they hold the vGPUs and files of the same VM."""
+    known = {one.vm.id for one in wanted.vms} | wanted.busy
+    active = {one.uuid for one in snapshot.domains if one.state not in {"shut_off", "crashed"}}
+    for found in _objects(wanted, snapshot):
+        if found.owner in known:
+            continue
+        whose = _whose(found.owner, wanted.gone)
+        if whose == "foreign" and found.code == "orphan.volume":
+            continue  # the operator may keep files of his own there
+        safe = whose == "ours" and not found.used and found.owner not in active
+        yield Finding(
+            code=found.code,
+            severity="info" if whose == "foreign" else "warning",
+            host=wanted.host.name,
+            subject=found.name,
+            vm=found.owner,
+            whose=whose,
+            wanted="nothing",
+            seen=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
+            repair=Repair(kind="clean_up", automatic=True, actions=(found.remove,)) if safe else None,
+            reason="a deleted VM left it behind; it is removed" if safe else _NO_REPAIR[whose],
+        )
+
+
+def _whose(owner: str | None, gone: frozenset[str]) -> Whose:
+    if owner is None:
+        return "foreign"
+    return "ours" if owner in gone else "unknown"
+
+
+def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
+    for domain in snapshot.domains:
+        # A VM's domain that lost its owner is told of with the VM.
+        owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
+        used = domain.state not in {"shut_off", "crashed"}
+        remove = UndefineDomain(vm=owner or domain.uuid)
+        yield _Object(code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used, remove=remove)
+    yield from _vgpus(wanted, snapshot)
+    for file in snapshot.volumes:
+        delete = DeleteVolume(vm=file.owner or "", volume=file.name)
+        yield _Object(code="orphan.volume", name=f"volume {file.name}", owner=file.owner, used=False, remove=delete)
+    for file in snapshot.seeds:
+        seed = DeleteSeed(vm=file.owner or "", seed=file.name)
+        yield _Object(code="orphan.seed", name=f"seed {file.name}", owner=file.owner, used=False, remove=seed)
+
+
+def _vgpus(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
+    """On GPUs that were given to us: what others do on theirs is none of our business."""
+    held = {name for one in snapshot.domains if one.state not in {"shut_off", "crashed"} for name in one.devices}
+    ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)
+    for parent in (parent for gpu in ours for parent in gpu.parents):
+        # One mediated device among several on a GPU: which of them a process holds, only the agent can tell.
+        for mdev in parent.mdevs:
+            yield _Object(
+                code="orphan.vgpu", name=f"vGPU {mdev.uuid}", owner=mdev.owner, used=mdev.uuid in held,
+                remove=RemoveMdev(vm=mdev.owner or "", uuid=mdev.uuid),
+            )  # fmt: skip
+        if parent.current_type is not None:
+            used = parent.address in held or parent.in_use is not False
+            yield _Object(
+                code="orphan.vgpu", name=f"vGPU {parent.address}", owner=parent.owner, used=used,
+                remove=ClearVgpuType(vm=parent.owner or "", vf=parent.address),
+            )  # fmt: skip

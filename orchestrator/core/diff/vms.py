@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does each VM look on its host as the database wants it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.core.attachments import attachment_of
+from orchestrator.core.diff.finding import Finding, Repair, Severity, WantedVm
+from orchestrator.core.errors import Bug
+from orchestrator.core.host_actions import HostAction, inverse
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vm import Vm
+
+_ACTIVE = frozenset({"running", "paused", "other"})
+_RESTART = "stop it and start it again: both make it anew"
+_NO_SEED = "only a new VM gets a new seed"
+_NOT_OURS = "somebody defined it anew, or the ledger was lost: look at it on the host, then delete or keep it"
+_TOO_LATE = "its disk is gone; delete the VM, or put the file back"
+
+
+def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """All that differs for one VM."""
+    vm = wanted.vm
+    if not wanted.claimed:
+        yield _of(vm, "vm.claim_missing", "error", ("a claim", "none"), "its place may be given away; delete the VM")
+    has_disk = any(file.name == vm.volume for file in snapshot.volumes)
+    if not has_disk:
+        yield _of(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
+    if not any(file.name == vm.seed for file in snapshot.seeds):
+        yield _of(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
+    domain = next((one for one in snapshot.domains if one.uuid == vm.id), None)
+    if domain is None:
+        yield _domain_missing(wanted, has_disk)
+    elif domain.owner != vm.id:
+        yield _of(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
+    else:
+        yield from _run_state(wanted, domain)
+        yield from _device(wanted, domain, snapshot)
+        yield from _definition(wanted, domain)
+
+
+def _domain_missing(wanted: WantedVm, has_disk: bool) -> Finding:
+    differ = ("a running domain" if wanted.running else "a stopped domain", "none")
+    if not has_disk:
+        return _of(wanted.vm, "vm.domain_missing", "error", differ, _TOO_LATE)
+    if not wanted.running:
+        return _of(wanted.vm, "vm.domain_missing", "warning", differ, "starting the VM defines it again")
+    why = "it is defined again from what the database knows, and started"
+    return _of(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
+
+
+def _run_state(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+    active, shown = domain.state in _ACTIVE, domain.state.replace("_", " ")
+    if wanted.running and not active:
+        why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
+        start = Repair(kind="start_vm", automatic=False)
+        yield _of(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
+    if not wanted.running and active:
+        why = "it is shut down, and powered off after the grace time"
+        stop = Repair(kind="stop_vm", automatic=False)
+        yield _of(wanted.vm, "vm.running", "warning", ("stopped", shown), why, stop)
+
+
+def _device(wanted: WantedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
+    vm, active = wanted.vm, domain.state in _ACTIVE
+    device = _device_seen(vm, snapshot)
+    if device is None:
+        if active:
+            yield _of(vm, "vm.device_missing", "error", (_device_text(vm), "no such vGPU"), _RESTART)
+    elif device != (vm.device.type_name, vm.id):
+        seen = f"{device[0]}, owned by {device[1] or 'nobody we know'}"
+        yield _of(vm, "vm.device_differs", "error", (_device_text(vm), seen), _RESTART)
+    elif not active and not wanted.running:
+        remove = Repair(kind="clean_up", automatic=True, actions=(remove_device(vm),))
+        differ = ("no vGPU while it is stopped", _device_text(vm))
+        yield _of(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", remove)
+
+
+def _definition(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+    vm = wanted.vm
+    ours = vm.device.mdev_uuid or vm.device.parent
+    if domain.name != vm.domain_name or domain.devices != (ours,):
+        seen = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
+        differ = (f"{vm.domain_name} with {ours}", seen)
+        yield _of(vm, "vm.definition_changed", "warning", differ, "the next start writes our definition again")
+
+
+def remove_device(vm: Vm) -> HostAction:
+    """The action that removes the VM's vGPU."""
+    action = inverse(attachment_of(vm.device).create(vm.id, vm.device))
+    if action is None:
+        raise Bug("device.no_inverse", f"a device of kind {vm.device.kind} cannot be removed")
+    return action
+
+
+def _device_seen(vm: Vm, snapshot: HostSnapshot) -> tuple[str, str | None] | None:
+    """(type, owner) of what is where the VM's vGPU should be; None: nothing."""
+    for parent in (parent for gpu in snapshot.gpus for parent in gpu.parents):
+        if vm.device.mdev_uuid is None and parent.address == vm.device.parent and parent.current_type is not None:
+            return (parent.current_type, parent.owner)
+        for mdev in parent.mdevs:
+            if mdev.uuid == vm.device.mdev_uuid:
+                return (mdev.type_name, mdev.owner)
+    return None
+
+
+def _device_text(vm: Vm) -> str:
+    return f"{vm.device.type_name} on {vm.device.parent}"
+
+
+def _of(
+    vm: Vm, code: str, severity: Severity, differ: tuple[str, str], why: str, repair: Repair | None = None
+) -> Finding:
+    """``differ``: what is wanted and what is seen."""
+    return Finding(
+        code=code,
+        severity=severity,
+        host=vm.host,
+        subject=f"VM {vm.spec.tenant}/{vm.spec.name}",
+        vm=vm.id,
+        whose="ours",
+        wanted=differ[0],
+        seen=differ[1],
+        repair=repair,
+        reason=why,
+    )

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that reconciling begins by itself."""
+
+from __future__ import annotations
+
+from orchestrator.operations.definitions.vms import STOP_VM
+from orchestrator.operations.step import Definition
+from orchestrator.operations.steps import clean, vm_record
+
+CLEAN_UP = Definition(
+    kind="clean_up",
+    steps=(vm_record.STOPPING, clean.CLEAN, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=STOP_VM.abandoned,
+)
+"""About a stopped VM, which is held meanwhile, or about the id of one that is gone."""

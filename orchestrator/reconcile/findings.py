@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings as their readers see them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from orchestrator.core.diff import KeptFinding
+from orchestrator.ports.store import Store
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.reconcile.repairs import Repairer
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingService:
+    """What differs, and repairs on request."""
+
+    store: Store
+    reconciler: Reconciler
+    repairer: Repairer
+
+    def list(self, *, host: str | None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+        """:raises NotFound: ``host.unknown``"""
+        with self.store.read() as tx:
+            if host is not None:
+                tx.hosts.get(host)
+            return tx.findings.list(host=host, cleared=cleared)
+
+    def look(self, host: str | None) -> tuple[KeptFinding, ...]:
+        """Look at the hosts now, then list.
+
+        :raises NotFound: ``host.unknown``"""
+        self.list(host=host)
+        if host is None:
+            self.reconciler.round()
+        else:
+            self.reconciler.look(host)
+        return self.list(host=host)
+
+    def repair(self, *, host: str | None) -> tuple[str, ...]:
+        """Begin every repair there is, also those that are not done without being asked; operation ids.
+
+        :raises NotFound: ``host.unknown``"""
+        self.list(host=host)
+        return self.repairer.repair(host=host, automatic_only=False)
+
+    def counts(self) -> dict[str, int]:
+        """Standing findings by code."""
+        return dict(Counter(one.finding.code for one in self.list(host=None)))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at every host again and again, several at a time, and writes down what differs from what is wanted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from orchestrator.core.diff import Finding, compare, host_findings
+from orchestrator.core.errors import NotFound
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.reconcile.repairs import ACTOR, Repairer
+from orchestrator.reconcile.wanted import wanted_of
+from orchestrator.services.refresh import Refresher
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciler:
+    """Safe to call from many threads; hosts never wait for each other, and one host is looked at once at a time."""
+
+    store: Store
+    refresher: Refresher
+    repairer: Repairer
+    clock: Clock
+    at_once: int = 16
+    """Hosts that are looked at side by side."""
+    patience_s: float = 60.0
+    """How long a round waits for a slow host; its look goes on and the next rounds leave it out."""
+    repairs: bool = True
+    """Whether safe repairs are done without being asked."""
+    _pool: ThreadPoolExecutor = field(init=False)
+    _under_way: dict[str, Future[None]] = field(init=False, default_factory=dict)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_pool", ThreadPoolExecutor(self.at_once, thread_name_prefix="look"))
+
+    def round(self) -> None:
+        """One look at every host that is not being looked at."""
+        with self.store.read() as tx:
+            names = [host.name for host in tx.hosts.list()]
+        self._wait_for(self._begin(names))
+
+    def look_soon(self, name: str) -> None:
+        """Something happened there; more of it while a look is under way is seen by the next round."""
+        self._begin([name])
+
+    def look(self, name: str) -> None:
+        """See the host, compare, write down, repair what is safe. Never raises what a host does wrong."""
+        self.refresher.refresh(name)
+        self._compare(name)
+        if self.repairs:
+            self.repairer.repair(host=name, automatic_only=True)
+
+    def close(self) -> None:
+        """Looks that have begun go on until their own time limits; nobody waits for them."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, names: Iterable[str]) -> list[Future[None]]:
+        with self._lock:
+            free = [name for name in names if name not in self._under_way or self._under_way[name].done()]
+            begun = {name: self._pool.submit(self.look, name) for name in free}
+            self._under_way.update(begun)
+        return list(begun.values())
+
+    def _wait_for(self, looks: list[Future[None]]) -> None:
+        """A look that raised has found a mistake of ours: let it show."""
+        for look in wait(looks, timeout=self.patience_s).done:
+            if not look.cancelled():
+                look.result()
+
+    def _compare(self, name: str) -> None:
+        now = self.clock.now()
+        with self.store.begin() as tx:
+            try:
+                host = tx.hosts.get(name)
+            except NotFound:
+                return
+            snapshot = tx.hosts.snapshot(name)
+            found = list(host_findings(host))
+            complete = host.state == "ready" and snapshot is not None and host.last_seen_at is not None
+            if snapshot is not None and host.last_seen_at is not None and complete:
+                wanted = wanted_of(tx, host, snapshot, host.last_seen_at)
+                found += compare(wanted, snapshot)
+                complete = not any(one.code == "host.half_seen" for one in found)
+            fresh = tx.findings.record(name, found, at=now, complete=complete)
+            _audit(tx, fresh, now)
+
+
+def _audit(tx: Transaction, fresh: Iterable[Finding], now: float) -> None:
+    for one in fresh:
+        tx.audit.append(at=now, actor=ACTOR, action=one.code, subject=one.subject, outcome=f"found: {one.seen}")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns findings into ordinary operations. Decided again inside the transaction that begins each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.core.diff import Finding, KeptFinding, changes
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.wire import action_to_dict
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.begin import new_operation, record
+
+ACTOR = "reconcile"
+_FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
+_TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repairer:
+    """Begins repairs; the engine does them."""
+
+    store: Store
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    fresh_s: float = 300.0
+    """Nothing is done on a host that was not seen for longer."""
+    patience_s: float = 900.0
+    """So long after a repair that did not help, the same is not tried again by itself."""
+
+    def repair(self, *, host: str | None, automatic_only: bool) -> tuple[str, ...]:
+        """Ids of the operations that were begun."""
+        begun = []
+        with self.store.begin() as tx:
+            kept = {one.finding.key: one for one in tx.findings.list(host=host)}
+            standing = [one.finding for one in kept.values() if self._due(tx, one, automatic_only)]
+            groups: dict[tuple[str, str], list[Finding]] = {}
+            for finding in changes(standing, automatic_only=automatic_only):
+                groups.setdefault((finding.host, finding.vm or finding.subject), []).append(finding)
+            for group in groups.values():
+                operation = self._begin(tx, group)
+                if operation is not None:
+                    begun.append(operation)
+        for operation in begun:
+            self.engine.submit(operation)
+        return tuple(begun)
+
+    def _due(self, tx: Transaction, kept: KeptFinding, automatic_only: bool) -> bool:
+        now = self.clock.now()
+        host = tx.hosts.get(kept.finding.host)
+        if host.state != "ready" or kept.last_seen < now - self.fresh_s:
+            return False
+        if kept.operation is None:
+            return True
+        last = tx.operations.get(kept.operation).operation
+        if last.state not in FINISHED:
+            return False
+        return not automatic_only or (last.finished_at or now) < now - self.patience_s
+
+    def _begin(self, tx: Transaction, group: Sequence[Finding]) -> str | None:
+        """One operation for all findings of one VM; None when the VM is not as it was."""
+        first = group[0]
+        if first.repair is None or first.vm is None:
+            return None
+        kind, vm = first.repair.kind, tx.vms.find_id(first.vm)
+        if not _may(tx, kind, first.vm, vm):
+            return None
+        operation = new_operation(
+            kind, subject=first.vm, tenant=vm.spec.tenant if vm else None, clock=self.clock, ids=self.ids
+        )
+        if vm is not None:
+            tx.vms.update(replace(vm, state=_TO[kind], operation=operation.id))
+        actions = [action_to_dict(action) for one in group if one.repair for action in one.repair.actions]
+        name = vm.spec.name if vm else first.vm
+        inputs: dict[str, object] = {"vm": name, "previous_state": vm.state if vm else "stopped", "actions": actions}
+        record(tx, operation, host=first.host, inputs=inputs)
+        for one in group:
+            tx.findings.set_operation(one, operation.id)
+            outcome = f"{operation.kind} {operation.id}"
+            tx.audit.append(at=self.clock.now(), actor=ACTOR, action=one.code, subject=one.subject, outcome=outcome)
+        return operation.id
+
+
+def _may(tx: Transaction, kind: str, vm_id: str, vm: Vm | None) -> bool:
+    """No operation works on it, and it is still in the state that the repair is for."""
+    if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(vm_id)):
+        return False
+    return kind == "clean_up" if vm is None else vm.state == _FROM[kind]
