@@ -44,6 +44,7 @@ class Services:
     images: ImageService
     networks: NetworkService
     operations: OperationService
+    findings: FindingService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,10 @@ class ControlPlane:
     services: Services
     refresher: Refresher
     reconciler: Reconciler
-    findings: FindingService
+
+    @property
+    def findings(self) -> FindingService:
+        return self.services.findings
 
     def machine(self, name: str) -> FakeMachine:
         return self.hosts.machines[f"{name}.test"]
@@ -123,13 +127,13 @@ def control_plane(
     kept = journal(store, world.clock)
     runner = Runner(world, kept, DEFINITIONS)
     engine = HeldEngine(runner.run)
-    services = _services(world, engine)
-    services.networks.ensure_default()
-    if not services.images.list():
-        services.images.add("guest", "/guest.qcow2", None)
     refresher = Refresher(store=store, link=fake, clock=world.clock)
     repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids)
     reconciler = Reconciler(store=store, refresher=refresher, repairer=repairer, clock=world.clock, at_once=2)
+    services = _services(world, engine, reconciler)
+    services.networks.ensure_default()
+    if not services.images.list():
+        services.images.add("guest", "/guest.qcow2", None)
     return ControlPlane(
         store=store,
         hosts=fake,
@@ -142,11 +146,10 @@ def control_plane(
         services=services,
         refresher=refresher,
         reconciler=reconciler,
-        findings=FindingService(store=store, reconciler=reconciler, repairer=repairer),
     )
 
 
-def _services(world: World, engine: HeldEngine) -> Services:
+def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Services:
     store, clock, ids = world.store, world.clock, world.ids
 
     planner = Planner(
@@ -168,4 +171,5 @@ def _services(world: World, engine: HeldEngine) -> Services:
         images=ImageService(store=store, files=world.images, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
+        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.diff import Finding, KeptFinding, Repair
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
@@ -189,3 +190,34 @@ class Capacity:
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         return gpu_map(self._fleet())
+
+
+class Findings:
+    """Every VM that an operator must look at was stopped from outside; a repair changes nothing here."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def list(self, *, host: str | None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+        if host is not None and host not in self._world.hosts:
+            raise NotFound("host.unknown", f"there is no host {host[:60]!a}", hint="'vgpuctl host list' shows them")
+        found = []
+        for vm in self._world.vms.values():
+            if vm.spec.name == "later":
+                finding = Finding(
+                    code="vm.not_running", severity="warning", host=vm.host, subject=f"VM default/{vm.spec.name}",
+                    vm=vm.id, whose="ours", wanted="running", seen="shut off",
+                    repair=Repair(kind="start_vm", automatic=False), reason="it is started",
+                )  # fmt: skip
+                kept = KeptFinding(
+                    finding=finding, first_seen=EPOCH, last_seen=EPOCH, cleared_at=EPOCH if cleared else None,
+                    operation=None,
+                )  # fmt: skip
+                found.append(kept)
+        return tuple(found)
+
+    def look(self, host: str | None) -> tuple[KeptFinding, ...]:
+        return self.list(host=host)
+
+    def repair(self, *, host: str | None) -> tuple[str, ...]:
+        return tuple(one.finding.code for one in self.list(host=host))

@@ -24,7 +24,7 @@ from orchestrator.services.messages import (
     Started,
     Watched,
 )
-from tests.fakes.fleet_services import Capacity, Gpus, Hosts, Images, Networks, Profiles
+from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
 
 
@@ -200,6 +200,7 @@ class InMemory:
         self.networks = Networks(self.world)
         self.operations = Operations(self.world)
         self.capacity = Capacity(self.world)
+        self.findings = Findings(self.world)
 
     def as_services(self) -> Services:
         """For the API, which names the real classes."""

@@ -63,6 +63,10 @@ class StrikingJournal(Journal):
             raise fault
 
 
+NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up"})
+"""Kinds that end ``undone`` with what they did left as it is: nobody wants it back."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """``prepare`` makes the world before; ``begin`` starts the operation and returns its id."""
@@ -123,6 +127,18 @@ def _vm_scenes(host: str) -> list[Scene]:
     ]
 
 
+def _with_device_left(plane: ControlPlane) -> None:
+    _with_vm(T4_HOST, start=True)(plane)
+    mdevs = dict(plane.machine(T4_HOST).mdevs)
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    plane.machine(T4_HOST).mdevs.update(mdevs)
+
+
+def _reconcile(plane: ControlPlane) -> str | None:
+    return plane.findings.look(T4_HOST)[0].operation
+
+
 SCENES = (
     *_vm_scenes(L40S_HOST),
     *_vm_scenes(T4_HOST)[:1],
@@ -133,6 +149,7 @@ SCENES = (
     Scene(
         "upgrade agent", "upgrade_agent", _hosts, lambda plane: plane.services.hosts.upgrade_agent(T4_HOST).operation
     ),
+    Scene("clean up", "clean_up", _with_device_left, _reconcile),
 )
 
 

@@ -20,7 +20,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
 from tests.fakes.fake_host import Crash, Strike, lost_answer, no_fault
 from tests.operations.counts import FAULTS
-from tests.operations.scene import SCENES, Scene, Stage, World, stage
+from tests.operations.scene import NOTHING_TO_TAKE_BACK, SCENES, Scene, Stage, World, stage
 
 ON_POSTGRESQL = frozenset({"create l40s", "delete l40s", "add host"})
 """The rest of the matrix runs there in make soak."""
@@ -141,7 +141,7 @@ def test_a_failure_at_any_effect_is_taken_back_whole(staged: Stage, moment: str)
         with staged.world() as world:
             world.plane.hosts.strike = at(number, moment, refused)
             world.run()
-            if staged.scene.kind == "upgrade_agent":
+            if staged.scene.kind in NOTHING_TO_TAKE_BACK:
                 assert world.operation.state == "undone"
                 continue
             clean(world, f"{moment} {name}")
@@ -202,7 +202,7 @@ def last_effect(course: Course) -> int:
 @TWO_WAY
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_at_any_moment_of_the_way_back_it_still_ends_as_before(staged: Stage, moment: str) -> None:
-    if staged.scene.kind == "upgrade_agent":
+    if staged.scene.kind in NOTHING_TO_TAKE_BACK:
         return
     course = course_of(staged)
     last = last_effect(course)
@@ -261,7 +261,7 @@ def test_doing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
 
 @TWO_WAY
 def test_undoing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
-    if staged.scene.kind == "upgrade_agent":
+    if staged.scene.kind in NOTHING_TO_TAKE_BACK:
         return
     course = course_of(staged)
     with staged.world() as world:
@@ -272,7 +272,7 @@ def test_undoing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
 
 @TWO_WAY
 def test_an_undo_that_fails_once_is_tried_again_and_one_that_always_fails_lists_what_remains(staged: Stage) -> None:
-    if staged.scene.kind == "upgrade_agent":
+    if staged.scene.kind in NOTHING_TO_TAKE_BACK:
         return
     course = course_of(staged)
     last = last_effect(course)

@@ -26,12 +26,10 @@ def _repair(finding: Mapping[str, Any]) -> str:
 
 COLUMNS: Final = (
     field("HOST", "host"),
-    field("SEVERITY", "severity"),
-    field("CODE", "code"),
     field("SUBJECT", "subject"),
-    field("WHOSE", "whose"),
-    field("WANTED", "wanted"),
+    field("CODE", "code"),
     field("SEEN", "seen"),
+    field("WHOSE", "whose"),
     Column("REPAIR", _repair),
     field("WHY", "reason"),
 )
@@ -45,7 +43,10 @@ def doctor(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Look at the hosts and tell what differs from what is wanted. Exit code 3: something does."""
+    """Tell what differs from what is wanted; repair it.
+
+    Every host is looked at first. Exit code 3: something differs.
+    """
     client = session_of(ctx).client
     found = client.look_for_findings(host)
     if repair and found:
