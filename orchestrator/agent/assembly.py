@@ -16,10 +16,13 @@ from orchestrator.agent.libvirt.networks import Networks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.performing import Performer
+from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sysfs.machine import boot_id
 from orchestrator.agent.timing import Timing
+from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpus import Vgpus
+from orchestrator.agent.wanted import Wanted
 
 
 @dataclass(frozen=True)
@@ -30,24 +33,41 @@ class Agent:
     domains: Domains
     observer: Observer
     performer: Performer
+    restorer: Restorer
 
 
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
     """:raises Fatal: ``agent.ledger_unusable``, ``host.storage_failed``"""
     paths = Paths(root=root, storage=config.storage)
-    ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=boot_id(paths))
+    booted = boot_id(paths)
+    ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted)
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
     domains, networks = Domains(libvirt, ledger, timing), Networks(libvirt, ledger)
-    performer = Performer(
-        ledger,
+    vgpus, switches = Vgpus(paths, ledger, timing, nvml.type_names), GpuSwitches(paths, ledger, timing, nvml)
+    turns, wanted = Turns(), Wanted(paths, ledger, booted)
+    return Agent(
+        ledger=ledger,
         storage=storage,
-        vgpus=Vgpus(paths, ledger, timing, nvml.type_names),
-        switches=GpuSwitches(paths, ledger, timing, nvml),
+        libvirt=libvirt,
         domains=domains,
-        networks=networks,
+        observer=Observer(
+            paths=paths,
+            ledger=ledger,
+            nvml=nvml,
+            libvirt=libvirt,
+            domains=domains,
+            networks=networks,
+            storage=storage,
+            wanted=wanted,
+        ),
+        performer=Performer(ledger, turns, wanted, Parts(storage, vgpus, switches, domains, networks)),
+        restorer=Restorer(
+            wanted,
+            turns,
+            timing,
+            vgpus=vgpus,
+            domains=domains,
+            enable_functions=switches.enable_virtual_functions,
+        ),
     )
-    observer = Observer(
-        paths=paths, ledger=ledger, nvml=nvml, libvirt=libvirt, domains=domains, networks=networks, storage=storage
-    )
-    return Agent(ledger, storage, libvirt, domains, observer, performer)

@@ -7,14 +7,11 @@ on the host is either not there or known to be ours.
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import Conflict, Denied, Fatal
+from orchestrator.agent.ledger_file import LedgerFile
+from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.host_actions import Token
 
 _SCHEMA = """
@@ -24,6 +21,10 @@ CREATE TABLE IF NOT EXISTS attempts (
 CREATE TABLE IF NOT EXISTS owners (
   object TEXT PRIMARY KEY, vm TEXT NOT NULL, boot_id TEXT, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS gpus (address TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS functions (gpu TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS wanted (
+  vm TEXT PRIMARY KEY, running INTEGER NOT NULL DEFAULT 0, boot_policy TEXT NOT NULL DEFAULT 'local',
+  device TEXT NOT NULL DEFAULT '', problem TEXT NOT NULL DEFAULT '');
 """
 
 _KEPT_OPERATIONS = 100_000
@@ -44,23 +45,13 @@ class Ledger:
     def __init__(self, directory: Path, *, site: str, epoch: int, boot_id: str) -> None:
         """:raises Fatal: ``agent.ledger_unusable``"""
         self._site, self._boot_id = site, boot_id
-        self._lock = threading.Lock()
-        try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(
-                directory / "ledger.sqlite", check_same_thread=False, isolation_level=None, timeout=10
-            )
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(error) from error
-        with self._write():
+        self.file = LedgerFile(directory, _SCHEMA)
+        with self.file.write():
             self._check_site()
             self._raise_epoch(epoch)
 
     def close(self) -> None:
-        with self._lock:
-            self._db.close()
+        self.file.close()
 
     def check_site(self, site: str) -> None:
         """:raises Denied: ``agent.other_site``"""
@@ -77,9 +68,9 @@ class Ledger:
         :raises Denied: ``agent.other_site`` or ``agent.stale_token``
         """
         self.check_site(token.site)
-        with self._write():
+        with self.file.write():
             epoch = self._epoch()
-            row = self._one("SELECT attempt FROM attempts WHERE operation = ?", token.operation)
+            row = self.file.one("SELECT attempt FROM attempts WHERE operation = ?", token.operation)
             seen = -1 if row is None else int(str(row[0]))
             if token.epoch < epoch or (token.epoch == epoch and token.attempt < seen):
                 raise Denied(
@@ -89,19 +80,19 @@ class Ledger:
                 )
             if token.epoch > epoch or token.attempt > seen:
                 self._raise_epoch(token.epoch)
-                self._db.execute(
+                self.file.run(
                     "INSERT INTO attempts (operation, attempt) VALUES (?, ?) "
                     "ON CONFLICT (operation) DO UPDATE SET attempt = excluded.attempt",
                     (token.operation, token.attempt),
                 )
-                self._db.execute(
+                self.file.run(
                     "DELETE FROM attempts WHERE number <= (SELECT MAX(number) FROM attempts) - ?", (_KEPT_OPERATIONS,)
                 )
 
     def owner(self, key: str) -> Ownership | None:
         """Who owns the object; None when it is not ours. What lives in kernel memory is nobody's after a reboot."""
-        with self._lock, _translated():
-            row = self._one("SELECT vm, boot_id, detail FROM owners WHERE object = ?", key)
+        with self.file.read():
+            row = self.file.one("SELECT vm, boot_id, detail FROM owners WHERE object = ?", key)
         if row is None or row[1] not in (None, self._boot_id):
             return None
         return Ownership(vm=str(row[0]), detail=str(row[2]))
@@ -111,11 +102,11 @@ class Ledger:
 
         :raises Conflict: ``host.owned_by_other``
         """
-        with self._write():
-            row = self._one("SELECT vm, boot_id FROM owners WHERE object = ?", key)
+        with self.file.write():
+            row = self.file.one("SELECT vm, boot_id FROM owners WHERE object = ?", key)
             if row is not None and row[0] != vm and row[1] in (None, self._boot_id):
                 raise Conflict("host.owned_by_other", f"{key} belongs to another VM", details=f"owner {row[0]}")
-            self._db.execute(
+            self.file.run(
                 "INSERT INTO owners (object, vm, boot_id, detail) VALUES (?, ?, ?, ?) ON CONFLICT (object) "
                 "DO UPDATE SET vm = excluded.vm, boot_id = excluded.boot_id, detail = excluded.detail",
                 (key, vm, self._boot_id if until_reboot else None, detail),
@@ -123,67 +114,28 @@ class Ledger:
 
     def release(self, key: str) -> None:
         """Forget the owner after the object is gone."""
-        with self._write():
-            self._db.execute("DELETE FROM owners WHERE object = ?", (key,))
+        with self.file.write():
+            self.file.run("DELETE FROM owners WHERE object = ?", (key,))
 
     def managed_gpus(self) -> frozenset[str]:
-        with self._lock, _translated():
-            return frozenset(str(row[0]) for row in self._db.execute("SELECT address FROM gpus"))
+        with self.file.read():
+            return frozenset(str(row[0]) for row in self.file.all("SELECT address FROM gpus"))
 
     def manage_gpus(self, addresses: tuple[str, ...]) -> None:
-        with self._write():
-            self._db.execute("DELETE FROM gpus")
-            self._db.executemany("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses))])
-
-    @contextmanager
-    def _write(self) -> Iterator[None]:
-        with self._lock, _translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-    def _one(self, statement: str, *values: str) -> tuple[object, ...] | None:
-        row: tuple[object, ...] | None = self._db.execute(statement, values).fetchone()
-        return row
-
-    def _meta(self, key: str) -> str | None:
-        row = self._one("SELECT value FROM meta WHERE key = ?", key)
-        return None if row is None else str(row[0])
-
-    def _set_meta(self, key: str, value: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+        with self.file.write():
+            self.file.run("DELETE FROM gpus")
+            self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses))])
 
     def _epoch(self) -> int:
-        return int(self._meta("epoch") or 0)
+        return int(self.file.meta("epoch") or 0)
 
     def _raise_epoch(self, epoch: int) -> None:
         """Move on to a newer epoch; attempts are counted anew in it."""
         if epoch > self._epoch():
-            self._set_meta("epoch", str(epoch))
-            self._db.execute("DELETE FROM attempts")
+            self.file.set_meta("epoch", str(epoch))
+            self.file.run("DELETE FROM attempts")
 
     def _check_site(self) -> None:
         """A configuration for another site means a take-over: what the former site owned stays known as its VMs'."""
-        if self._meta("site") != self._site:
-            self._set_meta("site", self._site)
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _unusable(error) from error
-
-
-def _unusable(error: Exception) -> Fatal:
-    return Fatal(
-        "agent.ledger_unusable",
-        "the agent cannot write down what it is about to do",
-        hint="see whether the host's disk is full or read-only",
-        details=str(error),
-    )
+        if self.file.meta("site") != self._site:
+            self.file.set_meta("site", self._site)

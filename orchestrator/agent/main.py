@@ -49,10 +49,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         read_config(arguments.config), root=arguments.sysroot, libvirt_uri=arguments.libvirt, timing=RealTiming()
     )
     server = Server(agent, arguments.socket)
+    agent.restorer.start()
     try:
         server.serve_forever()
     finally:
         server.close()
+        agent.restorer.stop()
         agent.performer.finish()
         agent.ledger.close()
     return 0

@@ -18,6 +18,7 @@ from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import machine
 from orchestrator.agent.version import agent_version
+from orchestrator.agent.wanted import Wanted
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.snapshot import HostSnapshot
 
@@ -52,6 +53,7 @@ class Observer:
     domains: Domains
     networks: Networks
     storage: Storage
+    wanted: Wanted
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()
@@ -81,5 +83,5 @@ class Observer:
             seeds=self.storage.seeds(),
             images=self.storage.images(),
             networks=problems.read(self.networks.active, ()),
-            problems=tuple(problems.found),
+            problems=(*problems.found, *self.wanted.problems()),
         )

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.agent.gpu_switches import GpuSwitches
@@ -13,7 +12,9 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.vgpus import Vgpus
+from orchestrator.agent.wanted import Wanted
 from orchestrator.core.host_actions import (
     ActionResult,
     ClearVgpuType,
@@ -41,53 +42,25 @@ from orchestrator.core.host_actions import (
 _FINISH_SECONDS = 20.0
 """systemd waits a little longer before it kills."""
 
-_HOST = "host"
-"""What actions that are about no single VM wait for each other on."""
 
+@dataclass(frozen=True)
+class Parts:
+    """Each knows how to do some of the actions."""
 
-class _Turns:
-    """One lock per name, kept while somebody waits for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._nobody = threading.Condition(self._lock)
-        self._locks: dict[str, tuple[threading.Lock, int]] = {}
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        with self._lock:
-            lock, waiting = self._locks.get(name, (threading.Lock(), 0))
-            self._locks[name] = (lock, waiting + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                lock, waiting = self._locks[name]
-                if waiting == 1:
-                    del self._locks[name]
-                    self._nobody.notify_all()
-                else:
-                    self._locks[name] = (lock, waiting - 1)
-
-    def wait_until_none(self, limit_s: float) -> None:
-        with self._nobody:
-            self._nobody.wait_for(lambda: not self._locks, timeout=limit_s)
+    storage: Storage
+    vgpus: Vgpus
+    switches: GpuSwitches
+    domains: Domains
+    networks: Networks
 
 
 class Performer:
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        storage: Storage,
-        vgpus: Vgpus,
-        switches: GpuSwitches,
-        domains: Domains,
-        networks: Networks,
-    ) -> None:
+    def __init__(self, ledger: Ledger, turns: Turns, wanted: Wanted, parts: Parts) -> None:
         self._ledger = ledger
-        self._turns = _Turns()
+        self._turns = turns
+        self._wanted = wanted
+        storage, vgpus, switches = parts.storage, parts.vgpus, parts.switches
+        domains, networks = parts.domains, parts.networks
         self._handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
@@ -115,9 +88,12 @@ class Performer:
         :raises Denied: ``agent.stale_token``, ``agent.other_site``
         """
         self._ledger.admit(token)
-        with self._turns.of(getattr(action, "vm", _HOST)):
+        with self._turns.of(getattr(action, "vm", HOST)):
             self._ledger.admit(token)
-            return self._handlers[type(action)](action)
+            self._wanted.before(action)
+            result = self._handlers[type(action)](action)
+            self._wanted.after(action)
+            return result
 
     def finish(self) -> None:
         """Wait for the actions that are under way; one that takes too long is found again by observing."""

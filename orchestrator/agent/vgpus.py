@@ -184,12 +184,7 @@ class Vgpus:
     def _function(self, address: str) -> vendor_vfio.VirtualFunction:
         function = vendor_vfio.read(self._paths, address)
         if function.problem is not None or function.current_id is None:
-            raise Fatal(
-                "vgpu.function_gone",
-                "the virtual function cannot be read",
-                hint="are virtual functions enabled?",
-                details=function.problem,
-            )
+            raise _function_gone(function.problem)
         return function
 
     def _type_file(self, address: str) -> Path:
@@ -197,6 +192,8 @@ class Vgpus:
 
     def _check_managed(self, address: str) -> None:
         _check_address(address)
+        if not self._paths.pci(address).exists():  # whose it would be cannot be told while functions are off
+            raise _function_gone(address)
         check_managed(self._ledger, pci.physical_gpu(self._paths, address))
 
     def _check_owner(self, key: str, vm: str, shown: str) -> None:
@@ -236,6 +233,15 @@ def _check_uuid(text: str) -> None:
     """The kernel's own form: it also keeps the text from being a path."""
     if _UUID.fullmatch(text) is None:
         raise InvalidInput("vgpu.uuid_invalid", f"{ascii(text)[:60]} is not a lower-case UUID")
+
+
+def _function_gone(details: str | None) -> Fatal:
+    return Fatal(
+        "vgpu.function_gone",
+        "the virtual function cannot be read",
+        hint="are virtual functions enabled?",
+        details=details,
+    )
 
 
 def _made_as(parent: str, type_name: str) -> str:

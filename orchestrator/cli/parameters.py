@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,6 +12,13 @@ from orchestrator.cli.complete import vms
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, parse_size
 from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MIN_DISK_BYTES, MIN_MEMORY_MIB
+
+
+class BootPolicy(StrEnum):
+    """As in core/host_actions."""
+
+    LOCAL = "local"
+    ASK_CONTROLLER = "ask-controller"
 
 
 def _vm_name(text: str) -> str:

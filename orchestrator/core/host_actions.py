@@ -12,6 +12,9 @@ from typing import Literal
 
 ImageFormat = Literal["qcow2", "raw"]
 
+BootPolicy = Literal["local", "ask-controller"]
+"""After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
@@ -123,6 +126,7 @@ class UndefineDomain:
 @dataclass(frozen=True, kw_only=True)
 class StartDomain:
     vm: str
+    boot_policy: BootPolicy = "local"
 
 
 @dataclass(frozen=True, kw_only=True)

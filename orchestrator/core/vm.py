@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.host_actions import BootPolicy
+
 VmState = Literal["creating", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
 
@@ -36,6 +38,7 @@ class VmSpec:
     host: str | None = None
     """Only this host will do."""
     start: bool = True
+    boot_policy: BootPolicy = "local"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import HostAction
+from orchestrator.core.host_actions import BootPolicy, HostAction
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
@@ -28,6 +28,7 @@ class CreateVm:
     user_data: str | None = field(default=None, repr=False)
     host: str | None = None
     start: bool = True
+    boot_policy: BootPolicy = "local"
 
 
 @dataclass(frozen=True, kw_only=True)

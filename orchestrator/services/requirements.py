@@ -64,4 +64,5 @@ def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
         user_data=user_data,
         host=request.host,
         start=request.start,
+        boot_policy=request.boot_policy,
     )

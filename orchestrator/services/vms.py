@@ -234,5 +234,6 @@ def _actions(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
     ]
     define = DefineDomain(vm=vm.id, xml=domain_xml(vm))
     if vm.spec.start:
-        return (*actions, attachment_of(vm.device).create(vm.id, vm.device), define, StartDomain(vm=vm.id))
+        start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
+        return (*actions, attachment_of(vm.device).create(vm.id, vm.device), define, start)
     return (*actions, define)

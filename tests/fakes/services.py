@@ -45,7 +45,7 @@ class Vms:
             name=request.name, tenant=request.tenant, profile=request.profile, image=request.image,
             vcpus=request.vcpus, memory_mib=request.memory_mib, disk_bytes=request.disk_bytes,
             network=request.network, ssh_keys=request.ssh_keys, user_data="stored" if request.user_data else None,
-            host=request.host, start=request.start,
+            host=request.host, start=request.start, boot_policy=request.boot_policy,
         )  # fmt: skip
 
     def create(self, request: CreateVm) -> Started:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment
+from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -62,6 +63,7 @@ class CreateVmBody(RequestBody):
     )
     host: Name | None = Field(default=None, description="Only this host will do")
     start: bool = True
+    boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
 
     def to_request(self) -> CreateVm:
         """What the service takes."""
@@ -108,6 +110,7 @@ class VmAnswer(AnswerBody):
     network: str
     ssh_keys: tuple[str, ...]
     has_user_data: bool
+    boot_policy: BootPolicy
     operation: str | None
     created_at: datetime
 
@@ -130,6 +133,7 @@ class VmAnswer(AnswerBody):
             network=spec.network,
             ssh_keys=spec.ssh_keys,
             has_user_data=spec.user_data is not None,
+            boot_policy=spec.boot_policy,
             operation=vm.operation,
             created_at=moment(vm.created_at),
         )

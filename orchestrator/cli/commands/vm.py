@@ -15,7 +15,7 @@ from orchestrator.cli.complete import images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
-from orchestrator.cli.parameters import Name, NewName, Tenant, Wait, disk_bytes, memory_mib
+from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, Wait, disk_bytes, memory_mib
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.client.connection import Json
@@ -63,6 +63,9 @@ def create(
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.")] = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
+    boot_policy: Annotated[
+        BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
+    ] = BootPolicy.LOCAL,
     wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     output: Output = Format.TABLE,
@@ -79,6 +82,7 @@ def create(
         "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
         "network": check_name(network, what="network"),
         "start": start,
+        "boot_policy": boot_policy.value,
     }
     if user_data is not None:
         wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)

@@ -30,7 +30,8 @@ def _undefined(context: Context) -> str:
 
 
 def _start(context: Context) -> str:
-    context.perform(StartDomain(vm=context.known_vm().id))
+    vm = context.known_vm()
+    context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
     return ""
 
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What shall be there again after the host's next boot, as the actions that were performed here tell it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import pci
+from orchestrator.core.host_actions import (
+    ClearVgpuType,
+    CreateMdev,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    HostAction,
+    RemoveMdev,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    UndefineDomain,
+)
+from orchestrator.core.wire import action_from_dict, action_to_dict
+
+_BOOT = "restored_boot"
+
+
+@dataclass(frozen=True)
+class WantedVm:
+    """A VM that shall run. ``device`` makes its vGPU; None: it has none."""
+
+    vm: str
+    device: HostAction | None
+
+
+class Wanted:
+    """Kept in the ledger's file."""
+
+    def __init__(self, paths: Paths, ledger: Ledger, boot_id: str) -> None:
+        self._paths = paths
+        self._file = ledger.file
+        self._boot_id = boot_id
+
+    def before(self, action: HostAction) -> None:
+        """Whatever becomes of a stop, nobody wants the VM to run any more."""
+        if isinstance(action, StopDomain):
+            self._set(action.vm, "running", 0)
+        if isinstance(action, DisableVirtualFunctions):
+            with self._file.write():
+                self._file.run("DELETE FROM functions WHERE gpu = ?", (action.gpu,))
+
+    def after(self, action: HostAction) -> None:
+        """It was done. A start that was not seen to succeed is its controller's to take up again."""
+        if isinstance(action, StartDomain):
+            self._set(action.vm, "running", 1)
+            self._set(action.vm, "boot_policy", action.boot_policy)
+            self.note(action.vm, "")
+        elif isinstance(action, (CreateMdev, SetVgpuType)):
+            self._set(action.vm, "device", json.dumps(action_to_dict(action)))
+            function = action.parent if isinstance(action, CreateMdev) else action.vf
+            gpu = pci.physical_gpu(self._paths, function)
+            if gpu != function:
+                self._want_functions(gpu)
+        elif isinstance(action, (RemoveMdev, ClearVgpuType)):
+            self._set(action.vm, "device", "")
+        elif isinstance(action, UndefineDomain):
+            with self._file.write():
+                self._file.run("DELETE FROM wanted WHERE vm = ?", (action.vm,))
+        elif isinstance(action, EnableVirtualFunctions):
+            self._want_functions(action.gpu)
+
+    def booted_since(self) -> bool:
+        """Whether the host was booted since everything wanted was last there. A first start is no boot."""
+        if not self._boot_id:
+            return False  # cannot tell; a running VM must not be taken for one that the reboot stopped
+        with self._file.write():
+            before = self._file.meta(_BOOT)
+            if before is None:
+                self._file.set_meta(_BOOT, self._boot_id)
+        return before not in {None, self._boot_id}
+
+    def restored(self) -> None:
+        """All that can be there again is there."""
+        with self._file.write():
+            self._file.set_meta(_BOOT, self._boot_id)
+
+    def functions(self) -> tuple[str, ...]:
+        """GPUs of ours whose virtual functions shall be on."""
+        with self._file.read():
+            rows = self._file.all("SELECT gpu FROM functions WHERE gpu IN (SELECT address FROM gpus) ORDER BY gpu")
+        return tuple(str(row[0]) for row in rows)
+
+    def vms(self) -> tuple[str, ...]:
+        """VMs that shall run without anybody being asked."""
+        with self._file.read():
+            rows = self._file.all("SELECT vm FROM wanted WHERE running AND boot_policy = 'local' ORDER BY rowid")
+        return tuple(str(row[0]) for row in rows)
+
+    def find(self, vm: str) -> WantedVm | None:
+        """The VM, if it is still to be started."""
+        with self._file.read():
+            row = self._file.one("SELECT device FROM wanted WHERE vm = ? AND running AND boot_policy = 'local'", vm)
+        if row is None:
+            return None
+        return WantedVm(vm=vm, device=action_from_dict(json.loads(str(row[0]))) if row[0] else None)
+
+    def note(self, vm: str, problem: str) -> None:
+        """Why it does not run yet; empty: it does."""
+        with self._file.write():
+            self._file.run("UPDATE wanted SET problem = ? WHERE vm = ?", (problem, vm))
+
+    def problems(self) -> tuple[str, ...]:
+        """A line for each VM that should run again and does not."""
+        with self._file.read():
+            rows = self._file.all("SELECT vm, problem FROM wanted WHERE running AND problem != '' ORDER BY rowid")
+        return tuple(f"VM {vm} is not running again after the reboot: {problem}" for vm, problem in rows)
+
+    def _want_functions(self, gpu: str) -> None:
+        with self._file.write():
+            self._file.run("INSERT OR IGNORE INTO functions (gpu) VALUES (?)", (gpu,))
+
+    def _set(self, vm: str, column: str, value: str | int) -> None:
+        with self._file.write():
+            self._file.run("INSERT OR IGNORE INTO wanted (vm) VALUES (?)", (vm,))
+            self._file.run(f"UPDATE wanted SET {column} = ? WHERE vm = ?", (value, vm))  # noqa: S608 - our own names

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.restore import Restorer
+from orchestrator.agent.turns import Turns
+from orchestrator.agent.vgpus import Vgpus
+from orchestrator.agent.wanted import Wanted
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.host_actions import (
+    ActionResult,
+    BootPolicy,
+    ClearVgpuType,
+    CreateMdev,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    HostAction,
+    RemoveMdev,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    Token,
+    UndefineDomain,
+)
+from tests.unit.agent.fake_sysfs import FakeSysfs
+from tests.unit.agent.fake_timing import FakeTiming
+
+T4, L40S = "0000:01:00.0", "0000:02:00.0"
+VF1 = "0000:02:00.1"
+UUID = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
+
+
+class FakeDomains(Domains):
+    """Domains that need their vGPU to start; definitions outlive a boot, running does not."""
+
+    def __init__(self, host: FakeSysfs) -> None:
+        self.host = host
+        self.devices: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.started: list[str] = []
+        self.refusals: list[VgpuctlError] = []
+        self.while_starting: threading.Event | None = None
+        self.go_on = threading.Event()
+
+    def start(self, vm: str) -> ActionResult:
+        self.started.append(vm)
+        if self.while_starting is not None:
+            self.while_starting.set()
+            assert self.go_on.wait(10)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if vm in self.running:
+            return ActionResult(changed=False)
+        device = self.devices[vm]
+        if not (self.host.paths.mdev_devices / device).exists() and not self._typed(device):
+            raise Fatal("vm.start_failed", f"device {device} is not there")
+        self.running.add(vm)
+        return ActionResult(changed=True)
+
+    def _typed(self, device: str) -> bool:
+        file = self.host.paths.pci(device) / "nvidia/current_vgpu_type"
+        return file.exists() and file.read_text().strip() != "0"
+
+    def stop(self, vm: str, grace_seconds: int) -> ActionResult:
+        self.running.discard(vm)
+        return ActionResult(changed=True)
+
+    def undefine(self, vm: str) -> ActionResult:
+        self.devices.pop(vm, None)
+        return ActionResult(changed=True)
+
+
+class FakeSwitches(GpuSwitches):
+    """Virtual functions that come with the driver's script."""
+
+    def __init__(self, host: FakeSysfs) -> None:
+        self.host = host
+        self.failures = 0
+
+    def enable_virtual_functions(self, gpu: str) -> ActionResult:
+        if self.failures:
+            self.failures -= 1
+            raise Retryable("gpu.sriov_failed", "Cannot obtain unbindLock")
+        if (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n":
+            return ActionResult(changed=False)
+        self.host.enable_functions(gpu, 2)
+        return ActionResult(changed=True)
+
+    def disable_virtual_functions(self, gpu: str) -> ActionResult:
+        return ActionResult(changed=True)
+
+
+class Machine:
+    """A host with an agent that can be booted again."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.boots = 0
+        self.attempt = 0
+        self._new_host()
+        self.libvirt = FakeDomains(self.host)
+        self._start_agent()
+        self.ledger.manage_gpus((T4, L40S))
+        self.restorer.run()
+
+    def _new_host(self) -> None:
+        self.boots += 1
+        self.host = FakeSysfs(self.root / f"boot-{self.boots}")
+        self.host.add_t4(T4)
+        self.host.add_l40s(L40S, enabled=0)
+
+    def _start_agent(self) -> None:
+        boot = f"boot-{self.boots}"
+        self.ledger = Ledger(self.root / "ledger", site="s", epoch=1, boot_id=boot)
+        self.timing = FakeTiming()
+        self.turns = Turns()
+        self.wanted = Wanted(self.host.paths, self.ledger, boot)
+        self.switches = FakeSwitches(self.host)
+        vgpus = Vgpus(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        storage = Storage(self.host.paths, self.ledger)
+        networks = Networks(Libvirt("test:///default"), self.ledger)
+        parts = Parts(storage, vgpus, self.switches, self.libvirt, networks)
+        self.performer = Performer(self.ledger, self.turns, self.wanted, parts)
+        self.restorer = Restorer(
+            self.wanted,
+            self.turns,
+            self.timing,
+            vgpus=vgpus,
+            domains=self.libvirt,
+            enable_functions=self.switches.enable_virtual_functions,
+        )
+
+    def reboot(self) -> None:
+        """Kernel memory and running guests are lost; the ledger and the definitions are files."""
+        self.ledger.close()
+        self._new_host()
+        self.libvirt.host = self.host
+        self.libvirt.running.clear()
+        self.libvirt.started.clear()
+        self._start_agent()
+
+    def restart_agent(self) -> None:
+        self.ledger.close()
+        self._start_agent()
+
+    def do(self, *actions: HostAction) -> None:
+        for action in actions:
+            self.attempt += 1
+            token = Token(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1)
+            self.performer.perform(action, token)
+
+    def run_vm(self, vm: str, uuid: str = UUID, policy: BootPolicy = "local") -> None:
+        self.libvirt.devices[vm] = uuid
+        self.do(CreateMdev(vm=vm, uuid=uuid, parent=T4, type_name="GRID T4-2Q"), StartDomain(vm=vm, boot_policy=policy))
+
+    def run_typed_vm(self, vm: str) -> None:
+        self.libvirt.devices[vm] = VF1
+        self.do(EnableVirtualFunctions(gpu=L40S), SetVgpuType(vm=vm, vf=VF1, type_name="NVIDIA L40S-2Q"))
+        self.do(StartDomain(vm=vm))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_after_a_reboot_vgpus_are_made_and_vms_started_again_with_no_controller(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.run_typed_vm("b")
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a", "b"}
+    assert machine.wanted.problems() == ()
+    owner = machine.ledger.owner(f"mdev:{UUID}")
+    assert owner is not None
+    assert owner.vm == "a"
+
+
+def test_a_second_reboot_is_restored_like_the_first(machine: Machine) -> None:
+    machine.run_vm("a")
+    for _ in range(2):
+        machine.reboot()
+        machine.restorer.run()
+        assert machine.libvirt.running == {"a"}
+
+
+def test_a_restart_of_the_agent_alone_starts_nothing_that_somebody_stopped(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.libvirt.running.clear()
+    machine.restart_agent()
+    machine.restorer.run()
+    assert machine.libvirt.running == set()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        (StopDomain(vm="a", grace_seconds=0),),
+        (StopDomain(vm="a", grace_seconds=0), RemoveMdev(vm="a", uuid=UUID)),
+        (StopDomain(vm="a", grace_seconds=0), RemoveMdev(vm="a", uuid=UUID), UndefineDomain(vm="a")),
+    ],
+)
+def test_a_vm_that_was_stopped_or_deleted_is_not_started(machine: Machine, end: tuple[HostAction, ...]) -> None:
+    machine.run_vm("a")
+    machine.do(*end)
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.libvirt.started == []
+    assert not list(machine.host.paths.mdev_devices.iterdir())
+
+
+def test_a_vm_that_waits_for_its_controller_is_left_alone(machine: Machine) -> None:
+    machine.run_vm("a", policy="ask-controller")
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.libvirt.started == []
+
+
+def test_a_vm_whose_start_was_never_confirmed_is_left_to_its_operation(machine: Machine) -> None:
+    machine.libvirt.refusals = [Fatal("vm.start_failed", "QEMU said no")]
+    with pytest.raises(Fatal):
+        machine.run_vm("a")
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.libvirt.started == []
+
+
+def test_virtual_functions_come_back_without_any_vm_and_stay_off_where_they_were_switched_off(machine: Machine) -> None:
+    machine.do(EnableVirtualFunctions(gpu=L40S))
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.host.paths.pci(VF1).exists()
+    machine.do(DisableVirtualFunctions(gpu=L40S))
+    machine.reboot()
+    machine.restorer.run()
+    assert not machine.host.paths.pci(VF1).exists()
+
+
+def test_a_gpu_that_was_given_back_is_not_touched(machine: Machine) -> None:
+    machine.do(EnableVirtualFunctions(gpu=L40S))
+    machine.run_vm("a")
+    machine.ledger.manage_gpus(())
+    machine.reboot()
+    machine.restorer.run()
+    assert not machine.host.paths.pci(VF1).exists()
+    assert machine.libvirt.running == set()
+    assert len(machine.wanted.problems()) == 1
+
+
+def test_it_goes_on_trying_while_driver_and_libvirt_are_not_up_yet(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.run_typed_vm("b")
+    machine.reboot()
+    machine.switches.failures = 2
+    machine.libvirt.refusals = [Retryable("libvirt.unreachable", "libvirt is not running on the host")]
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a", "b"}
+    assert machine.timing.slept == [1, 1, 1]
+
+
+def test_a_vm_that_cannot_be_restored_says_why_and_does_not_keep_others_from_running(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.run_typed_vm("b")
+    machine.reboot()
+    machine.libvirt.refusals = [Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")]
+    machine.restorer.run()
+    assert machine.libvirt.running == {"b"}
+    assert machine.wanted.problems() == (
+        "VM a is not running again after the reboot: the host has a domain with this id that is not ours",
+    )
+    machine.do(StartDomain(vm="a"))
+    assert machine.wanted.problems() == ()
+
+
+def test_it_gives_up_after_a_while_and_leaves_the_problem_to_be_seen(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.reboot()
+    machine.libvirt.refusals = [Fatal("vm.start_failed", "no KVM")] * 100
+    machine.restorer.run()
+    assert len(machine.libvirt.started) < 20
+    assert machine.wanted.problems() == ("VM a is not running again after the reboot: no KVM",)
+    machine.restart_agent()
+    machine.libvirt.refusals = []
+    machine.restorer.run()
+    assert machine.libvirt.running == set()
+
+
+def test_an_agent_that_is_restarted_in_the_middle_goes_on(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.run_typed_vm("b")
+    machine.reboot()
+    machine.libvirt.while_starting = threading.Event()
+    machine.restorer.start()
+    assert machine.libvirt.while_starting.wait(10)
+    machine.restorer.stop()
+    machine.libvirt.go_on.set()
+    machine.performer.finish()
+    assert machine.libvirt.running == {"a"}
+    machine.restart_agent()
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a", "b"}
+
+
+def test_a_stop_that_arrives_while_its_vm_is_started_waits_and_wins(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.reboot()
+    machine.libvirt.while_starting = threading.Event()
+    machine.restorer.start()
+    assert machine.libvirt.while_starting.wait(10)
+    stop = threading.Thread(target=machine.do, args=(StopDomain(vm="a", grace_seconds=0),))
+    stop.start()
+    machine.libvirt.go_on.set()
+    stop.join(10)
+    machine.performer.finish()
+    assert machine.libvirt.running == set()
+    assert machine.wanted.vms() == ()
+
+
+def test_a_stop_that_arrives_first_keeps_the_vm_from_being_started(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.reboot()
+    machine.do(StopDomain(vm="a", grace_seconds=0), ClearVgpuType(vm="a", vf=VF1))
+    machine.restorer.run()
+    assert machine.libvirt.started == []
