@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
+from orchestrator.services.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from orchestrator.settings import Settings
 
@@ -61,6 +63,7 @@ class Services:
     operations: OperationService
     capacity: CapacityService
     findings: FindingService
+    tenancy: Tenancy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +178,7 @@ def _services(settings: Settings, world: World, engine: ThreadEngine, reconciler
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
+        tenancy=tenancy(store, clock, owner_uid=os.geteuid()),
     )
 
 

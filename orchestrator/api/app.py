@@ -6,9 +6,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
+from orchestrator.api.auth import authorize
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
-from orchestrator.api.peers import require_admin
 from orchestrator.api.routes import (
     capacity,
     findings,
@@ -20,6 +20,8 @@ from orchestrator.api.routes import (
     operations,
     profiles,
     server,
+    tenants,
+    tokens,
     vms,
 )
 from orchestrator.api.services import Process, Services
@@ -39,8 +41,8 @@ def create_app(services: Services, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(require_admin)], responses=PROBLEMS)
-    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, findings, server):
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], responses=PROBLEMS)
+    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, findings, server, tenants, tokens):
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")

@@ -18,6 +18,7 @@ from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.profiles import ProfileService
+from orchestrator.services.tenancy import Tenancy
 from orchestrator.services.vms import VmService
 
 
@@ -42,6 +43,8 @@ class Services(Protocol):
     def operations(self) -> OperationService: ...
     @property
     def findings(self) -> FindingService: ...
+    @property
+    def tenancy(self) -> Tenancy: ...
 
 
 @dataclass
@@ -69,8 +72,6 @@ def _process(connection: HTTPConnection) -> Process:
 ServicesOf = Annotated[Services, Depends(_services)]
 ProcessOf = Annotated[Process, Depends(_process)]
 
-DEFAULT_TENANT = "default"
-
-# Every route gets its tenant here and nowhere else: this is where a caller's membership will be checked.
+# Whether the caller belongs to the tenant is checked before any route runs (api/auth.py).
 TenantOf = Annotated[str, Query(alias="tenant", max_length=255, description="Whose it is")]
 TenantFilter = Annotated[str | None, Query(alias="tenant", max_length=255, description="Only this tenant's")]

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from orchestrator.core.errors import NotFound
+
 OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuck"]
 """``undone``: it failed and everything it had done was taken back. ``stuck``: that failed too."""
 
@@ -57,3 +59,8 @@ class Operation:
     remainder: tuple[str, ...] = field(default=())
     """When stuck: exactly what is left behind and where."""
     warnings: tuple[str, ...] = field(default=())
+
+
+def unknown_operation(operation_id: str) -> NotFound:
+    """The one error for an operation that is not there and for one the caller may not know of."""
+    return NotFound("operation.unknown", f"no operation has the id {operation_id[:40]!a}")

@@ -15,6 +15,7 @@ from orchestrator.core.image import Image
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.tenant import Member, Tenant, Token
 from orchestrator.core.vm import Vm
 
 
@@ -89,8 +90,10 @@ class Operations(Protocol):
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
 
-    def list(self, *, unfinished: bool = False, limit: int = 1000) -> tuple[Operation, ...]:
-        """Newest first."""
+    def list(
+        self, *, unfinished: bool = False, limit: int = 1000, tenants: tuple[str, ...] | None = None
+    ) -> tuple[Operation, ...]:
+        """Newest first; ``tenants``: only theirs, None: all."""
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
@@ -149,6 +152,32 @@ class Findings(Protocol):
         """The operation that repairs it."""
 
 
+class Tenants(Protocol):
+    def add(self, tenant: Tenant) -> None: ...
+    def find(self, name: str) -> Tenant | None: ...
+    def list(self) -> tuple[Tenant, ...]:
+        """By name."""
+
+    def remove(self, name: str) -> None:
+        """With its members and tokens. Gone already is fine."""
+
+    def put_member(self, member: Member) -> None:
+        """Replaces the role that the subject had there."""
+
+    def remove_member(self, tenant: str, subject: str) -> None: ...
+    def members(self, *, tenant: str | None = None, subject: str | None = None) -> tuple[Member, ...]:
+        """By tenant and subject; ``*`` as tenant: those whose roles hold everywhere."""
+
+
+class Tokens(Protocol):
+    def add(self, token: Token) -> None: ...
+    def find(self, token_id: str) -> Token | None: ...
+    def list(self, tenant: str) -> tuple[Token, ...]:
+        """By age."""
+
+    def revoke(self, token_id: str, at: float) -> None: ...
+
+
 class Transaction(Protocol):
     @property
     def hosts(self) -> Hosts: ...
@@ -168,6 +197,10 @@ class Transaction(Protocol):
     def audit(self) -> Audit: ...
     @property
     def findings(self) -> Findings: ...
+    @property
+    def tenants(self) -> Tenants: ...
+    @property
+    def tokens(self) -> Tokens: ...
 
 
 class Store(Protocol):

@@ -7,6 +7,7 @@ from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store import Transaction
+from orchestrator.services.acting import actor
 
 
 def new_operation(kind: str, *, subject: str, tenant: str | None, clock: Clock, ids: Ids) -> Operation:
@@ -28,7 +29,7 @@ def record(tx: Transaction, operation: Operation, *, host: str, inputs: dict[str
     tx.operations.add(operation, host=host, inputs=inputs)
     tx.audit.append(
         at=operation.created_at,
-        actor=operation.tenant or "operator",
+        actor=actor(),
         action=operation.kind,
         subject=operation.subject,
         outcome="accepted",

@@ -11,6 +11,7 @@ from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store import Job
+from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
 
 _POLL_S = 0.1
@@ -27,10 +28,10 @@ class OperationService:
         """:raises NotFound: ``operation.unknown``"""
         return self._job(operation_id).operation
 
-    def list(self, *, unfinished: bool, limit: int) -> tuple[Operation, ...]:
-        """Newest first."""
+    def list(self, *, unfinished: bool, limit: int, tenants: tuple[str, ...] | None = None) -> tuple[Operation, ...]:
+        """Newest first; ``tenants``: only theirs, None: all."""
         with self.world.store.read() as tx:
-            return tx.operations.list(unfinished=unfinished, limit=limit)
+            return tx.operations.list(unfinished=unfinished, limit=limit, tenants=tenants)
 
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         """The operation as soon as its revision is above ``since``, or as it is after ``timeout_s``."""
@@ -98,7 +99,7 @@ class OperationService:
             tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
             tx.audit.append(
                 at=self.world.clock.now(),
-                actor="operator",
+                actor=actor(),
                 action="abandon",
                 subject=operation_id,
                 outcome="; ".join(operation.remainder) or "nothing was left",

@@ -26,6 +26,7 @@ from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
 from orchestrator.services.requirements import checked, spec_of
+from orchestrator.services.tenants import known_tenant
 
 _RACES = 5
 """How often a lost race for slots is planned again."""
@@ -46,6 +47,7 @@ class VmService:
         :raises InvalidInput: a bad name, number, key; ``profile.unknown``, ``image.unknown``, ``network.unknown``
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
+        :raises NotFound: ``tenant.unknown``
         """
         wanted = checked(request)
         for _ in range(_RACES):
@@ -68,6 +70,7 @@ class VmService:
             there = tx.vms.find(request.tenant, request.name)
             if there is not None:
                 return _repeated(tx, there, request)
+            known_tenant(tx, request.tenant)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self.planner.plan(tx, spec_of(request, secret))
             if secret is not None and request.user_data is not None:
@@ -95,6 +98,7 @@ class VmService:
             there = tx.vms.find(wanted.tenant, wanted.name)
             if there is not None:
                 raise _exists(there)
+            known_tenant(tx, wanted.tenant)
             plan = self.planner.plan(tx, spec_of(wanted, None))
             actions = _actions(tx, plan.vm)
         gpu = plan.claim.device.gpu
@@ -105,10 +109,12 @@ class VmService:
         with self.store.read() as tx:
             return _known(tx, tenant, name)
 
-    def list(self, tenant: str | None) -> tuple[Vm, ...]:
-        """Of one tenant, or of all; by tenant and name."""
+    def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
+        """Of these tenants (None: of all), by tenant and name."""
         with self.store.read() as tx:
-            return tx.vms.list(tenant=tenant)
+            if tenants is None:
+                return tx.vms.list()
+            return tuple(vm for tenant in sorted(tenants) for vm in tx.vms.list(tenant=tenant))
 
     def delete(self, tenant: str, name: str) -> Started:
         """Give everything back. A create that still runs is cancelled and undone first."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
+from orchestrator.services.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s, t4
@@ -45,6 +47,7 @@ class Services:
     networks: NetworkService
     operations: OperationService
     findings: FindingService
+    tenancy: Tenancy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,4 +175,5 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
+        tenancy=tenancy(store, clock, owner_uid=os.geteuid()),
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All services over one dictionary: the API and the command line can be run without a database or a host.
+"""All services over one dictionary: the API and the command line can be run without a host.
+
+Tenants, members and tokens are the real ones, over a small database of their own.
 
 Ids and times are counted, so that output can be compared byte for byte. An operation moves on by one step
 each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operations that end so.
@@ -8,6 +10,8 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 from orchestrator.api.services import Services
@@ -25,6 +29,7 @@ from orchestrator.services.messages import (
     Watched,
 )
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
+from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
 
 
@@ -91,8 +96,8 @@ class Vms:
             raise NotFound("vm.unknown", f"there is no VM {name[:60]!a}", hint="'vgpuctl list-vms' shows them")
         return vm
 
-    def list(self, tenant: str | None) -> tuple[Vm, ...]:
-        return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenant in {None, key[0]})
+    def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
+        return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants)
 
     def delete(self, tenant: str, name: str) -> Started:
         vm = self.get(tenant, name)
@@ -135,9 +140,13 @@ class Operations:
     def get(self, operation_id: str) -> Operation:
         return self._watched(operation_id).operation
 
-    def list(self, *, unfinished: bool, limit: int) -> tuple[Operation, ...]:
+    def list(self, *, unfinished: bool, limit: int, tenants: tuple[str, ...] | None = None) -> tuple[Operation, ...]:
         found = [watched.operation for watched in reversed(self._world.operations.values())]
-        return tuple(op for op in found if not unfinished or op.state not in FINISHED)[:limit]
+        return tuple(
+            op
+            for op in found
+            if (not unfinished or op.state not in FINISHED) and (tenants is None or op.tenant in tenants)
+        )[:limit]
 
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         watched = self._watched(operation_id)
@@ -201,6 +210,8 @@ class InMemory:
         self.operations = Operations(self.world)
         self.capacity = Capacity(self.world)
         self.findings = Findings(self.world)
+        self._files = TemporaryDirectory()
+        self.tenancy = real_tenancy(Path(self._files.name))
 
     def as_services(self) -> Services:
         """For the API, which names the real classes."""

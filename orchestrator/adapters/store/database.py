@@ -18,6 +18,7 @@ from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlAudit, SqlImages, SqlNetworks, SqlSecrets
 from orchestrator.adapters.store.tables import meta
+from orchestrator.adapters.store.tenant_rows import SqlTenants, SqlTokens
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
@@ -42,6 +43,8 @@ class SqlTransaction:
         self.secrets = SqlSecrets(connection, cipher)
         self.audit = SqlAudit(connection)
         self.findings = SqlFindings(connection)
+        self.tenants = SqlTenants(connection)
+        self.tokens = SqlTokens(connection)
 
 
 class SqlStore:

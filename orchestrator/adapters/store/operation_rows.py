@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Select, insert, select, update
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import operations, steps
-from orchestrator.core.errors import NotFound
-from orchestrator.core.operation import FINISHED, Operation, StepRecord
+from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
 from orchestrator.ports.store import Job
 
 
@@ -35,7 +34,7 @@ class SqlOperations:
         """:raises NotFound: ``operation.unknown``"""
         row = self._db.execute(select(operations).where(operations.c.id == operation_id)).one_or_none()
         if row is None:
-            raise NotFound("operation.unknown", f"no operation has the id {operation_id[:40]!a}")
+            raise unknown_operation(operation_id)
         return Job(
             operation=operation_of(row, self._steps_of(row.id)),
             inputs=row.inputs,
@@ -44,9 +43,13 @@ class SqlOperations:
             revision=row.revision,
         )
 
-    def list(self, *, unfinished: bool = False, limit: int = 1000) -> tuple[Operation, ...]:
-        """Newest first."""
+    def list(
+        self, *, unfinished: bool = False, limit: int = 1000, tenants: tuple[str, ...] | None = None
+    ) -> tuple[Operation, ...]:
+        """Newest first; ``tenants``: only theirs, None: all."""
         query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
+        if tenants is not None:
+            query = query.where(operations.c.tenant.in_(tenants))
         if unfinished:
             query = query.where(operations.c.state.not_in(FINISHED))
         return self._all(query)

@@ -213,3 +213,33 @@ findings = Table(
     Column("cleared_at", Float),
     Column("operation", String(36)),
 )
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("created_at", Float, nullable=False),
+)
+
+# The tenant may be "*": a role that holds everywhere. So it is no foreign key.
+members = Table(
+    "members",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("subject", String(200), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Index("ix_members_subject", "subject"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("tenant", String(63), nullable=False, index=True),
+    Column("role", String(16), nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+)

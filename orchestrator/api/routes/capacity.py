@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from orchestrator.api.schemas.capacity import CapacityAnswer, CapacityQuery, ExplainAnswer, ExplainQuery, GpuMapAnswer
-from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantOf
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(tags=["capacity"])
 

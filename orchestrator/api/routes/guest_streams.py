@@ -11,10 +11,11 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from orchestrator.api.auth import authorize
 from orchestrator.api.errors import problem
-from orchestrator.api.peers import require_admin
-from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantOf
+from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -51,7 +52,7 @@ def _port(text: str) -> int:
 
 async def _serve(socket: WebSocket, open_stream: Callable[[], ByteStream]) -> None:
     try:
-        require_admin(socket)
+        await authorize(socket)
         stream = await to_thread.run_sync(open_stream, limiter=_threads)
     except VgpuctlError as error:
         await socket.send_denial_response(problem(error))

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import Process, ProcessOf, Services, ServicesOf
 from orchestrator.core.operation import FINISHED
@@ -24,11 +25,15 @@ SLICE_S: Final = 1.0
 @router.get("")
 def list_all(
     services: ServicesOf,
+    caller: CallerOf,
     active: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[OperationAnswer]:
     """Operations, newest first."""
-    return [OperationAnswer.of(found) for found in services.operations.list(unfinished=active, limit=limit)]
+    return [
+        OperationAnswer.of(found)
+        for found in services.operations.list(unfinished=active, limit=limit, tenants=caller.tenants)
+    ]
 
 
 @router.get("/{operation_id}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.vms import CreateVmBody, PlanAnswer, VmAnswer
-from orchestrator.api.services import DEFAULT_TENANT, ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 
@@ -26,9 +28,9 @@ def plan(body: CreateVmBody, services: ServicesOf) -> PlanAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, tenant: TenantFilter = None) -> list[VmAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> list[VmAnswer]:
     """VMs by tenant and name."""
-    return [VmAnswer.of(vm) for vm in services.vms.list(tenant)]
+    return [VmAnswer.of(vm) for vm in services.vms.list(caller.visible(tenant))]
 
 
 @router.get("/{name}")

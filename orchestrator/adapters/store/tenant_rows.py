@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants, members, tokens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from orchestrator.adapters.store.tables import members, tenants, tokens
+from orchestrator.core.tenant import Member, Tenant, Token
+
+
+class SqlTenants:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, tenant: Tenant) -> None:
+        self._db.execute(insert(tenants).values(asdict(tenant)))
+
+    def find(self, name: str) -> Tenant | None:
+        row = self._db.execute(select(tenants).where(tenants.c.name == name)).one_or_none()
+        return None if row is None else Tenant(**row._asdict())
+
+    def list(self) -> tuple[Tenant, ...]:
+        return tuple(Tenant(**row._asdict()) for row in self._db.execute(select(tenants).order_by(tenants.c.name)))
+
+    def remove(self, name: str) -> None:
+        """With its members and tokens. Gone already is fine."""
+        self._db.execute(delete(members).where(members.c.tenant == name))
+        self._db.execute(delete(tokens).where(tokens.c.tenant == name))
+        self._db.execute(delete(tenants).where(tenants.c.name == name))
+
+    def put_member(self, member: Member) -> None:
+        self.remove_member(member.tenant, member.subject)
+        self._db.execute(insert(members).values(asdict(member)))
+
+    def remove_member(self, tenant: str, subject: str) -> None:
+        self._db.execute(delete(members).where(members.c.tenant == tenant, members.c.subject == subject))
+
+    def members(self, *, tenant: str | None = None, subject: str | None = None) -> tuple[Member, ...]:
+        """By tenant and subject."""
+        query = select(members).order_by(members.c.tenant, members.c.subject)
+        if tenant is not None:
+            query = query.where(members.c.tenant == tenant)
+        if subject is not None:
+            query = query.where(members.c.subject == subject)
+        return tuple(Member(**row._asdict()) for row in self._db.execute(query))
+
+
+class SqlTokens:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, token: Token) -> None:
+        self._db.execute(insert(tokens).values(asdict(token)))
+
+    def find(self, token_id: str) -> Token | None:
+        row = self._db.execute(select(tokens).where(tokens.c.id == token_id)).one_or_none()
+        return None if row is None else Token(**row._asdict())
+
+    def list(self, tenant: str) -> tuple[Token, ...]:
+        """By age."""
+        query = select(tokens).where(tokens.c.tenant == tenant).order_by(tokens.c.created_at, tokens.c.id)
+        return tuple(Token(**row._asdict()) for row in self._db.execute(query))
+
+    def revoke(self, token_id: str, at: float) -> None:
+        """The first time counts."""
+        query = update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
+        self._db.execute(query.values(revoked_at=at))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before a route is run: who is there, and may they? The only place that asks; routes get a :class:`Caller`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+
+from orchestrator.api.peers import uid_of
+from orchestrator.api.permissions import RULES, Rule
+from orchestrator.api.services import Services
+from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
+from orchestrator.core.errors import Bug, Denied
+from orchestrator.core.operation import unknown_operation
+from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.services.acting import act_for
+
+PREFIX = "/v1"
+"""All routes are included below it; a route of HTTP itself knows only the rest of its path."""
+_SCHEME = "bearer "
+
+
+async def authorize(connection: HTTPConnection) -> Caller:
+    """The caller, when the table (api/permissions.py) allows the route to it; the audit learns the name.
+
+    :raises Denied: ``peer.denied``, ``token.refused``, ``access.denied``
+    :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
+    """
+    services: Services = connection.app.state.services
+    caller = await _identified(connection, services)
+    act_for(caller.actor)
+    rule = RULES.get(route_of(connection))
+    if rule is None:
+        raise Bug("access.no_rule", "nobody has said who may use this route")
+    await _check(rule, caller, connection, services)
+    return caller
+
+
+def route_of(connection: HTTPConnection) -> str:
+    """``GET /v1/vms/{name}``: the key of the table."""
+    method = connection.scope.get("method", "WEBSOCKET")
+    path = connection.scope["route"].path_format
+    return f"{method} {PREFIX}{path.removeprefix(PREFIX)}"
+
+
+CallerOf = Annotated[Caller, Depends(authorize)]
+
+
+async def _identified(connection: HTTPConnection, services: Services) -> Caller:
+    """A token says more than a uid: whoever shows one acts with its rights, even root."""
+    given = connection.headers.get("authorization")
+    access = services.tenancy.access
+    if given is not None:
+        if not given.lower().startswith(_SCHEME):
+            raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
+        return await to_thread.run_sync(access.of_token, given[len(_SCHEME) :].strip())
+    uid = uid_of(connection)
+    if uid is None:
+        raise Denied("token.missing", "this needs a token", hint="Authorization: Bearer vgpuctl_...")
+    return await to_thread.run_sync(access.of_uid, uid)
+
+
+async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: Services) -> None:
+    named = connection.query_params.get("tenant")
+    match rule.scope:
+        case "pool":
+            _need(rule, caller.everywhere)
+        case "anybody":
+            _need(rule, frozenset(grant.role for grant in caller.grants))
+        case "list":
+            caller.visible(named)
+        case "query":
+            _need_in(rule, caller, DEFAULT_TENANT if named is None else named)
+        case "path":
+            _need_in(rule, caller, connection.path_params["tenant"])
+        case "body":
+            _need_in(rule, caller, await _tenant_in_body(connection))
+        case "operation":
+            await _check_operation(rule, caller, connection.path_params["operation_id"], services)
+
+
+async def _check_operation(rule: Rule, caller: Caller, operation_id: str, services: Services) -> None:
+    operation = await to_thread.run_sync(services.operations.get, operation_id)
+    roles = caller.roles_in(EVERYWHERE if operation.tenant is None else operation.tenant)
+    if not roles:
+        raise unknown_operation(operation_id)
+    _need(rule, roles)
+
+
+def _need_in(rule: Rule, caller: Caller, tenant: str) -> None:
+    roles = caller.roles_in(tenant)
+    if not roles:
+        raise unknown_tenant(tenant)
+    _need(rule, roles)
+
+
+def _need(rule: Rule, roles: frozenset[Role]) -> None:
+    if not rule.roles & roles:
+        raise denied(rule.roles)
+
+
+async def _tenant_in_body(connection: HTTPConnection) -> str:
+    """What the route will read as the tenant; a body that is none of the API's is refused by the route itself."""
+    if not isinstance(connection, Request):
+        return DEFAULT_TENANT
+    try:
+        body = json.loads(await connection.body())
+    except (ValueError, RecursionError):
+        return DEFAULT_TENANT
+    tenant = body.get("tenant", DEFAULT_TENANT) if isinstance(body, dict) else DEFAULT_TENANT
+    return tenant if isinstance(tenant, str) else DEFAULT_TENANT

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of what each route needs. A route without a row is refused to everybody, and a test fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from orchestrator.core.access import Role
+
+Scope = Literal["pool", "anybody", "query", "body", "path", "list", "operation"]
+"""Whose the thing is that a route is about.
+
+``pool``: the operator's, so only roles that are held everywhere count. ``anybody``: known to all who have a role.
+``query``, ``body``, ``path``: the tenant's that is named there. ``list``: those of all tenants the caller may know of.
+``operation``: the tenant's whose operation the path names, the operator's when it has none.
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    scope: Scope
+    roles: frozenset[Role]
+
+
+_ADMIN: Final[frozenset[Role]] = frozenset({"admin"})
+_OPERATE: Final[frozenset[Role]] = _ADMIN | {"operator"}
+_WATCH: Final[frozenset[Role]] = _OPERATE | {"read-only"}
+_OWN: Final[frozenset[Role]] = _ADMIN | {"tenant-admin"}
+_USE: Final[frozenset[Role]] = _OPERATE | {"tenant-admin", "tenant-user"}
+_SEE: Final[frozenset[Role]] = _USE | {"read-only"}
+
+RULES: Final[dict[str, Rule]] = {
+    "POST /v1/vms": Rule("body", _USE),
+    "POST /v1/vms/plan": Rule("body", _USE),
+    "GET /v1/vms": Rule("list", _SEE),
+    "GET /v1/vms/{name}": Rule("query", _SEE),
+    "DELETE /v1/vms/{name}": Rule("query", _USE),
+    "POST /v1/vms/{name}/start": Rule("query", _USE),
+    "POST /v1/vms/{name}/stop": Rule("query", _USE),
+    "WEBSOCKET /v1/vms/{name}/console": Rule("query", _USE),
+    "WEBSOCKET /v1/vms/{name}/tcp/{port}": Rule("query", _USE),
+    "POST /v1/hosts/scan": Rule("pool", _OPERATE),
+    "POST /v1/hosts": Rule("pool", _OPERATE),
+    "GET /v1/hosts": Rule("pool", _WATCH),
+    "GET /v1/hosts/{name}": Rule("pool", _WATCH),
+    "DELETE /v1/hosts/{name}": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/upgrade-agent": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/uncordon": Rule("pool", _OPERATE),
+    "GET /v1/gpus": Rule("pool", _WATCH),
+    "GET /v1/gpus/{host}/{address}": Rule("pool", _WATCH),
+    "GET /v1/gpu-map": Rule("pool", _WATCH),
+    "GET /v1/profiles": Rule("anybody", _SEE),
+    "GET /v1/profiles/{name}": Rule("anybody", _SEE),
+    "GET /v1/capacity": Rule("pool", _WATCH),
+    "GET /v1/explain": Rule("pool", _WATCH),
+    "POST /v1/images": Rule("pool", _OPERATE),
+    "GET /v1/images": Rule("anybody", _SEE),
+    "GET /v1/images/{name}": Rule("anybody", _SEE),
+    "DELETE /v1/images/{name}": Rule("pool", _OPERATE),
+    "POST /v1/networks": Rule("pool", _OPERATE),
+    "GET /v1/networks": Rule("anybody", _SEE),
+    "GET /v1/operations": Rule("list", _SEE),
+    "GET /v1/operations/{operation_id}": Rule("operation", _SEE),
+    "POST /v1/operations/{operation_id}/cancel": Rule("operation", _USE),
+    "POST /v1/operations/{operation_id}/retry": Rule("operation", _OPERATE),
+    "POST /v1/operations/{operation_id}/abandon": Rule("operation", _OPERATE),
+    "GET /v1/findings": Rule("pool", _WATCH),
+    "POST /v1/findings/look": Rule("pool", _OPERATE),
+    "POST /v1/findings/repair": Rule("pool", _OPERATE),
+    "GET /v1/server": Rule("anybody", _SEE),
+    "POST /v1/server/stop": Rule("pool", _ADMIN),
+    "POST /v1/tenants": Rule("pool", _OPERATE),
+    "GET /v1/tenants": Rule("list", _SEE),
+    "GET /v1/tenants/{tenant}": Rule("path", _SEE),
+    "DELETE /v1/tenants/{tenant}": Rule("pool", _OPERATE),
+    "GET /v1/tenants/{tenant}/members": Rule("path", _OWN | {"operator"}),
+    "PUT /v1/tenants/{tenant}/members": Rule("path", _OWN),
+    "DELETE /v1/tenants/{tenant}/members": Rule("path", _OWN),
+    "POST /v1/tokens": Rule("body", _OWN),
+    "GET /v1/tokens": Rule("query", _OWN),
+    "DELETE /v1/tokens/{token_id}": Rule("query", _OWN),
+}

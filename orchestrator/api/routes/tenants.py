@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/tenants"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from orchestrator.api.auth import CallerOf
+from orchestrator.api.schemas.base import MAX_NAME
+from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
+from orchestrator.api.services import ServicesOf
+from orchestrator.core.tenant import Member
+
+router = APIRouter(prefix="/tenants", tags=["tenants"])
+
+TenantInPath = Annotated[str, Path(max_length=MAX_NAME)]
+Place = Annotated[str, Path(max_length=MAX_NAME, description="A tenant; * for roles that hold everywhere")]
+
+
+@router.post("", status_code=201)
+def create(body: CreateTenantBody, services: ServicesOf) -> TenantAnswer:
+    """Create a tenant. The same again is answered with what is there."""
+    return TenantAnswer.of(services.tenancy.tenants.create(body.name))
+
+
+@router.get("")
+def list_all(services: ServicesOf, caller: CallerOf) -> list[TenantAnswer]:
+    """The tenants that the caller may know of, by name."""
+    return [TenantAnswer.of(one) for one in services.tenancy.tenants.list(caller.tenants)]
+
+
+@router.get("/{tenant}")
+def get(tenant: TenantInPath, services: ServicesOf) -> TenantAnswer:
+    """One tenant."""
+    return TenantAnswer.of(services.tenancy.tenants.get(tenant))
+
+
+@router.delete("/{tenant}", status_code=204)
+def delete(tenant: TenantInPath, services: ServicesOf) -> None:
+    """Delete a tenant that has no VMs, with its members and tokens."""
+    services.tenancy.tenants.delete(tenant)
+
+
+@router.get("/{tenant}/members")
+def members(tenant: Place, services: ServicesOf) -> list[MemberAnswer]:
+    """Who has a role there, by subject."""
+    return [MemberAnswer.of(one) for one in services.tenancy.tenants.members(tenant)]
+
+
+@router.put("/{tenant}/members", status_code=204)
+def put_member(tenant: Place, body: MemberBody, services: ServicesOf) -> None:
+    """Give somebody a role there; it replaces the one they had."""
+    services.tenancy.tenants.put_member(Member(tenant=tenant, subject=body.subject, role=body.role))
+
+
+@router.delete("/{tenant}/members", status_code=204)
+def remove_member(tenant: Place, services: ServicesOf, subject: Annotated[str, Query(max_length=MAX_SUBJECT)]) -> None:
+    """Take somebody's role there away."""
+    services.tenancy.tenants.remove_member(tenant, subject)

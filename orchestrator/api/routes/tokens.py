@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/tokens"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.tenants import CreateTokenBody, NewTokenAnswer, TokenAnswer
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.tenant import DEFAULT_TENANT
+
+router = APIRouter(prefix="/tokens", tags=["tokens"])
+
+
+@router.post("", status_code=201)
+def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
+    """Make a token. This answer is the only one that shows it."""
+    token, text = services.tenancy.tokens.create(body.tenant, body.role, body.lifetime_s)
+    return NewTokenAnswer(token=text, about=TokenAnswer.of(token))
+
+
+@router.get("")
+def list_all(services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
+    """The tenant's tokens by age, revoked ones too."""
+    return [TokenAnswer.of(one) for one in services.tenancy.tokens.list(tenant)]
+
+
+@router.delete("/{token_id}", status_code=204)
+def revoke(token_id: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """End a token at once and for good."""
+    services.tenancy.tokens.revoke(tenant, token_id)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything about who may do what, for bootstrap to make and the API to take as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store
+from orchestrator.services.access import AccessService
+from orchestrator.services.tenants import TenantService
+from orchestrator.services.tokens import TokenService
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenancy:
+    access: AccessService
+    tenants: TenantService
+    tokens: TokenService
+
+
+def tenancy(store: Store, clock: Clock, *, owner_uid: int) -> Tenancy:
+    """``owner_uid``: whom the server runs as."""
+    made = Tenancy(
+        access=AccessService(store=store, clock=clock, owner_uid=owner_uid),
+        tenants=TenantService(store=store, clock=clock),
+        tokens=TokenService(store=store, clock=clock),
+    )
+    made.tenants.ensure_default()
+    return made

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants and who belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.access import EVERYWHERE, unknown_tenant
+from orchestrator.core.errors import Conflict
+from orchestrator.core.names import check_name
+from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.acting import actor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantService:
+    """Create, look, delete; members come and go."""
+
+    store: Store
+    clock: Clock
+
+    def create(self, name: str) -> Tenant:
+        """The same again is answered with what is there.
+
+        :raises InvalidInput: ``tenant.name_invalid``
+        """
+        check_name(name, what="tenant")
+        with self.store.begin() as tx:
+            there = tx.tenants.find(name)
+            if there is not None:
+                return there
+            tenant = Tenant(name=name, created_at=self.clock.now())
+            tx.tenants.add(tenant)
+            self._note(tx, "create_tenant", name)
+        return tenant
+
+    def ensure_default(self) -> None:
+        """One person needs to know nothing of tenants."""
+        self.create(DEFAULT_TENANT)
+
+    def list(self, visible: tuple[str, ...] | None) -> tuple[Tenant, ...]:
+        """By name; ``visible``: only these, None: all."""
+        with self.store.read() as tx:
+            return tuple(one for one in tx.tenants.list() if visible is None or one.name in visible)
+
+    def get(self, name: str) -> Tenant:
+        """:raises NotFound: ``tenant.unknown``"""
+        with self.store.read() as tx:
+            return known_tenant(tx, name)
+
+    def delete(self, name: str) -> None:
+        """With its members, tokens and quota.
+
+        :raises NotFound: ``tenant.unknown``
+        :raises Conflict: ``tenant.in_use``, ``tenant.default``
+        """
+        if name == DEFAULT_TENANT:
+            raise Conflict("tenant.default", "the default tenant stays")
+        with self.store.begin() as tx:
+            known_tenant(tx, name)
+            vms = tx.vms.list(tenant=name)
+            if vms:
+                raise Conflict(
+                    "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
+                )
+            tx.tenants.remove(name)
+            self._note(tx, "delete_tenant", name)
+
+    def members(self, tenant: str) -> tuple[Member, ...]:
+        """By subject. ``*``: those whose roles hold everywhere.
+
+        :raises NotFound: ``tenant.unknown``
+        """
+        with self.store.read() as tx:
+            _check_place(tx, tenant)
+            return tx.tenants.members(tenant=tenant)
+
+    def put_member(self, member: Member) -> None:
+        """A subject has one role in a tenant; a new one replaces it.
+
+        :raises InvalidInput: ``member.subject_invalid``, ``role.invalid``; :raises NotFound: ``tenant.unknown``
+        """
+        check_subject(member.subject)
+        check_role(member.role, member.tenant)
+        with self.store.begin() as tx:
+            _check_place(tx, member.tenant)
+            tx.tenants.put_member(member)
+            self._note(tx, f"add_member {member.role}", f"{member.tenant}/{member.subject}")
+
+    def remove_member(self, tenant: str, subject: str) -> None:
+        """Gone already is fine. :raises NotFound: ``tenant.unknown``"""
+        check_subject(subject)
+        with self.store.begin() as tx:
+            _check_place(tx, tenant)
+            tx.tenants.remove_member(tenant, subject)
+            self._note(tx, "remove_member", f"{tenant}/{subject}")
+
+    def _note(self, tx: Transaction, action: str, subject: str) -> None:
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")
+
+
+def known_tenant(tx: Transaction, name: str) -> Tenant:
+    """:raises NotFound: ``tenant.unknown``"""
+    tenant = tx.tenants.find(name)
+    if tenant is None:
+        raise unknown_tenant(name)
+    return tenant
+
+
+def _check_place(tx: Transaction, tenant: str) -> None:
+    if tenant != EVERYWHERE:
+        known_tenant(tx, tenant)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.routing import WebSocketRoute
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.permissions import RULES
+from orchestrator.api.routes import guest_streams
+from orchestrator.api.services import Process
+from orchestrator.core.access import EVERYWHERE, Role
+from tests.fakes.services import InMemory
+
+REFUSALS = {"access.denied", "tenant.unknown", "operation.unknown", "access.no_rule"}
+CALLERS: list[tuple[str, Role]] = [
+    (EVERYWHERE, "admin"), (EVERYWHERE, "operator"), (EVERYWHERE, "read-only"),
+    ("own", "tenant-admin"), ("own", "tenant-user"), ("own", "read-only"),
+]  # fmt: skip
+
+
+def _routes(app: FastAPI) -> Iterator[str]:
+    for path, verbs in app.openapi()["paths"].items():
+        yield from (f"{verb.upper()} {path}" for verb in verbs)
+    for route in guest_streams.router.routes:
+        if isinstance(route, WebSocketRoute):
+            yield f"WEBSOCKET /v1{route.path_format}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An application with two tenants, an operation in each, and one of the operator's own."""
+
+    app: FastAPI
+    fake: InMemory
+    operations: dict[str, str]
+
+    def token(self, tenant: str, role: Role) -> str:
+        return self.fake.tenancy.tokens.create(tenant, role, None)[1]
+
+    def ask(self, token: str, route: str, tenant: str) -> tuple[int, dict[str, Any]]:
+        """Status and problem (empty when it is none)."""
+        method, _, path = route.partition(" ")
+        path = path.replace("{tenant}", tenant).replace("{operation_id}", self.operations.get(tenant, "absent"))
+        for name, value in {"{name}": "x", "{host}": "x", "{address}": "x", "{token_id}": "x", "{port}": "22"}.items():
+            path = path.replace(name, value)
+        return asyncio.run(_answer(self.app, method, path, tenant, token))
+
+
+async def _answer(app: FastAPI, method: str, path: str, tenant: str, token: str) -> tuple[int, dict[str, Any]]:
+    query = "wait=0" if path.startswith("/v1/operations") else f"wait=0&tenant={tenant}"
+    sent: list[MutableMapping[str, Any]] = []
+    websocket = method == "WEBSOCKET"
+
+    async def receive() -> MutableMapping[str, Any]:
+        if websocket:
+            return {"type": "websocket.connect"}
+        return {"type": "http.request", "body": json.dumps({"tenant": tenant}).encode(), "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {
+        "type": "websocket" if websocket else "http", "http_version": "1.1", "path": path, "raw_path": path.encode(),
+        "scheme": "http", "query_string": query.encode(), "root_path": "", "client": ("192.0.2.1", 5),
+        "headers": [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json")],
+        "extensions": {"websocket.http.response": {}}, "subprotocols": [],
+    }  # fmt: skip
+    if not websocket:
+        scope["method"] = method
+    await app(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    problem = json.loads(body) if body.startswith(b'{"type"') else {}
+    return int(sent[0].get("status", 200)), problem
+
+
+@pytest.fixture
+def scene() -> Scene:
+    fake = InMemory()
+    for name in ("own", "foreign"):
+        fake.tenancy.tenants.create(name)
+    operations = {name: fake.world.begin("create_vm", name, name, lambda: None) for name in ("own", "foreign")}
+    app = create_app(fake.as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    return Scene(app, fake, operations)
+
+
+def test_every_route_has_a_row_and_every_row_a_route(scene: Scene) -> None:
+    assert sorted(_routes(scene.app)) == sorted(RULES)
+
+
+def _expected(route: str, tenant: str, caller: tuple[str, Role]) -> str | None:
+    """The code of the refusal; None: may pass."""
+    rule, (place, role) = RULES[route], caller
+    knows = place in {EVERYWHERE, tenant}
+    if rule.scope == "pool":
+        return None if place == EVERYWHERE and role in rule.roles else "access.denied"
+    if rule.scope != "anybody" and not knows:
+        by_id = rule.scope == "operation"
+        return None if route == "GET /v1/operations" else "operation.unknown" if by_id else "tenant.unknown"
+    return None if role in rule.roles else "access.denied"
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: f"{caller[1]} in {caller[0]}")
+def test_every_route_lets_exactly_those_pass_who_may(scene: Scene, caller: tuple[str, Role]) -> None:
+    token = scene.token(*caller)
+    wrong = {}
+    for tenant in ("own", "foreign"):
+        for route in sorted(RULES, key=lambda route: (route.startswith("DELETE"), route.count("/") * -1, route)):
+            _, problem = scene.ask(token, route, tenant)
+            refused = problem["code"] if problem.get("code") in REFUSALS else None
+            if refused != _expected(route, tenant, caller):
+                wrong[f"{route} of {tenant}"] = refused
+    assert wrong == {}
+
+
+def test_a_foreign_thing_and_an_absent_one_are_answered_with_the_same_words(scene: Scene) -> None:
+    token = scene.token("own", "tenant-admin")
+    for route in RULES:
+        foreign, absent = scene.ask(token, route, "foreign"), scene.ask(token, route, "absentx")
+        ids = {scene.operations["foreign"]: "X", "absent": "X", "foreign": "X", "absentx": "X"}
+        texts = []
+        for answer in (foreign, absent):
+            text = json.dumps(answer)
+            for name in sorted(ids, key=len, reverse=True):
+                text = text.replace(f"'{name}'", "'X'")
+            texts.append(text)
+        assert texts[0] == texts[1], route
+
+
+def test_nobody_who_only_reads_and_no_tenant_reaches_what_changes_the_pool() -> None:
+    for route, rule in RULES.items():
+        if not route.startswith("GET"):
+            assert "read-only" not in rule.roles, route
+        if rule.scope == "pool":
+            assert not rule.roles & {"tenant-admin", "tenant-user"}, route
+
+
+@pytest.mark.parametrize("spoilt", ["", "vgpuctl_", "x", "vgpuctl_0123456789ab_" + "A" * 43])
+def test_a_token_that_is_none_of_ours_opens_nothing(scene: Scene, spoilt: str) -> None:
+    for route in RULES:
+        assert scene.ask(spoilt, route, "own")[1]["code"] == "token.refused"
+
+
+def test_a_revoked_and_an_expired_token_are_refused_with_the_same_words(scene: Scene) -> None:
+    tokens = scene.fake.tenancy.tokens
+    record, revoked = tokens.create("own", "tenant-user", None)
+    assert scene.ask(revoked, "GET /v1/vms", "own")[0] == 200
+    tokens.revoke("own", record.id)
+    expired = tokens.create("own", "tenant-user", 1e-9)[1]
+    answers = [scene.ask(text, "GET /v1/vms", "own") for text in (revoked, expired, "vgpuctl_nothing")]
+    assert answers[0][0] == 403
+    assert answers[0] == answers[1] == answers[2]
