@@ -19,7 +19,7 @@ from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, 
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import FINISHED, Operation, unknown_operation
 from orchestrator.core.vm import Device, Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.messages import (
@@ -134,7 +134,7 @@ class Operations:
 
     def _watched(self, operation_id: str) -> Watched:
         if operation_id not in self._world.operations:
-            raise NotFound("operation.unknown", f"there is no operation {operation_id[:60]!a}")
+            raise unknown_operation(operation_id)
         return self._world.operations[operation_id]
 
     def get(self, operation_id: str) -> Operation:
