@@ -14,7 +14,7 @@ from typing import Protocol
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import Wanted
-from orchestrator.core.errors import VgpuctlError, WorldError
+from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
 from orchestrator.core.host_actions import ActionResult, CreateMdev, SetVgpuType
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
@@ -107,6 +107,8 @@ class Restorer:
                 elif isinstance(wanted.device, SetVgpuType):
                     self._vgpus.set_type(wanted.device)
                 self._domains.start(vm)
+            except NotFound:
+                return True  # somebody undefined it: the snapshot shows that, and a controller defines it again
             except VgpuctlError as error:
                 self._wanted.note(vm, error.message)
                 return not isinstance(error, WorldError)

@@ -17,7 +17,7 @@ from orchestrator.agent.restore import Restorer
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpus import Vgpus
 from orchestrator.agent.wanted import Wanted
-from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
     BootPolicy,
@@ -281,6 +281,15 @@ def test_a_vm_that_cannot_be_restored_says_why_and_does_not_keep_others_from_run
     )
     machine.do(StartDomain(vm="a"))
     assert machine.wanted.problems() == ()
+
+
+def test_a_vm_that_somebody_undefined_is_no_problem_of_the_host(machine: Machine) -> None:
+    machine.run_vm("a")
+    machine.reboot()
+    machine.libvirt.refusals = [NotFound("vm.not_found", "the VM is not defined on this host")]
+    machine.restorer.run()
+    assert machine.wanted.problems() == ()
+    assert machine.timing.slept == []
 
 
 def test_it_gives_up_after_a_while_and_leaves_the_problem_to_be_seen(machine: Machine) -> None:
