@@ -32,6 +32,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
+from orchestrator.reconcile.watcher import Watcher
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
@@ -77,10 +78,12 @@ class App:
     link: SshHostLink
     lock: ExecutorLock
     reconciler: Reconciler
+    watcher: Watcher
 
     def close(self) -> None:
         """Let running steps end and be journalled, then let go of everything."""
         self.timer.stop()
+        self.watcher.close()
         self.reconciler.close()
         self.engine.stop()
         self.link.close()
@@ -113,10 +116,25 @@ def build(settings: Settings) -> App:
     reconciler = _reconciler(settings, world, engine, refresher)
     services = _services(settings, world, engine, reconciler)
     services.networks.ensure_default()
-    timer = Timer(reconciler.round, settings.refresh_seconds)
+    watcher = Watcher(store, link, reconciler.look_soon, most=settings.hosts_watched)
+
+    def round_of_looks() -> None:
+        watcher.round()
+        reconciler.round()
+
+    timer = Timer(round_of_looks, settings.refresh_seconds)
     engine.recover()
     timer.start()
-    return App(services=services, engine=engine, store=store, timer=timer, link=link, lock=lock, reconciler=reconciler)
+    return App(
+        services=services,
+        engine=engine,
+        store=store,
+        timer=timer,
+        link=link,
+        lock=lock,
+        reconciler=reconciler,
+        watcher=watcher,
+    )
 
 
 def _store(settings: Settings, secrets: Path) -> SqlStore:

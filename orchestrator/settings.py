@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)
     """How many hosts are looked at side by side."""
+    hosts_watched: int = Field(default=64, ge=0, le=1024)
+    """How many hosts are listened to for events, a thread each; the others are looked at in rounds only."""
     repairs: bool = True
     """Whether what is safe to repair is repaired without being asked."""
     vcpu_overcommit: float = Field(default=16.0, ge=1.0, le=64.0)

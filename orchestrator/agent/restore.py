@@ -108,6 +108,7 @@ class Restorer:
                     self._vgpus.set_type(wanted.device)
                 self._domains.start(vm)
             except NotFound:
+                self._wanted.note(vm, "")
                 return True  # somebody undefined it: the snapshot shows that, and a controller defines it again
             except VgpuctlError as error:
                 self._wanted.note(vm, error.message)

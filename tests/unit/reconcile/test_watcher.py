@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Retryable
+from orchestrator.core.host import Host
+from orchestrator.reconcile.watcher import Watcher
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import FakeHosts
+
+Event = dict[str, object]
+STRANGER: Event = {"kind": "domain", "vm": "f0000000-0000-4000-8000-000000000000", "what": "stopped"}
+
+
+class Talking(FakeHosts):
+    """Hosts whose agents send what a test puts in; None ends the channel."""
+
+    def __init__(self, hosts: FakeHosts) -> None:
+        super().__init__(hosts.machines, hosts.site)
+        self.events: dict[str, queue.Queue[Event | None]] = {name: queue.Queue() for name in (T4_HOST, L40S_HOST)}
+        self.channels: queue.Queue[str] = queue.Queue()
+        self.refuses = False
+
+    def watch(self, host: Host) -> Iterator[Event]:
+        self.channels.put(host.name)
+        if self.refuses:
+            raise Retryable("libvirt.unreachable", "libvirt is not running on the host")
+        while (event := self.events[host.name].get(timeout=10)) is not None:
+            yield event
+
+
+class Scene:
+    def __init__(self, plane: ControlPlane, most: int = 8) -> None:
+        self.link = Talking(plane.hosts)
+        self.told: queue.Queue[str] = queue.Queue()
+        self.watcher = Watcher(plane.store, self.link, self.told.put, most=most)
+
+    def end(self) -> None:
+        for events in self.link.events.values():
+            events.put(None)
+        for thread in list(self.watcher._listening.values()):
+            thread.join(10)
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    made.add_host(T4_HOST)
+    made.add_host(L40S_HOST)
+    yield made
+    made.reconciler.close()
+    made.store.close()
+
+
+@pytest.fixture
+def scene(plane: ControlPlane) -> Iterator[Scene]:
+    made = Scene(plane)
+    yield made
+    made.end()
+
+
+def test_what_happens_on_a_host_is_told_with_its_name(scene: Scene) -> None:
+    scene.watcher.round()
+    scene.link.events[L40S_HOST].put(STRANGER)
+    assert scene.told.get(timeout=10) == L40S_HOST
+    scene.link.events[T4_HOST].put({"kind": "libvirt_closed"})
+    assert scene.told.get(timeout=10) == T4_HOST
+
+
+def test_a_host_is_listened_to_once_and_again_after_its_channel_ended(scene: Scene) -> None:
+    scene.watcher.round()
+    assert {scene.link.channels.get(timeout=10) for _ in range(2)} == {T4_HOST, L40S_HOST}
+    scene.watcher.round()
+    scene.link.events[T4_HOST].put(None)
+    scene.watcher._listening[T4_HOST].join(10)
+    scene.watcher.round()
+    assert scene.link.channels.get(timeout=10) == T4_HOST
+    assert scene.link.channels.empty()
+
+
+def test_a_host_that_refuses_is_asked_again_at_the_next_round(scene: Scene) -> None:
+    scene.link.refuses = True
+    for _ in range(2):
+        scene.watcher.round()
+        assert {scene.link.channels.get(timeout=10) for _ in range(2)} == {T4_HOST, L40S_HOST}
+        for thread in scene.watcher._listening.values():
+            thread.join(10)
+
+
+def test_what_an_operation_of_ours_does_is_no_news_until_it_has_ended(plane: ControlPlane, scene: Scene) -> None:
+    plane.services.vms.create(create_vm())
+    vm = plane.services.vms.get("default", "train")
+    event: Event = {"kind": "domain", "vm": vm.id, "what": "started"}
+    assert not scene.watcher._is_news(event)
+    plane.engine.drain()
+    assert scene.watcher._is_news(event)
+
+
+def test_only_ready_hosts_and_only_so_many_are_listened_to(plane: ControlPlane) -> None:
+    none = Scene(plane, most=0)
+    none.watcher.round()
+    assert none.link.channels.empty()
+    one = Scene(plane, most=1)
+    plane.machine(T4_HOST).answers = False
+    plane.reconciler.round()
+    one.watcher.round()
+    assert one.link.channels.get(timeout=10) == L40S_HOST
+    plane.machine(T4_HOST).answers = True
+    plane.reconciler.round()
+    one.watcher.round()
+    one.end()
+    assert one.link.channels.empty()
+
+
+def test_after_close_nothing_is_told_and_nobody_listens_anew(scene: Scene) -> None:
+    scene.watcher.round()
+    assert {scene.link.channels.get(timeout=10) for _ in range(2)} == {T4_HOST, L40S_HOST}
+    scene.watcher.close()
+    scene.link.events[T4_HOST].put(STRANGER)
+    scene.end()
+    scene.watcher.round()
+    assert scene.told.empty()
+    assert scene.link.channels.empty()
