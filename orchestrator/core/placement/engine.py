@@ -101,7 +101,10 @@ class Engine:
         return self._walk(request, accept)
 
     def _walk(self, request: Request, accept: Callable[[Host, Gpu | None], bool] | None) -> Plan | None:
-        fits = self.fleet.classes.fitting(request.vcpus, request.memory_mib, request.tenant)
+        classes = self.fleet.classes
+        fits = classes.fitting(request.vcpus, request.memory_mib, request.tenant)
+        if not classes.tells_apart(request.vcpus, request.memory_mib):
+            accept = _with_room(request, accept)
         best: Entry | None = None
         best_number = -1
         for entry in self.rankings.of(demand_of(request)):
@@ -248,6 +251,17 @@ def _filter(engine: Engine, request: Request) -> Callable[[Host, Gpu | None], bo
     if not request.is_filtered:
         return None
     return lambda host, gpu: allows(engine, request, host, gpu)
+
+
+def _with_room(
+    request: Request, accept: Callable[[Host, Gpu | None], bool] | None
+) -> Callable[[Host, Gpu | None], bool]:
+    """``accept``, and the host has the vCPUs and memory: for amounts that host classes do not tell apart."""
+    return lambda host, gpu: (
+        host.vcpus >= request.vcpus
+        and host.memory_mib >= request.memory_mib
+        and (accept is None or accept(host, gpu))
+    )
 
 
 def _why(host: Host, gpu: Gpu, count: int) -> str:

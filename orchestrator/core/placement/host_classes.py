@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 
 _MOST_STEPS = 64
+_MOST_LEVELS = 65536
 
 
 class Steps:
@@ -16,11 +17,15 @@ class Steps:
 
     def learn(self, amount: int) -> bool:
         """Whether ``amount`` became a new step, after which every host's level must be found again."""
-        at = bisect_left(self._amounts, amount)
-        if (at < len(self._amounts) and self._amounts[at] == amount) or len(self._amounts) >= _MOST_STEPS:
+        if self.knows(amount) or len(self._amounts) >= _MOST_STEPS:
             return False
-        self._amounts.insert(at, amount)
+        insort(self._amounts, amount)
         return True
+
+    def knows(self, amount: int) -> bool:
+        """Whether levels tell exactly which hosts have this much; there is room for so many steps only."""
+        at = bisect_left(self._amounts, amount)
+        return at < len(self._amounts) and self._amounts[at] == amount
 
     def level(self, free: int) -> int:
         """Steps that ``free`` covers."""
@@ -36,6 +41,7 @@ class HostClasses:
         self._keys: list[tuple[int, int, str | None]] = []
         self._fitting: dict[tuple[int, int, str], list[bool]] = {}
         self._kept_for: set[str] = set()
+        self._levels: dict[tuple[int, int], tuple[int, int]] = {}
         self.hosts: dict[tuple[int, int], int] = {}
         """(CPU level, memory level) → number of hosts there."""
 
@@ -44,12 +50,22 @@ class HostClasses:
         changed = self.vcpus.learn(vcpus) | self.memory.learn(memory_mib)
         if changed:
             self._fitting.clear()
+            self._levels.clear()
             self.hosts.clear()
         return changed
 
+    def tells_apart(self, vcpus: int, memory_mib: int) -> bool:
+        """Whether the classes separate hosts that have this much from those that do not."""
+        return self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
+
     def levels(self, vcpus: int, memory_mib: int) -> tuple[int, int]:
         """Levels of a host with this much free."""
-        return self.vcpus.level(vcpus), self.memory.level(memory_mib)
+        found = self._levels.get((vcpus, memory_mib))
+        if found is None:
+            if len(self._levels) >= _MOST_LEVELS:
+                self._levels.clear()
+            found = self._levels[vcpus, memory_mib] = self.vcpus.level(vcpus), self.memory.level(memory_mib)
+        return found
 
     def class_of(self, levels: tuple[int, int], tenant: str | None) -> int:
         """The class of GPUs on hosts of these levels, kept for ``tenant`` alone if one is given."""
@@ -79,7 +95,10 @@ class HostClasses:
         return any(c >= cpu and m >= memory for c, m in self.hosts)
 
     def fitting(self, vcpus: int, memory_mib: int, tenant: str) -> list[bool]:
-        """By class id: whether its members have room for this and may serve ``tenant``."""
+        """By class id: whether its members have room for this and may serve ``tenant``.
+
+        Unless ``tells_apart`` says yes, some members of the classes found may lack the last bit.
+        """
         cpu, memory = self.levels(vcpus, memory_mib)
         key = (cpu, memory, tenant if tenant in self._kept_for else "")
         row = self._fitting.setdefault(key, [])

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.placement.compaction import compact, drain
+from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.scores import POLICIES, PolicyName
-from tests.unit.placement.fleets import broken_rules
+from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 from tests.unit.placement.random_operations import Exercise
 
 _PER_RUN = 10_000
@@ -66,3 +67,12 @@ def test_a_million_random_operations_never_break_a_rule(capsys: pytest.CaptureFi
     with capsys.disabled():
         print(f"\n{', '.join(f'{number} {what}' for what, number in counts.items())}")
     assert counts["operations"] >= wanted
+
+
+def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host() -> None:
+    engine = Engine([host(f"h{i}", gpus("H100 SXM5 80GB", 8, "mig"), memory_mib=30_000) for i in range(2)])
+    for number in range(80):
+        engine.plan(ask("what-if", "1g.10gb", memory_mib=number + 1))
+    placed = [settle(engine, ask(f"v{number}", "1g.10gb", memory_mib=9000)) for number in range(8)]
+    assert placed == [True] * 6 + [False] * 2
+    assert broken_rules(engine) == []
