@@ -78,6 +78,11 @@ def shipped_profiles() -> Profiles:
     return read_profiles()
 
 
+def shipped_offerings() -> tuple[Offering, ...]:
+    """The offerings that come with vgpuctl."""
+    return tuple(shipped_profiles().offerings.values())
+
+
 def resolve_profile(name: str, *, host_types: Collection[str] = ()) -> Offering:
     """:meth:`Profiles.resolve` over the shipped profiles."""
     return shipped_profiles().resolve(name, host_types=host_types)

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from orchestrator.catalogue.gpu_tables import Tables, tables_of
+from orchestrator.catalogue.profiles import shipped_offerings
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
+from orchestrator.core.offering import Offering
 from orchestrator.core.placement.capacity import CapacityRow, capacity
 from orchestrator.core.placement.explain import Explanation, explain
+from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.units import GIB
 from orchestrator.ports.store import Store, Transaction
-from orchestrator.services.fleet_view import Overcommit, fleet_of
+from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.planning import Resolve, offered_types
+from orchestrator.services.what_if import WhatIf, what_if
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""
@@ -49,18 +55,41 @@ class CapacityService:
     store: Store
     resolve: Resolve
     overcommit: Overcommit
+    tables: Tables = tables_of
+    offerings: Callable[[], tuple[Offering, ...]] = shipped_offerings
+    """Everything that was written down as an offering."""
 
     def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:
-        """How many more VMs fit: of one profile, or of every vGPU type that some host offers.
+        """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
+
+        That is every offering, and every vGPU type that no offering gives. Modes are not switched.
 
         :raises InvalidInput: ``profile.unknown``
         """
         with self.store.read() as tx:
             types = offered_types(tx)
-            asked = [question] if question is not None else [Question(profile=name) for name in sorted(types)]
-            requests = [self._request(one, types) for one in asked]
-            fleet = fleet_of(tx, self.overcommit)
-        return capacity(requests, fleet)
+            fleet = self._fleet(tx, types).hosts
+        if question is not None:
+            return capacity([self._request(question, types)], fleet)
+        known: dict[Request, CapacityRow] = {}
+        rows = []
+        for name in self._possible(fleet, types):
+            request = self._request(Question(profile=name), types)
+            if request not in known:
+                known[request] = capacity([request], fleet)[0]
+            rows.append(replace(known[request], profile=name))
+        return tuple(rows)
+
+    def _possible(self, fleet: tuple[HostView, ...], types: frozenset[str]) -> list[str]:
+        gpus = [gpu for host in fleet for gpu in host.gpus]
+        profiles = {name for gpu in gpus for name in gpu.geometry.options}
+        models = {gpu.geometry.model for gpu in gpus}
+        offered = [
+            one for one in self.offerings()
+            if (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
+        ]  # fmt: skip
+        covered = {one.vgpu_type for one in offered}
+        return [*sorted(one.name for one in offered), *sorted(types - covered)]
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -68,27 +97,47 @@ class CapacityService:
         :raises InvalidInput: ``profile.unknown``
         """
         with self.store.read() as tx:
-            request = self._request(question, offered_types(tx))
-            fleet, names = fleet_of(tx, self.overcommit), _names(tx)
-        return Named(explanation=explain(request, fleet), names=names)
+            types = offered_types(tx)
+            request = self._request(question, types)
+            fleet, names = self._fleet(tx, types), _names(tx)
+        return Named(explanation=explain(request, fleet.hosts, modes=fleet.modes), names=names)
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         """Every GPU as its slots with the VMs in them."""
         with self.store.read() as tx:
-            fleet: tuple[HostView, ...] = fleet_of(tx, self.overcommit)
-            return gpu_map(fleet, names=_names(tx))
+            fleet = self._fleet(tx, offered_types(tx))
+            return gpu_map(fleet.hosts, names=_names(tx))
+
+    def _fleet(self, tx: Transaction, types: frozenset[str]) -> WhatIf:
+        profiles = {vm.id: vm.spec.profile for vm in tx.vms.list(tenant=None)}
+        known: dict[str, bool] = {}
+
+        def migratable(vm_id: str) -> bool:
+            profile = profiles.get(vm_id)
+            if profile is None:
+                return False
+            if profile not in known:
+                known[profile] = self._may_move(profile, types)
+            return known[profile]
+
+        return what_if(tx, self.overcommit, self.tables, migratable)
+
+    def _may_move(self, profile: str, types: frozenset[str]) -> bool:
+        """An offering that was taken away since says nothing; its VMs stay where they are."""
+        try:
+            return self.resolve(profile, types).migratable
+        except InvalidInput:
+            return False
 
     def _request(self, question: Question, types: frozenset[str]) -> Request:
         offering = self.resolve(question.profile, types)
         check_name(question.tenant, what="tenant")
-        whole = f"gpu:{offering.gpu_count}" if offering.gpu_count else None
-        profile = whole or offering.vgpu_type or offering.mig_profile
-        if profile is None:
-            raise InvalidInput("profile.unsupported", f"profile {question.profile} names no vGPU type or MIG profile")
+        ask = ask_of(offering)
         return Request(
             vm_id=_WHAT_IF,
-            profile=profile,
-            count=question.count * (1 if whole else offering.vgpu_count),
+            profile=ask.profile,
+            count=question.count * ask.devices,
+            cut_kinds=ask.cut_kinds,
             vcpus=question.vcpus,
             memory_mib=question.memory_mib,
             disk_gib=-(-question.disk_bytes // GIB),

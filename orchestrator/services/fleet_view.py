@@ -120,15 +120,21 @@ def _occupied(claim: Claim, vm: Vm) -> Occupied:
 
 
 def _unusable(host: Host, gpu: GpuSnapshot) -> str | None:
-    if gpu.address not in host.managed_gpus:
-        return "not given to vgpuctl at 'host add'"
-    if gpu.problems:
-        return gpu.problems[0]
+    aside = set_aside(frozenset(host.managed_gpus), gpu)
+    if aside is not None:
+        return aside
     if gpu.mig_enabled:
         return "it is in MIG mode"
     if gpu.framework == "none":
         return "its driver offers no vGPUs"
     return None
+
+
+def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
+    """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
+    if gpu.address not in managed:
+        return "not given to vgpuctl at 'host add'"
+    return gpu.problems[0] if gpu.problems else None
 
 
 def _foreign_types(gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:

@@ -114,7 +114,7 @@ class Planner:
             reason = Reason(
                 code="gpu.no_function",
                 message="every virtual function is taken",
-                subjects=(f"{host} {gpu.address}",),
+                subjects=(f"{host}/{gpu.address}",),
             )
             raise NoCapacity("gpu.no_capacity", f"GPU {gpu.address} has no free function", reasons=(reason,))
         return device

@@ -11,13 +11,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.catalogue.catalogue import Catalogue
+from orchestrator.catalogue.geometries import ALL_KINDS, KINDS, catalogue_geometry, find_model
 from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.placement.views import GpuView, HostView
-from orchestrator.simulate_placement.models import ALL_KINDS, KINDS, catalogue_geometry, find_model
 
 MAX_GPUS = 2_000_000
 _UNLIMITED_DISK_GIB = 1 << 40

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.offering import Offering
+from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.repack import MOST_MOVES
 from orchestrator.core.placement.scores import POLICIES, PolicyName
 from orchestrator.core.placement.trial import Moved
@@ -95,14 +95,10 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles) -> Iterator
 
 def request_of(row: Row, offering: Offering) -> Request:
     """The request that a row stands for. Rows with equal ids never live at the same time."""
-    kinds: tuple[CutKind, ...] = ()
-    if offering.kind == "time_sliced" and offering.origin == "catalogue":
-        kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
-    whole = offering.kind == "passthrough"
-    profile = f"gpu:{offering.gpu_count}" if whole else offering.vgpu_type or offering.mig_profile or offering.name
+    ask = ask_of(offering)
     return Request(
-        vm_id=row.id, profile=profile, vcpus=row.vcpus, memory_mib=row.memory_mib, tenant=row.tenant,
-        count=row.count * max(1, offering.vgpu_count), gpu_models=offering.gpu_models, cut_kinds=kinds,
+        vm_id=row.id, profile=ask.profile, vcpus=row.vcpus, memory_mib=row.memory_mib, tenant=row.tenant,
+        count=row.count * ask.devices, gpu_models=offering.gpu_models, cut_kinds=ask.cut_kinds,
         priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s,
     )  # fmt: skip
 

@@ -167,7 +167,7 @@ class Capacity:
         self._world = world
 
     def _fleet(self) -> tuple[HostView, ...]:
-        gpu = GpuView(gpu_id=f"gpu1 {GPU}", geometry=geometry_of(gpu_snapshot()), numa=0)
+        gpu = GpuView(gpu_id=GPU, geometry=geometry_of(gpu_snapshot()), numa=0)
         return (
             HostView(
                 host_id="gpu1", name="gpu1", free_vcpus=64, free_memory_mib=65536, free_disk_gib=1000, gpus=(gpu,)

@@ -11,6 +11,7 @@ from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import MOST_MOVES, make_room
 from orchestrator.core.placement.views import HostView, Request
+from orchestrator.core.placement.whole_gpus import most_whole_sets, serves
 
 MOST_PLACED = 100_000
 """VMs placed per profile; where more fit, the numbers are lower bounds."""
@@ -69,6 +70,8 @@ def _fill(engine: Engine, request: Request, placed: int) -> int:
 def _is_full(engine: Engine, request: Request) -> bool:
     """Whether one more is impossible however the VMs are arranged, no GPU has the profile or the quota is used up."""
     demand = demand_of(request)
+    if request.whole_gpus and _whole_sets(engine, request) >= most_whole_sets(engine.fleet, demand):
+        return True
     known = request.whole_gpus or any(table.options(demand) for table in engine.fleet.tables)
     if not known or engine.usage.refuses(request) is not None:
         return True
@@ -78,6 +81,16 @@ def _is_full(engine: Engine, request: Request) -> bool:
         devices = 1 if kind == "whole" else sum(i.vm_id == vm_id for gpu in set(held.gpus) for _, i in gpu.held)
         ceiling.add(demand_of(held.request), devices)
     return not ceiling.fits(demand, request.count)
+
+
+def _whole_sets(engine: Engine, request: Request) -> int:
+    """Sets of as many whole GPUs, of the models asked for, that VMs have now."""
+    demand = demand_of(request)
+    return sum(
+        held.request.count
+        for held in engine.vms.values()
+        if held.request.whole_gpus == request.whole_gpus and serves(held.host, demand)
+    )
 
 
 __all__ = ["MOST_PLACED", "CapacityRow", "capacity"]

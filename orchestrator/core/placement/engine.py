@@ -258,9 +258,7 @@ def _with_room(
 ) -> Callable[[Host, Gpu | None], bool]:
     """``accept``, and the host has the vCPUs and memory: for amounts that host classes do not tell apart."""
     return lambda host, gpu: (
-        host.vcpus >= request.vcpus
-        and host.memory_mib >= request.memory_mib
-        and (accept is None or accept(host, gpu))
+        host.vcpus >= request.vcpus and host.memory_mib >= request.memory_mib and (accept is None or accept(host, gpu))
     )
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.views import GpuView, HostView
-from orchestrator.simulate_placement.models import catalogue_geometry
 
 ENDLESS = 1 << 30
 

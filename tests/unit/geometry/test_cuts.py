@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.geometries import ALL_KINDS, catalogue_geometry
 from orchestrator.core.geometry.board import AnySetBoard, fabric_board
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.geometry import Geometry, may_switch
 from orchestrator.core.geometry.nested import NestedCut
-from orchestrator.simulate_placement.models import ALL_KINDS, catalogue_geometry
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.core.geometry.cut import IllegalLayout
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Gpu, Host
 from orchestrator.core.placement.views import GpuView, HostView, Request
-from orchestrator.simulate_placement.models import catalogue_geometry
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
 

@@ -60,7 +60,13 @@ def catalogue_geometry(catalogue: Catalogue, model_name: str, kinds: frozenset[s
     model = catalogue.model(model_name)
     if model is None:
         raise KeyError(model_name)
-    types = [
+    types, mig = type_rows(catalogue, model), mig_rows(catalogue, model)
+    return build_geometry(model.name, (model.memory_gib or 0) * 1024, types=types, mig=mig, kinds=kinds)
+
+
+def type_rows(catalogue: Catalogue, model: GpuModel) -> list[TypeRow]:
+    """The vGPU types of a model as geometry takes them."""
+    return [
         TypeRow(
             name=row.name, framebuffer_mib=row.framebuffer_mib, max_per_gpu=row.max_per_gpu,
             placement_ids=row.placement_ids, placement_size=row.placement_size,
@@ -68,10 +74,13 @@ def catalogue_geometry(catalogue: Catalogue, model_name: str, kinds: frozenset[s
         )
         for row in catalogue.types_of_model(model)
     ]  # fmt: skip
-    mig = [
+
+
+def mig_rows(catalogue: Catalogue, model: GpuModel) -> list[MigRow]:
+    """The GPU-instance profiles of a model whose places are known."""
+    return [
         MigRow(name=row.name, starts=row.starts, size=row.size, total_slots=row.total_slots,
                max_instances=row.max_instances)
         for row in catalogue.profiles_of_model(model)
         if row.size is not None and row.total_slots is not None
     ]  # fmt: skip
-    return build_geometry(model.name, (model.memory_gib or 0) * 1024, types=types, mig=mig, kinds=kinds)

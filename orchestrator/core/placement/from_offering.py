@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an offering asks of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.offering import Offering
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The fields of a ``Request`` that follow from the offering."""
+
+    profile: str
+    devices: int
+    cut_kinds: tuple[CutKind, ...]
+
+
+def ask_of(offering: Offering) -> Ask:
+    """How the engine names what ``offering`` gives one VM. ``gpu:N`` counts as one device.
+
+    An offering that was written down says whether its GPU may hold several sizes; a bare vGPU type leaves it open.
+
+    :raises InvalidInput: ``profile.unsupported``: it names neither vGPU type, MIG profile nor whole GPUs
+    """
+    kinds: tuple[CutKind, ...] = ()
+    if offering.kind == "time_sliced" and offering.origin == "catalogue":
+        kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
+    if offering.kind == "passthrough":
+        return Ask(f"gpu:{offering.gpu_count}", 1, kinds)
+    profile = offering.vgpu_type or offering.mig_profile
+    if profile is None:
+        raise InvalidInput("profile.unsupported", f"profile {offering.name} names no vGPU type or MIG profile")
+    return Ask(profile, offering.vgpu_count, kinds)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.gpu_map import render_gpu_map
+from orchestrator.core.placement.render_explain import render_capacity, render_explanation
+from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.services.capacity import CapacityService, Question
+from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, control_plane, create_vm
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "what_if"
+QUESTIONS = {
+    "mig_profile": Question(profile="2g.20gb"),
+    "mig_backed": Question(profile="a100-sxm-80-3-40c"),
+    "mixed_size": Question(profile="l4-6q-mixed"),
+    "time_sliced_where_mig_is_on": Question(profile="a100-sxm-80-20c", host="mig"),
+    "one_gpu": Question(profile="a100-sxm-80-x1"),
+    "fabric_of_four": Question(profile="h100-sxm-x4"),
+    "fabric_of_four_one_gpu_broken": Question(profile="h100-sxm-x4", host="hgx-broken"),
+    "two_vgpus": Question(profile="a100-sxm-80-80c-p2p-2"),
+    "other_size_in_use": Question(profile="GRID T4-4Q"),
+}
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path)
+    made.add_host(T4_HOST)
+    yield made
+    made.store.close()
+
+
+def service(plane: ControlPlane) -> CapacityService:
+    planner = plane.services.vms.planner
+    return CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit)
+
+
+def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
+    """A host with these GPUs beside the one that was added."""
+    with plane.store.begin() as tx:
+        host, snapshot = tx.hosts.get(T4_HOST), tx.hosts.snapshot(T4_HOST)
+        assert snapshot is not None
+        tx.hosts.add(replace(host, name=name, address=f"{name}.test", machine_id=name, managed_gpus=()))
+        tx.hosts.set_gpus(name, [gpu.address for gpu in gpus])
+        tx.hosts.put_snapshot(name, replace(snapshot, machine_id=name, gpus=gpus), 1e12)
+
+
+def gpu(number: int, model: str, device: str, subsystem: str, memory_gib: int, **more: Any) -> GpuSnapshot:
+    base = GpuSnapshot(
+        address=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}", serial=None, model=model, pci_vendor="10de",
+        pci_device=device, pci_subsystem_vendor="10de", pci_subsystem_device=subsystem, numa_node=0,
+        memory_mib=memory_gib * 1024, driver="nvidia", framework="vendor_vfio", sriov_total_vfs=16,
+        sriov_enabled_vfs=16, mig_enabled=None, heterogeneous=None, module_id=None, types=(), parents=(),
+    )  # fmt: skip
+    return replace(base, **more)
+
+
+def everything(plane: ControlPlane) -> None:
+    def a100(number: int, *, mig: bool) -> GpuSnapshot:
+        return gpu(number, "NVIDIA A100-SXM4-80GB", "20b2", "1463", 80, mig_enabled=mig, heterogeneous=False)
+
+    def h100(number: int, **more: Any) -> GpuSnapshot:
+        return gpu(number, "NVIDIA H100 80GB HBM3", "2330", "16c1", 80, framework="none", module_id=number, **more)
+
+    observe(plane, "mig", a100(1, mig=True))
+    observe(plane, "sliced", *(a100(number, mig=False) for number in (1, 2)))
+    observe(plane, "mixed", gpu(1, "NVIDIA L4", "27b8", "16ca", 24, heterogeneous=True))
+    observe(plane, "hgx", *(h100(number) for number in range(1, 9)))
+    broken = ("fell off the bus",)
+    observe(plane, "hgx-broken", *(h100(n, problems=broken if n in {3, 6} else ()) for n in range(1, 9)))
+
+
+def check(name: str, text: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("REGENERATE_GOLDEN") == "1":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.is_file(), f"no golden file {path.name}; REGENERATE_GOLDEN=1 writes it"
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_profiles_that_are_not_made_yet_are_explained_as_truly_as_the_others(plane: ControlPlane, name: str) -> None:
+    everything(plane)
+    for number, profile in enumerate(("GRID T4-1Q", "GRID T4-2Q")):
+        plane.services.vms.create(create_vm(f"vm{number}", profile=profile, start=False))
+    named = service(plane).explain(QUESTIONS[name])
+    check(f"explain_{name}", render_explanation(named.explanation, names=named.names))
+
+
+def test_capacity_counts_every_offering_that_some_gpu_can_be_cut_into(plane: ControlPlane) -> None:
+    everything(plane)
+    check("capacity", render_capacity(service(plane).capacity(None)))
+
+
+def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:
+    everything(plane)
+    plane.services.vms.create(create_vm(start=False))
+    check("gpu_map", render_gpu_map(service(plane).gpu_map(), 100))
+
+
+def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_many(plane: ControlPlane) -> None:
+    everything(plane)
+    answer = service(plane).explain(Question(profile="a100-sxm-80-80c-p2p-2", count=2, disk_bytes=GIB))
+    assert answer.explanation.request.count == 4
+
+
+def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
+    for number in range(5):
+        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
+    plane.services.vms.delete("default", "vm0")
+    plane.engine.drain()
+    here, asked = service(plane), Question(profile="GRID T4-16Q")
+
+    def forget(name: str, types: frozenset[str]) -> Offering:
+        if name == "GRID T4-4Q":
+            raise InvalidInput("profile.unknown", "taken away since")
+        return here.resolve(name, types)
+
+    def kinds(asked_of: CapacityService) -> list[str]:
+        return [remedy.kind for remedy in asked_of.explain(asked).explanation.remedies]
+
+    assert kinds(here) == ["moves", "deletions"]
+    assert kinds(replace(here, resolve=forget)) == ["deletions"]
