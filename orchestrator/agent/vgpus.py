@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import mdev, open_files, pci, vendor_vfio
-from orchestrator.agent.sysfs.write import write
+from orchestrator.agent.sysfs.write import is_being_written, write
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult, ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
@@ -98,6 +98,7 @@ class Vgpus:
         self._check_managed(action.vf)
         key = vf_key(action.vf)
         function = self._function(action.vf)
+        self._check_settled(function)
         if function.current_id:
             self._check_owner(key, action.vm, action.vf)
             if self._ledger_detail(key) != f"{function.current_id} {action.type_name}":
@@ -116,17 +117,22 @@ class Vgpus:
         return ActionResult(changed=True)
 
     def clear_type(self, action: ClearVgpuType) -> ActionResult:
-        """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``"""
+        """A type that another owner put there is left alone: this VM's is gone, for a function outlives its vGPUs.
+
+        :raises Conflict: ``vgpu.in_use``
+        """
         key = vf_key(action.vf)
         _check_address(action.vf)
         if not vendor_vfio.is_vendor_vfio(self._paths, action.vf):
             self._release(key, action.vm)  # its virtual functions are off: the driver cleared the type with them
             return ActionResult(changed=False)
-        function = self._function(action.vf)
-        if not function.current_id:
-            self._release(key, action.vm)
+        owner, function = self._ledger.owner(key), self._function(action.vf)
+        if owner is None or owner.vm != action.vm:
             return ActionResult(changed=False)
-        self._check_owner(key, action.vm, action.vf)
+        self._check_settled(function)
+        if not function.current_id:
+            self._ledger.release(key)
+            return ActionResult(changed=False)
         self._check_unused(self._paths.pci(action.vf), action.vf)
         self._write_gone(self._type_file(action.vf), "0", gone=lambda: self._function(action.vf).current_id == 0)
         self._ledger.release(key)
@@ -189,6 +195,15 @@ class Vgpus:
 
     def _type_file(self, address: str) -> Path:
         return self._paths.pci(address) / "nvidia" / "current_vgpu_type"
+
+    def _check_settled(self, function: vendor_vfio.VirtualFunction) -> None:
+        """A function reads 0 while a write of its type still hangs, and has the type afterwards.
+
+        :raises Unknown: ``vgpu.create_hung``
+        """
+        file = self._type_file(function.address)
+        if not function.current_id and is_being_written(self._paths, file):
+            raise _still_hangs(file)
 
     def _check_managed(self, address: str) -> None:
         _check_address(address)
@@ -264,9 +279,13 @@ def _check_made(device: mdev.MdevDevice) -> None:
     :raises Unknown: ``vgpu.create_hung``
     """
     if not device.type_name:
-        raise Unknown(
-            "vgpu.create_hung",
-            "the GPU driver has not come back from making the vGPU",
-            hint="look at the host's kernel log; the vGPU is taken back when the driver answers again",
-            details=str(device.directory),
-        )
+        raise _still_hangs(device.directory)
+
+
+def _still_hangs(details: Path) -> Unknown:
+    return Unknown(
+        "vgpu.create_hung",
+        "the GPU driver has not come back from making the vGPU",
+        hint="look at the host's kernel log; the vGPU is taken back when the driver answers again",
+        details=str(details),
+    )

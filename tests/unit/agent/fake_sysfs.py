@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs.errno_table import error_for
+from orchestrator.agent.sysfs.write import child_argv
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,15 @@ class FakeSysfs:
         (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
         self._join_group(device)
         self._refresh_mdev(parent)
+
+    def begin_type(self, vf: str, type_id: int) -> None:
+        """A write of a type that hangs in the driver: a child of the agent waits in the kernel."""
+        command = child_argv(self.paths.pci(vf) / "nvidia/current_vgpu_type", str(type_id))
+        self.text(self.paths.proc / "77/cmdline", "\0".join(command))
+
+    def end_type(self, vf: str, type_id: int) -> None:
+        (self.paths.proc / "77/cmdline").unlink()
+        self.set_type(vf, type_id)
 
     def _remove(self, device: Path) -> int:
         if not (device / "mdev_type").is_symlink():

@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, run
-from orchestrator.agent.sysfs.write import write, write_errno
+from orchestrator.agent.sysfs.write import is_being_written, write, write_errno
 from orchestrator.core.errors import Fatal, Unknown
 
 
@@ -34,6 +37,23 @@ def test_a_write_that_does_not_return_is_unknown_and_does_not_hold_us_up(tmp_pat
     with pytest.raises(Unknown) as hung:
         write(pipe, "0b9c1a9e", limit_s=0.3)
     assert hung.value.code == "vgpu.create_hung"
+
+
+def test_a_write_that_still_hangs_is_seen_by_whoever_asks(tmp_path: Path) -> None:
+    paths, pipe, other = Paths(root=Path("/"), storage=tmp_path), tmp_path / "current_vgpu_type", tmp_path / "other"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=write, args=(pipe, "1148"))
+    writer.start()
+    for _ in range(2000):
+        if is_being_written(paths, pipe):
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("the write was not seen")
+    assert not is_being_written(paths, other)
+    assert pipe.read_text() == "1148"
+    writer.join(20)
+    assert not is_being_written(paths, pipe)
 
 
 def test_a_child_gets_arguments_as_they_are_and_no_input() -> None:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.agent.vgpus import Vgpus, mdev_key
+from orchestrator.agent.vgpus import Vgpus, mdev_key, vf_key
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -80,6 +80,23 @@ def test_an_mdev_that_is_still_being_made_is_not_written_to(bench: Bench) -> Non
     bench.host.end_mdev(T4, "nvidia-231", UUID)
     assert bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
     assert UUID not in bench.tree()
+
+
+def test_a_type_whose_write_still_hangs_is_neither_written_again_nor_taken_for_gone(bench: Bench) -> None:
+    bench.ledger.claim(vf_key(VF1), "a", detail="1148 NVIDIA L40S-2Q", until_reboot=True)
+    bench.host.begin_type(VF1, 1148)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: bench.vgpus.set_type(typed()),
+        lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
+    )
+    for call in calls:
+        with pytest.raises(Unknown) as refused:
+            call()
+        assert refused.value.code == "vgpu.create_hung"
+    assert bench.host.writes == []
+    bench.host.end_type(VF1, 1148)
+    assert bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert f"{VF1} 0" in bench.tree()
 
 
 def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_eperm(bench: Bench) -> None:
@@ -173,12 +190,12 @@ def test_what_somebody_else_made_is_neither_taken_nor_removed(bench: Bench) -> N
         lambda: bench.vgpus.create_mdev(create()),
         lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
         lambda: bench.vgpus.set_type(typed()),
-        lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
     )
     for call in calls:
         with pytest.raises(Conflict) as refused:
             call()
         assert refused.value.code == "vgpu.foreign"
+    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
     assert bench.tree() == before
     assert bench.host.writes == []
 
@@ -187,8 +204,7 @@ def test_a_late_release_does_not_touch_the_next_owners_vgpu(bench: Bench) -> Non
     bench.vgpus.set_type(typed(vm="a"))
     bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
     bench.vgpus.set_type(typed(vm="b"))
-    with pytest.raises(Conflict):
-        bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
+    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
     assert f"{VF1} 1148" in bench.tree()
 
 
@@ -246,8 +262,8 @@ def test_a_uuid_in_another_form_is_refused(bench: Bench, uuid: str) -> None:
 def test_after_a_reboot_a_type_on_the_same_function_is_not_ours(bench: Bench) -> None:
     bench.vgpus.set_type(typed())
     bench.start(boot_id="boot-2")
-    with pytest.raises(Conflict):
-        bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
+    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert f"{VF1} 1148" in bench.tree()
 
 
 def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
