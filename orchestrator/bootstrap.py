@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import URL
 
@@ -13,14 +15,17 @@ from orchestrator import telemetry
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
-from orchestrator.adapters.engine.threads import ThreadEngine
+from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.engine.living import Living
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
+from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
 from orchestrator.core.errors import Bug
@@ -29,6 +34,7 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.ports.engine import Engine
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
@@ -47,6 +53,9 @@ from orchestrator.services.refresh import Refresher
 from orchestrator.services.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from orchestrator.settings import Settings
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.engine.work_queue import WorkQueue
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -72,7 +81,7 @@ class App:
     """A running control plane."""
 
     services: Services
-    engine: ThreadEngine
+    engine: Engine
     store: SqlStore
     timer: Timer
     link: SshHostLink
@@ -106,13 +115,7 @@ def build(settings: Settings) -> App:
     world = _world(settings, store, link, secrets, keys)
     refresher = Refresher(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
-    engine = ThreadEngine(
-        store,
-        runner,
-        workers=settings.workers,
-        per_host=settings.operations_per_host,
-        afterwards=refresher.refresh,
-    )
+    engine = _engine(settings, store, runner, refresher)
     reconciler = _reconciler(settings, world, engine, refresher)
     services = _services(settings, world, engine, reconciler)
     services.networks.ensure_default()
@@ -144,6 +147,28 @@ def _store(settings: Settings, secrets: Path) -> SqlStore:
     return SqlStore(url, key=database_key(secrets / "database_key"), new_site=RandomIds().new_uuid())
 
 
+def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refresher) -> DurableEngine:
+    server = settings.database_url if settings.database_url and not settings.database_url.startswith("sqlite") else None
+    name = controller_name(settings.state)
+    queue = settings.state / "queue.sqlite"
+
+    def open_queue(run: Callable[[str], None]) -> WorkQueue:
+        from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue  # slow to import, and here nobody waits
+
+        queue.touch(mode=0o600)
+        url = server or URL.create("sqlite", database=str(queue)).render_as_string(hide_password=False)
+        bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
+        return WorkQueue(QueueDatabase(url), name, bounds, run)
+
+    return DurableEngine(
+        store,
+        runner,
+        open_queue=open_queue,
+        living=Living(store, name, alone=server is None),
+        afterwards=refresher.refresh,
+    )
+
+
 def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path, keys: HostKeyFiles) -> World:
     configurator = AnsibleConfigurator(
         site=store.site,
@@ -166,7 +191,7 @@ def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path
     )
 
 
-def _reconciler(settings: Settings, world: World, engine: ThreadEngine, refresher: Refresher) -> Reconciler:
+def _reconciler(settings: Settings, world: World, engine: Engine, refresher: Refresher) -> Reconciler:
     repairer = Repairer(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
     return Reconciler(
         store=world.store,
@@ -178,7 +203,7 @@ def _reconciler(settings: Settings, world: World, engine: ThreadEngine, refreshe
     )
 
 
-def _services(settings: Settings, world: World, engine: ThreadEngine, reconciler: Reconciler) -> Services:
+def _services(settings: Settings, world: World, engine: Engine, reconciler: Reconciler) -> Services:
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,

@@ -36,6 +36,15 @@ class Job:
     """Grows with every change."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """The one operation of its subject that may run now."""
+
+    operation: str
+    subject: str
+    host: str
+
+
 class Hosts(Protocol):
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
@@ -97,6 +106,9 @@ class Operations(Protocol):
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
+
+    def due(self, subject: str | None = None) -> tuple[Due, ...]:
+        """Of every subject, or of that one: the operation that has begun, else the oldest that waits."""
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
@@ -178,7 +190,19 @@ class Tokens(Protocol):
     def revoke(self, token_id: str, at: float) -> None: ...
 
 
+class Controllers(Protocol):
+    """Who else executes operations of this database."""
+
+    def beat(self, name: str) -> dict[str, int]:
+        """Say that ``name`` lives; how often every controller has said so yet."""
+
+    def remove(self, name: str) -> None:
+        """It has stopped in good order, or is gone. Gone already is fine."""
+
+
 class Transaction(Protocol):
+    @property
+    def controllers(self) -> Controllers: ...
     @property
     def hosts(self) -> Hosts: ...
     @property

@@ -12,6 +12,7 @@ from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
+from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
@@ -38,6 +39,7 @@ class SqlTransaction:
         self.vms = SqlVms(connection)
         self.claims = SqlClaims(connection)
         self.operations = SqlOperations(connection)
+        self.controllers = SqlControllers(connection)
         self.images = SqlImages(connection)
         self.networks = SqlNetworks(connection)
         self.secrets = SqlSecrets(connection, cipher)

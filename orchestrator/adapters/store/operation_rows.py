@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, case, insert, select, update
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import operations, steps
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
-from orchestrator.ports.store import Job
+from orchestrator.ports.store import Due, Job
 
 
 class SqlOperations:
@@ -58,6 +58,21 @@ class SqlOperations:
         """Oldest first."""
         query = select(operations).where(operations.c.subject == subject)
         return self._all(query.order_by(operations.c.created_at, operations.c.id))
+
+    def due(self, subject: str | None = None) -> tuple[Due, ...]:
+        """Of every subject, or of that one: the operation that has begun, else the oldest that waits."""
+        begun_first = case((operations.c.state == "queued", 1), else_=0)
+        query = (
+            select(operations.c.id, operations.c.subject, operations.c.host)
+            .where(operations.c.state.not_in(FINISHED))
+            .order_by(begun_first, operations.c.created_at, operations.c.id)
+        )
+        if subject is not None:
+            query = query.where(operations.c.subject == subject)
+        first: dict[str, Due] = {}
+        for row in self._db.execute(query):
+            first.setdefault(row.subject, Due(operation=row.id, subject=row.subject, host=row.host))
+        return tuple(first.values())
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""

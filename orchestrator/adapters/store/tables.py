@@ -177,6 +177,13 @@ steps = Table(
     Column("message", Text, nullable=False),
 )
 
+controllers = Table(
+    "controllers",
+    metadata,
+    Column("name", String(80), primary_key=True),
+    Column("beats", Integer, nullable=False),
+)
+
 secrets = Table(
     "secrets",
     metadata,

@@ -3,14 +3,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.engine.threads import ThreadEngine
+from orchestrator.adapters.engine.durable import DurableEngine, Runs
+from orchestrator.adapters.engine.living import Living
 from orchestrator.adapters.engine.timer import Timer
+from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
@@ -20,9 +24,10 @@ LIMIT_S = 30.0
 
 
 class Recording:
-    """Runs that wait until they are let go."""
+    """Runs that wait until they are let go, and then end their operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
         self.lock = threading.Lock()
         self.running: set[str] = set()
         self.most = 0
@@ -41,16 +46,41 @@ class Recording:
             self.running.discard(operation_id)
         if self.fail:
             raise ZeroDivisionError
+        self._end(operation_id, "done")
 
     def broken(self, operation_id: str, cause: BaseException) -> None:
         self.broke.append(f"{operation_id} {type(cause).__name__}")
+        self._end(operation_id, "stuck")
+
+    def _end(self, operation_id: str, state: OperationState) -> None:
+        with self.store.begin() as tx:
+            tx.operations.update(replace(tx.operations.get(operation_id).operation, state=state))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres").database())
+    return f"sqlite:///{tmp_path / 'e.sqlite'}"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
-    made = SqlStore(f"sqlite:///{tmp_path / 'e.sqlite'}", key=KEY, new_site="s")
+def store(url: str) -> Iterator[SqlStore]:
+    made = SqlStore(url, key=KEY, new_site="s")
     yield made
     made.close()
+
+
+def durable(store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Callable[[str], None]) -> DurableEngine:
+    database = url.replace("e.sqlite", "queue.sqlite")
+    bounds = Bounds(workers=8, per_host=per_host)
+    return DurableEngine(
+        store,
+        runs,
+        open_queue=lambda run: WorkQueue(QueueDatabase(database), "one", bounds, run),
+        living=Living(store, "one", alone=url.startswith("sqlite")),
+        afterwards=afterwards,
+    )
 
 
 def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
@@ -70,9 +100,16 @@ def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at
     return operation_id
 
 
-def engine_of(store: SqlStore, runs: Recording, per_host: int = 8) -> tuple[ThreadEngine, threading.Semaphore]:
-    ended = threading.Semaphore(0)
-    return ThreadEngine(store, runs, workers=8, per_host=per_host, afterwards=lambda _: ended.release()), ended
+Open = Callable[..., tuple[DurableEngine, threading.Semaphore]]
+
+
+@pytest.fixture
+def engine_of(store: SqlStore, url: str) -> Open:
+    def made(runs: Recording, per_host: int = 8) -> tuple[DurableEngine, threading.Semaphore]:
+        ended = threading.Semaphore(0)
+        return durable(store, url, runs, per_host, lambda _: ended.release()), ended
+
+    return made
 
 
 def wait_for(ended: threading.Semaphore, count: int) -> None:
@@ -80,9 +117,9 @@ def wait_for(ended: threading.Semaphore, count: int) -> None:
         assert ended.acquire(timeout=LIMIT_S)
 
 
-def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlStore) -> None:
-    runs = Recording()
-    engine, ended = engine_of(store, runs)
+def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlStore, engine_of: Open) -> None:
+    runs = Recording(store)
+    engine, ended = engine_of(runs)
     for number in range(3):
         engine.submit(add(store, f"op{number}", subject="vm"))
     runs.gate.set()
@@ -91,9 +128,9 @@ def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlSt
     assert (runs.order, runs.most) == (["op0", "op1", "op2"], 1)
 
 
-def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore) -> None:
-    runs = Recording()
-    engine, ended = engine_of(store, runs, per_host=2)
+def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore, engine_of: Open) -> None:
+    runs = Recording(store)
+    engine, ended = engine_of(runs, per_host=2)
     for number in range(4):
         engine.submit(add(store, f"slow{number}", subject=f"a{number}", host="slow"))
     engine.submit(add(store, "quick", subject="b", host="other"))
@@ -104,37 +141,35 @@ def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore) 
     assert sorted(runs.order) == ["quick", "slow0", "slow1", "slow2", "slow3"]
 
 
-def test_submitting_twice_runs_once(store: SqlStore) -> None:
-    runs = Recording()
-    engine, ended = engine_of(store, runs)
+def test_submitting_twice_runs_once(store: SqlStore, engine_of: Open) -> None:
+    runs = Recording(store)
+    engine, ended = engine_of(runs)
     operation = add(store, "op", subject="vm")
     engine.submit(operation)
     engine.submit(operation)
-    assert engine.busy()
     runs.gate.set()
     wait_for(ended, 1)
     engine.stop()
     assert runs.order == ["op"]
-    assert not engine.busy()
 
 
-def test_what_was_unfinished_is_taken_up_oldest_first(store: SqlStore) -> None:
+def test_what_was_unfinished_is_taken_up_oldest_first(store: SqlStore, engine_of: Open) -> None:
     for number in range(3):
         add(store, f"op{number}", subject="vm", at=float(number))
-    runs = Recording()
+    runs = Recording(store)
     runs.gate.set()
-    engine, ended = engine_of(store, runs)
+    engine, ended = engine_of(runs)
     assert engine.recover() == 3
     wait_for(ended, 3)
     engine.stop()
     assert runs.order == ["op0", "op1", "op2"]
 
 
-def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore) -> None:
-    runs = Recording()
+def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, engine_of: Open) -> None:
+    runs = Recording(store)
     runs.fail = True
     runs.gate.set()
-    engine, ended = engine_of(store, runs)
+    engine, ended = engine_of(runs)
     for number in range(2):
         engine.submit(add(store, f"op{number}", subject="vm"))
     wait_for(ended, 2)
@@ -142,13 +177,13 @@ def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore) ->
     assert runs.broke == ["op0 ZeroDivisionError", "op1 ZeroDivisionError"]
 
 
-def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path) -> None:
-    plane = control_plane(tmp_path)
+def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path, url: str) -> None:
+    plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)
     started = plane.services.vms.create(create_vm())
     assert started.operation is not None
     runner = Runner(plane.world, Journal(plane.store, plane.world.clock), DEFINITIONS)
-    engine = ThreadEngine(plane.store, runner, workers=2, per_host=2, afterwards=lambda _: None)
+    engine = durable(plane.store, url, runner, 2, lambda _: None)
     reached, go_on = threading.Event(), threading.Event()
 
     def hold(_number: int, moment: str, name: str) -> None:
@@ -168,7 +203,7 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     assert {step.state for step in parked.steps} == {"done", "pending"}
 
     finished = threading.Event()
-    again = ThreadEngine(plane.store, runner, workers=2, per_host=2, afterwards=lambda _: finished.set())
+    again = durable(plane.store, url, runner, 2, lambda _: finished.set())
     assert again.recover() == 1
     assert finished.wait(LIMIT_S)
     again.stop()
@@ -176,15 +211,15 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     plane.store.close()
 
 
-def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: Path) -> None:
-    plane = control_plane(tmp_path)
+def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: Path, url: str) -> None:
+    plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)
     started = plane.services.vms.create(create_vm())
     assert started.operation is not None
     runner = Runner(plane.world, plane.journal, DEFINITIONS)
     plane.hosts.strike = lambda _n, moment, name: KeyError("x") if (moment, name) == ("after", "CreateMdev") else None
     ended = threading.Event()
-    engine = ThreadEngine(plane.store, runner, workers=1, per_host=1, afterwards=lambda _: ended.set())
+    engine = durable(plane.store, url, runner, 1, lambda _: ended.set())
     engine.submit(started.operation)
     assert ended.wait(LIMIT_S)
     engine.stop()

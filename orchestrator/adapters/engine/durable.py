@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on a durable queue: bounded in all and per host, one at a time per VM or host it is about.
+
+The operations themselves say what has to run; a look at them puts what is due into the queue. So an operation that was
+stored is run whatever happened after, and one that waits for another takes a row and no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.adapters.engine.living import Living
+from orchestrator.core.errors import WorldError
+from orchestrator.ports.store import Store
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.engine.work_queue import WorkQueue
+
+LOOK_S = 1.5
+"""Between two looks when nobody asks for one; a controller that has gone is known after four."""
+_FORGET_EVERY = 300
+log = logging.getLogger(__name__)
+
+
+class Runs(Protocol):
+    """What executes one operation (operations/runner.Runner)."""
+
+    def run(self, operation_id: str, stopping: Callable[[], bool]) -> None: ...
+    def broken(self, operation_id: str, cause: BaseException) -> None: ...
+
+
+class DurableEngine:
+    """Implements ports/engine.Engine. Operations of one subject run in the order they were stored."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner: Runs,
+        *,
+        open_queue: Callable[[Callable[[str], None]], WorkQueue],
+        living: Living,
+        afterwards: Callable[[str], None],
+    ) -> None:
+        """``open_queue`` is given what runs one operation; ``afterwards`` is given the host's name after a run."""
+        self._store = store
+        self._runner = runner
+        self._open_queue = open_queue
+        self._living = living
+        self._afterwards = afterwards
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._running = 0
+        self._changed = threading.Condition()
+        self._queue: WorkQueue | None = None
+        self._thread = threading.Thread(target=self._attend, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation_id: str) -> None:
+        """Run it soon. Submitting an operation twice runs it once."""
+        log.debug("operation %s is submitted", operation_id)
+        self._wake.set()
+
+    def recover(self) -> int:
+        """Take up every stored operation that is not finished; returns how many. Called once at start."""
+        with self._store.read() as tx:
+            unfinished = tx.operations.list(unfinished=True)
+        self._wake.set()
+        return len(unfinished)
+
+    def stop(self) -> None:
+        """Let running steps finish, start no further step, return. Unfinished operations stay stored."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0)
+        if self._queue is not None:
+            self._queue.close()
+            with _reported():
+                self._living.leave()
+
+    def _attend(self) -> None:
+        looks, next_beat = 0, 0.0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            with _reported():
+                now = time.monotonic()
+                self._look(beat=now >= next_beat, forget=looks % _FORGET_EVERY == 0)
+                if now >= next_beat:
+                    looks, next_beat = looks + 1, now + LOOK_S
+            self._wake.wait(LOOK_S)
+
+    def _look(self, *, beat: bool, forget: bool) -> None:
+        with self._store.read() as tx:
+            due = tx.operations.due()
+        if self._queue is None:
+            with self._living.beat():  # first: what nobody who lives has begun is taken over by the others
+                pass
+            if not due:  # a server that is only asked does without the queue
+                return
+            self._queue = self._open_queue(self._run)
+        if beat:
+            with self._living.beat() as living:
+                taken = self._queue.take_over(living)
+            if taken:
+                log.warning("took over %d operations of controllers that have gone", taken)
+        if due:
+            self._queue.offer(due)
+        if beat and forget:
+            self._queue.forget_ended()
+
+    def _run(self, operation_id: str) -> None:
+        with self._changed:
+            if self._stopping.is_set():
+                return
+            self._running += 1
+        try:
+            with self._store.read() as tx:
+                job = tx.operations.get(operation_id)
+                due = tx.operations.due(job.operation.subject)
+            if operation_id not in {one.operation for one in due}:
+                return
+            with _Breaking(self._runner, operation_id):
+                self._runner.run(operation_id, self._stopping.is_set)
+            self._wake.set()
+            if not self._stopping.is_set():
+                self._afterwards(job.host)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+
+class _Breaking:
+    """Whatever our code did, the operation shows it."""
+
+    def __init__(self, runner: Runs, operation_id: str) -> None:
+        self._runner = runner
+        self._operation_id = operation_id
+
+    def __enter__(self) -> None:
+        """Nothing has broken yet."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> bool:
+        if isinstance(error, WorldError):  # of the database: the steps' own have been dealt with
+            log.warning("operation %s waits for the database: %s", self._operation_id, error.message)
+        elif isinstance(error, Exception):
+            log.error("operation %s broke", self._operation_id, exc_info=error)
+            self._runner.broken(self._operation_id, error)
+        return isinstance(error, Exception)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """The next look tries again."""
+    try:
+        yield
+    except WorldError as error:
+        log.warning("%s: %s", error.message, error.details)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which controllers live: each raises a number of its own, and the others count how often they saw it unchanged.
+
+No clock is compared, so neither a wrong clock nor a pause of the database makes a living controller look dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from orchestrator.ports.store import Store
+
+_MISSED = 3
+"""A controller that was seen unchanged as many times in a row has gone."""
+
+
+class Living:
+    """What this controller knows of all. ``alone``: the database can have no other controller."""
+
+    def __init__(self, store: Store, name: str, *, alone: bool) -> None:
+        self._store = store
+        self._name = name
+        self._alone = alone
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def beat(self) -> Iterator[Collection[str]]:
+        """Who lives. Only one controller at a time is inside the block, so that one takes over what a dead one left."""
+        if self._alone:
+            yield (self._name,)
+            return
+        with self._store.begin() as tx:
+            beats = tx.controllers.beat(self._name)
+            self._seen = {name: self._looked(name, count) for name, count in beats.items()}
+            gone = {name for name, (_, missed) in self._seen.items() if missed >= _MISSED}
+            yield self._seen.keys() - gone
+            for name in gone:
+                tx.controllers.remove(name)
+
+    def leave(self) -> None:
+        """This controller stops: what it has not finished may be taken at once."""
+        if not self._alone:
+            with self._store.begin() as tx:
+                tx.controllers.remove(self._name)
+
+    def _looked(self, name: str, count: int) -> tuple[int, int]:
+        before, missed = self._seen.get(name, (None, 0))
+        return (count, missed + 1 if count == before else 0)

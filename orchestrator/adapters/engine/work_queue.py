@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The durable queue: one run of an operation is one workflow of DBOS, queued in the partition of its host.
+
+The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions, SetWorkflowID
+
+from orchestrator.ports.store import Due
+
+VERSION: Final = "wf-1"
+"""Of the workflow, not of the program: another one would strand what an older program has queued."""
+_QUEUE: Final = "operations"
+_WORKFLOW: Final = "run_operation"
+_LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
+_POLL_S: Final = 0.2
+_KEPT: Final = 1000
+"""Ended runs are kept only to be looked at."""
+
+
+class Database(Protocol):
+    """Where the queue is kept (adapters/store/queue_database.py)."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def engine(self) -> Any: ...
+    def errors(self) -> AbstractContextManager[None]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """``workers``: runs at once in this process. ``per_host``: runs at once on a host, of all controllers."""
+
+    workers: int
+    per_host: int
+
+
+class WorkQueue:
+    """The library has one instance per process, and so has this."""
+
+    def __init__(self, database: Database, name: str, bounds: Bounds, run: Callable[[str], None]) -> None:
+        """Begin to take runs off the queue, first those that this controller had begun before it ended.
+
+        ``name`` of this controller: the same after a restart, another one for each.
+
+        :raises Retryable: ``store.queue``
+        """
+        logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to the console by itself
+        self._database = database
+        self._name = name
+        DBOS(
+            config=DBOSConfig(
+                name="vgpuctl",
+                system_database_engine=database.engine,
+                system_database_url=database.url,
+                application_version=VERSION,
+                executor_id=name,
+                serializer=DBOSPortableJSONSerializer(),
+                log_level="WARNING",
+                use_listen_notify=False,
+                notification_listener_polling_interval_sec=0.5,
+            )
+        )
+
+        @DBOS.workflow(name=_WORKFLOW)
+        def run_operation(operation_id: str) -> None:
+            run(operation_id)
+
+        self._workflow = run_operation
+        try:
+            with database.errors():
+                DBOS.launch()
+                DBOS.register_queue(
+                    _QUEUE,
+                    worker_concurrency=bounds.workers,
+                    partition_concurrency=min(bounds.per_host, bounds.workers),
+                    polling_interval_sec=_POLL_S,
+                    on_conflict="always_update",
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def offer(self, due: Iterable[Due]) -> None:
+        """Queue every one that is neither queued nor running.
+
+        :raises Retryable: ``store.queue``
+        """
+        with self._database.errors():
+            busy = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
+            new = {f"{one.operation}.": one for one in due if one.operation not in busy}
+            if not new:
+                return
+            ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))]
+            for prefix, one in new.items():
+                number = 1 + max((int(run.removeprefix(prefix)) for run in ended if run.startswith(prefix)), default=-1)
+                with SetWorkflowID(f"{prefix}{number}"), SetEnqueueOptions(queue_partition_key=one.host):
+                    DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation)
+
+    def take_over(self, living: Collection[str]) -> int:
+        """Queue again what a controller that does not live had begun; how many that were.
+
+        :raises Retryable: ``store.queue``
+        """
+        with self._database.errors():
+            begun = _runs(status=["PENDING"])
+            orphans = [run.workflow_id for run in begun if run.executor_id not in {self._name, *living}]
+            if orphans:
+                DBOS.resume_workflows(orphans, queue_name=_QUEUE)
+            return len(orphans)
+
+    def forget_ended(self) -> None:
+        """Keep the newest of the runs that have ended.
+
+        :raises Retryable: ``store.queue``
+        """
+        with self._database.errors():
+            ended = _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_KEPT)
+            if ended:
+                DBOS.delete_workflows([run.workflow_id for run in ended])
+
+    def close(self) -> None:
+        """Take no more off the queue."""
+        DBOS.destroy(destroy_registry=True)
+        self._database.close()
+
+
+def _runs(**which: Any) -> list[Any]:
+    return list(DBOS.list_workflows(name=_WORKFLOW, load_input=False, load_output=False, **which))
+
+
+def _operation_of(workflow_id: str) -> str:
+    return workflow_id.rpartition(".")[0]
