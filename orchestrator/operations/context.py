@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from orchestrator.core.errors import Bug
@@ -11,10 +12,11 @@ from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, Token
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
+from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, HostLink
-from orchestrator.ports.store import Job, Store
+from orchestrator.ports.store import Job, Store, Transaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,10 @@ class Context:
         if not isinstance(value, str):
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
         return value
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """A writing transaction of this attempt, refused once another one has begun."""
+        return attempt(self.world.store, self.operation_id, self.attempt)
 
     def host(self) -> Host:
         with self.world.store.read() as tx:

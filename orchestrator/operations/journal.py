@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an operation's course to the database: each change is committed before the next effect."""
+"""Writes an operation's course to the database: each change is committed before the next effect.
+
+An attempt that another one has overtaken can write nothing any more.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 
 from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
 from orchestrator.core.operation import FINISHED, STEP_TRANSITIONS, Operation, OperationState, StepState
+from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Job, Store
 
@@ -50,13 +54,13 @@ class Journal:
             started_at=now if record.started_at is None else record.started_at,
             finished_at=now if state in _ENDS else None,
         )
-        with self._store.begin() as tx:
+        with attempt(self._store, operation.id, operation.attempt) as tx:
             tx.operations.put_step(operation.id, position, moved)
         return replace(operation, steps=(*operation.steps[:position], moved, *operation.steps[position + 1 :]))
 
     def note(self, operation: Operation, position: int, message: str) -> None:
         """Progress inside a step."""
-        with self._store.begin() as tx:
+        with attempt(self._store, operation.id, operation.attempt) as tx:
             tx.operations.put_step(operation.id, position, replace(operation.steps[position], message=message))
 
     def undoing(self, operation: Operation, position: int, error: VgpuctlError) -> Operation:
@@ -82,7 +86,7 @@ class Journal:
         )
 
     def _update(self, operation: Operation) -> Operation:
-        with self._store.begin() as tx:
+        with attempt(self._store, operation.id, operation.attempt) as tx:
             tx.operations.update(operation)
         return operation
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from orchestrator.core.errors import Bug, Conflict, Denied, Stuck, Unknown, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.context import Context, World
+from orchestrator.operations.fencing import Parked
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.retrying import patiently
 from orchestrator.operations.step import Definition, Step
@@ -15,10 +16,6 @@ from orchestrator.operations.step import Definition, Step
 STALE = "agent.stale_token"
 _NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
 """What stands there belongs to somebody else, so there is nothing of ours to take back."""
-
-
-class Parked(Exception):
-    """This run ends here and the operation does not: shutdown, or another run has taken it over."""
 
 
 class Runner:

@@ -56,7 +56,7 @@ def _see_guest(context: Context) -> str:
     while True:
         domain = _domain_of(context.observe(), vm)
         if domain.state == "running" and domain.addresses:
-            with world.store.begin() as tx:
+            with context.begin() as tx:
                 tx.vms.update(replace(vm, addresses=domain.addresses))
             return ", ".join(domain.addresses)
         if domain.state not in {"running", "paused"}:

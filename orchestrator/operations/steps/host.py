@@ -27,7 +27,7 @@ _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}
 
 def set_host_state(context: Context, state: HostState, reason: str | None = None) -> None:
     """Write the state, if the host is still there."""
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         if any(host.name == context.host_name for host in tx.hosts.list()):
             tx.hosts.update(replace(tx.hosts.get(context.host_name), state=state, state_reason=reason))
 
@@ -39,7 +39,7 @@ def mark_failed(context: Context) -> None:
 
 def forget_host(context: Context) -> None:
     """Everything the control plane keeps of it. Gone already is fine."""
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         known = [host for host in tx.hosts.list() if host.name == context.host_name]
         tx.hosts.remove(context.host_name)
     for host in known:
@@ -77,7 +77,7 @@ def _is_known(context: Context) -> bool:
 
 def _first_look(context: Context) -> str:
     snapshot = context.observe()
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         for other in tx.hosts.list():
             if other.machine_id == snapshot.machine_id and other.name != context.host_name:
                 raise Conflict("host.already_added", f"this machine is host {other.name} already")
@@ -116,7 +116,7 @@ def _is_used(gpu: GpuSnapshot, devices: set[str]) -> bool:
 
 
 def _choose(context: Context) -> str:
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         snapshot = tx.hosts.snapshot(context.host_name)
         if snapshot is None:
             raise Bug("host.not_observed", "the host was not observed before its GPUs are chosen")
@@ -126,7 +126,7 @@ def _choose(context: Context) -> str:
 
 
 def _unchoose(context: Context) -> None:
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         tx.hosts.set_gpus(context.host_name, ())
 
 
@@ -150,7 +150,7 @@ def _enable_functions(context: Context) -> str:
     enabled = []
     for gpu in context.observe().gpus:
         if gpu.address in managed and gpu.sriov_total_vfs and not gpu.sriov_enabled_vfs and gpu.driver == "nvidia":
-            with context.world.store.begin() as tx:
+            with context.begin() as tx:
                 tx.hosts.mark_enabled(context.host_name, gpu.address, by_us=True)
             context.perform(EnableVirtualFunctions(gpu=gpu.address))
             enabled.append(gpu.address)
@@ -162,7 +162,7 @@ def _disable_functions(context: Context) -> None:
         ours = tx.hosts.enabled_by_us(context.host_name)
     for address in ours:
         context.perform(DisableVirtualFunctions(gpu=address))
-        with context.world.store.begin() as tx:
+        with context.begin() as tx:
             tx.hosts.mark_enabled(context.host_name, address, by_us=False)
 
 

@@ -30,7 +30,7 @@ def drop_vm(tx: Transaction, vm: Vm) -> None:
 
 def forget_vm(context: Context) -> None:
     """Release everything the VM holds in the database. Gone already is fine."""
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None:
             drop_vm(tx, vm)
@@ -38,7 +38,7 @@ def forget_vm(context: Context) -> None:
 
 def set_vm_state(context: Context, state: VmState) -> None:
     """Write the state, unless a later operation (a delete) already says what becomes of the VM."""
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
             addresses = vm.addresses if state == "running" else ()
@@ -83,7 +83,7 @@ def _release(context: Context) -> str:
 
 def _close_stuck(context: Context) -> None:
     """Nothing is left of the VM, so nothing remains of its operations that had got stuck."""
-    with context.world.store.begin() as tx:
+    with context.begin() as tx:
         for operation in tx.operations.of_subject(context.subject):
             if operation.state == "stuck":
                 note = f"what remained was removed by operation {context.operation_id}"

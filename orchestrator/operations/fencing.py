@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Only the newest attempt at an operation may write: a controller that was paused wakes up and is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from orchestrator.ports.store import Store, Transaction
+
+
+class Parked(Exception):
+    """This run ends here and the operation does not: shutdown, or another run has taken it over."""
+
+
+@contextmanager
+def attempt(store: Store, operation_id: str, number: int) -> Iterator[Transaction]:
+    """A writing transaction of that attempt.
+
+    :raises Parked: another attempt has begun
+    """
+    with store.begin() as tx:
+        if tx.operations.get(operation_id).operation.attempt != number:
+            raise Parked
+        yield tx

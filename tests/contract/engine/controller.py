@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.contract.engine.controller NAME URL DIRECTORY [ACT MOMENT EFFECT]``: one controller process.
+
+The real database, runner and engine over hosts in a file. At an effect it can kill or stop itself, once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
+from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.runner import Runner
+from tests.fakes.control_plane import control_plane
+from tests.fakes.shared_hosts import SharedHosts
+
+_ACTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+def main(name: str, url: str, directory: Path, *act: str) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: only sigwait gets it
+    done: list[str] = []
+
+    def at(moment: str, effect: str) -> None:
+        if act[1:] == (moment, effect) and not done:
+            done.append(effect)
+            (directory / f"{name}.reached").touch()
+            signal.raise_signal(_ACTS[act[0]])  # to this thread: it gets no further
+
+    plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
+    queue = url.replace("e.sqlite", "queue.sqlite")
+    engine = DurableEngine(
+        plane.store,
+        Runner(plane.world, plane.journal, DEFINITIONS),
+        open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, Bounds(workers=4, per_host=2), run),
+        living=Living(plane.store, name, alone=url.startswith("sqlite")),
+        afterwards=lambda _: None,
+    )
+    engine.recover()
+    signal.sigwait({signal.SIGTERM})
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
