@@ -41,5 +41,9 @@ def profiles(incomplete: str) -> list[str]:
     return _names(lambda client: client.profiles(), incomplete)
 
 
+def tenants(incomplete: str) -> list[str]:
+    return _names(lambda client: client.tenants(), incomplete)
+
+
 def operations(incomplete: str) -> list[str]:
     return _names(lambda client: client.operations(), incomplete, "id")

@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, unix_connect
 
 from orchestrator.client.connection import path_of
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
+from orchestrator.client.token import token_headers
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
 
 LEAVE: Final = b"\x1d"
@@ -53,7 +54,14 @@ def _connect(opened: ExitStack, state: Path, path: str, tenant: str) -> ClientCo
         with SocketAddress(state / SOCKET_NAME) as address:
             uri = f"ws://localhost{path}?tenant={tenant}"
             return opened.enter_context(
-                unix_connect(address, uri, compression=None, max_size=None, open_timeout=OPEN_LIMIT_S)
+                unix_connect(
+                    address,
+                    uri,
+                    compression=None,
+                    max_size=None,
+                    open_timeout=OPEN_LIMIT_S,
+                    additional_headers=token_headers(),
+                )
             )
     except InvalidStatus as refused:
         raise _problem(refused) from refused

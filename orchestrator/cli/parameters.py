@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import vms
+from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, parse_size
 from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MIN_DISK_BYTES, MIN_MEMORY_MIB
@@ -21,6 +22,16 @@ class BootPolicy(StrEnum):
     ASK_CONTROLLER = "ask-controller"
 
 
+class TenantRole(StrEnum):
+    """As in core/access."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    READ_ONLY = "read-only"
+    TENANT_ADMIN = "tenant-admin"
+    TENANT_USER = "tenant-user"
+
+
 def _vm_name(text: str) -> str:
     return check_name(text, what="vm")
 
@@ -31,6 +42,13 @@ def _tenant_name(text: str) -> str:
 
 Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
 NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=_vm_name)]
+
+
+def tenant_or_everywhere(text: str) -> str:
+    """``*`` is where roles are held that hold everywhere."""
+    return text if text == EVERYWHERE else check_name(text, what="tenant")
+
+
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
 

@@ -36,7 +36,8 @@ Every command has `-o table|json|yaml`; JSON is the API's own object. Errors are
 
 `VGPUCTL_STATE` moves all state (default: `/var/lib/vgpuctl` for root, else `~/.local/state/vgpuctl`).
 The first command starts the server; it ends when idle for `VGPUCTL_SERVE_IDLE_SECONDS` (900).
-Completion: `source <(vgpuctl completion bash)`.
+`VGPUCTL_TOKEN_FILE` names a file with a token to act with (`VGPUCTL_TOKEN` holds it itself); without one the server
+goes by the uid. Completion: `source <(vgpuctl completion bash)`.
 """
 
 

@@ -40,6 +40,8 @@ ENTRIES: Final = {
     "profile": Entry("profile", "app", "What --profile takes: offerings, vGPU types, MIG profiles."),
     "image": Entry("image", "app", "Base images that VMs' disks are made on."),
     "network": Entry("network", "app", "Networks that VMs are put on."),
+    "tenant": Entry("tenant", "app", "Tenants and who belongs to them."),
+    "token": Entry("token", "app", "Tokens that act in a tenant for programs and people."),
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
     "doctor": Entry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),

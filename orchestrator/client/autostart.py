@@ -15,6 +15,7 @@ from typing import Final
 from orchestrator.client.connection import Connection, Json, path_of
 from orchestrator.client.file_lock import POLL_S, StillHeld, file_lock
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
+from orchestrator.client.token import token_headers, without_token
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
 
@@ -65,7 +66,7 @@ def stop(connection: Connection, state: Path, *, only_idle: bool) -> None:
 
 
 def _open(state: Path) -> Connection | None:
-    connection = Connection(state / SOCKET_NAME)
+    connection = Connection(state / SOCKET_NAME, token_headers())
     try:
         connection.open()
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
@@ -114,7 +115,7 @@ def _spawn(state: Path, log: Path) -> int:
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "orchestrator.serve", "--detached"],
-        {**os.environ, "VGPUCTL_STATE": str(state)},
+        {**without_token(os.environ), "VGPUCTL_STATE": str(state)},
         file_actions=actions,
         setsid=True,
     )

@@ -56,6 +56,44 @@ class Client:
         started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant)
         return started
 
+    def tenants(self) -> list[Json]:
+        found: list[Json] = self._get(path_of("tenants"))
+        return found
+
+    def tenant(self, name: str) -> Json:
+        found: Json = self._get(path_of("tenants", name))
+        return found
+
+    def create_tenant(self, name: str) -> Json:
+        tenant: Json = self._post(path_of("tenants"), {"name": name})
+        return tenant
+
+    def delete_tenant(self, name: str) -> None:
+        self._delete(path_of("tenants", name))
+
+    def members(self, tenant: str) -> list[Json]:
+        """``*``: those whose roles hold everywhere."""
+        found: list[Json] = self._get(path_of("tenants", tenant, "members"))
+        return found
+
+    def put_member(self, tenant: str, subject: str, role: str) -> None:
+        self.connection.call("PUT", path_of("tenants", tenant, "members"), {"subject": subject, "role": role})
+
+    def remove_member(self, tenant: str, subject: str) -> None:
+        self._delete(path_of("tenants", tenant, "members"), subject=subject)
+
+    def create_token(self, wanted: Body) -> Json:
+        """``token``, which no other answer shows, and ``about``."""
+        made: Json = self._post(path_of("tokens"), wanted)
+        return made
+
+    def tokens(self, tenant: str) -> list[Json]:
+        found: list[Json] = self._get(path_of("tokens"), tenant=tenant)
+        return found
+
+    def revoke_token(self, token_id: str, tenant: str) -> None:
+        self._delete(path_of("tokens", token_id), tenant=tenant)
+
     def scan_host(self, address: str, port: int) -> Json:
         """The SSH host key that answers there now; nothing is pinned."""
         key: Json = self._post(path_of("hosts", "scan"), {"address": address, "port": port})

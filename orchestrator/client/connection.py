@@ -31,9 +31,9 @@ def path_of(*parts: str) -> str:
 class Connection:
     """Sends requests one after the other over one kept-open connection."""
 
-    def __init__(self, socket_path: Path) -> None:
+    def __init__(self, socket_path: Path, headers: Mapping[str, str] | None = None) -> None:
         self.socket_path = socket_path
-        self._http = UnixHttp(socket_path, CALL_TIMEOUT_S)
+        self._http = UnixHttp(socket_path, CALL_TIMEOUT_S, headers)
 
     def open(self) -> None:
         """:raises OSError: nobody listens there, or we may not talk to it"""

@@ -8,6 +8,7 @@ that a whole command may take.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -33,9 +34,13 @@ class Answer:
 
 
 class UnixHttp:
-    """A kept-open connection. After an error it is closed and may be opened again."""
+    """A kept-open connection. After an error it is closed and may be opened again.
 
-    def __init__(self, path: Path, timeout_s: float) -> None:
+    ``headers`` go with every request.
+    """
+
+    def __init__(self, path: Path, timeout_s: float, headers: Mapping[str, str] | None = None) -> None:
+        self._headers = {"Host": "localhost", "Accept": "application/json", **(headers or {})}
         self._path = path
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
@@ -67,7 +72,7 @@ class UnixHttp:
         """``target`` is quoted already. :raises OSError: the answer did not come, whole"""
         if self._socket is None or self._reader is None:
             raise BrokenAnswer("not connected")
-        head = [f"{method} {target} HTTP/1.1", "Host: localhost", "Accept: application/json"]
+        head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in self._headers.items())]
         if body is not None:
             head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         self._socket.sendall("\r\n".join([*head, "", ""]).encode("ascii") + (body or b""))

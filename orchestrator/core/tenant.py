@@ -16,6 +16,7 @@ DEFAULT_TENANT = "default"
 
 TOKEN_PREFIX = "vgpuctl_"  # noqa: S105 (the part that is no secret)
 """Fixed, so that scanners of published text can find tokens."""
+MAX_TOKEN_LIFETIME_S = 10 * 366 * 86400
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}(?P<id>[0-9a-f]{{12}})_(?P<secret>[A-Za-z0-9_-]{{43}})", re.ASCII)
 _SUBJECT = re.compile(r"uid:(0|[1-9][0-9]{0,9})|oidc:[!-~]{1,190}", re.ASCII)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that people type (``4GiB``) and the integers the code works with (MiB, bytes)."""
+"""Sizes and durations that people type (``4GiB``, ``8h``) and the integers the code works with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(?P<number>[1-9][0-9]{0,9})(?P<unit>[smhd])", re.ASCII)
 _FACTORS = {"MiB": MIB, "GiB": GIB, "TiB": TIB}
 _SIZE = re.compile(r"(?P<number>[1-9][0-9]{0,9})(?P<unit>MiB|GiB|TiB)", re.ASCII)
 
@@ -36,6 +38,28 @@ def parse_size(text: str, *, field: str, at_least: int, at_most: int) -> int:
             hint=f"ask for at least {show_size(at_least)} and at most {show_size(at_most)}",
         )
     return size
+
+
+def parse_duration(text: str, *, field: str, at_most_s: int) -> int:
+    """``8h`` as seconds.
+
+    :raises InvalidInput: ``<field>.invalid`` for a malformed duration, ``<field>.out_of_range`` for one too long
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise InvalidInput(
+            f"{field}.invalid",
+            f"{field} {text[:40]!a} is not a duration",
+            hint="write a whole number and a unit, for example 45m, 8h or 30d",
+        )
+    seconds = int(match["number"]) * _SECONDS[match["unit"]]
+    if seconds > at_most_s:
+        raise InvalidInput(
+            f"{field}.out_of_range",
+            f"{field} {text} is too long",
+            hint=f"ask for at most {at_most_s // _SECONDS['d']}d",
+        )
+    return seconds
 
 
 def show_size(size: int) -> str:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.tenant import Token, check_role, digest_of, token_text
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Token, check_role, digest_of, token_text
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.acting import actor
 from orchestrator.services.tenants import known_tenant
 
-MAX_LIFETIME_S = 10 * 366 * 86400
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 
@@ -30,7 +29,7 @@ class TokenService:
         :raises InvalidInput: ``role.invalid``, ``token.lifetime``; :raises NotFound: ``tenant.unknown``
         """
         check_role(role, tenant)
-        if lifetime_s is not None and not 0 < lifetime_s <= MAX_LIFETIME_S:
+        if lifetime_s is not None and not 0 < lifetime_s <= MAX_TOKEN_LIFETIME_S:
             raise InvalidInput("token.lifetime", "a token lives at most ten years and more than no time")
         token_id, now = secrets.token_hex(_ID_BYTES), self.clock.now()
         text = token_text(token_id, secrets.token_urlsafe(_SECRET_BYTES))

@@ -9,8 +9,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.access import Role
-from orchestrator.core.tenant import Member, Tenant, Token
-from orchestrator.services.tokens import MAX_LIFETIME_S
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Member, Tenant, Token
 
 MAX_SUBJECT = 200
 
@@ -67,7 +66,7 @@ class CreateTokenBody(RequestBody):
 
     tenant: str = Field(default="default", max_length=255)
     role: Role
-    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_LIFETIME_S, description="None: until it is revoked")
+    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_TOKEN_LIFETIME_S, description="None: until it is revoked")
 
 
 class TokenAnswer(AnswerBody):

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl tenant …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import tenants
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.parameters import TenantRole, tenant_or_everywhere
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.names import check_name
+
+app = new_group("Tenants and who belongs to them.")
+
+COLUMNS: Final = (field("NAME", "name"), field("CREATED", "created_at"))
+MEMBER_COLUMNS: Final = (field("MEMBER", "subject"), field("ROLE", "role"))
+
+
+def _name(text: str) -> str:
+    return check_name(text, what="tenant")
+
+
+Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=_name)]
+Place = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the tenant; '*' for roles that hold everywhere.",
+        autocompletion=tenants,
+        callback=tenant_or_everywhere,
+    ),
+]
+Subject = Annotated[
+    str, typer.Argument(metavar="WHO", help="uid:1000: a user of the server's machine. oidc:NAME: one who logs in.")
+]
+
+
+def _lines(tenant: Mapping[str, Any]) -> list[str]:
+    return render_details([("name", shown(tenant["name"])), ("created", shown(tenant["created_at"]))])
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new tenant.", callback=_name)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a tenant: VMs, members and tokens of its own."""
+    tenant = session_of(ctx).client.create_tenant(name)
+    show(tenant, output, lambda: _lines(tenant))
+
+
+@app.command("list")
+def list_tenants(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """List the tenants that you may know of."""
+    show_list(session_of(ctx).client.tenants(), COLUMNS, output, "no tenants")
+
+
+@app.command("show")
+def show_tenant(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Show one tenant."""
+    tenant = session_of(ctx).client.tenant(name)
+    show(tenant, output, lambda: _lines(tenant))
+
+
+@app.command("delete")
+def delete(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Delete a tenant that has no VMs, with its members and tokens."""
+    session_of(ctx).client.delete_tenant(name)
+    show({"name": name, "deleted": True}, output, lambda: [f"tenant {name} is deleted"])
+
+
+@app.command("members")
+def members(ctx: typer.Context, tenant: Place, output: Output = Format.TABLE) -> None:
+    """Who has a role in a tenant."""
+    show_list(session_of(ctx).client.members(tenant), MEMBER_COLUMNS, output, "no members")
+
+
+@app.command("add-member")
+def add_member(
+    ctx: typer.Context,
+    tenant: Place,
+    who: Subject,
+    role: Annotated[TenantRole, typer.Option("--role", help="What they may do.")] = TenantRole.TENANT_USER,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give somebody a role in a tenant; it replaces the one they had."""
+    session_of(ctx).client.put_member(tenant, who, role.value)
+    member = {"tenant": tenant, "subject": who, "role": role.value}
+    show(member, output, lambda: [f"{shown(who)} is {role.value} in {tenant}"])
+
+
+@app.command("remove-member")
+def remove_member(ctx: typer.Context, tenant: Place, who: Subject, output: Output = Format.TABLE) -> None:
+    """Take somebody's role in a tenant away."""
+    session_of(ctx).client.remove_member(tenant, who)
+    show({"tenant": tenant, "subject": who, "removed": True}, output, lambda: [f"{shown(who)} is not in {tenant}"])

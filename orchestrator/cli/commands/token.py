@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl token …``"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.parameters import TenantRole, tenant_or_everywhere
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
+from orchestrator.core.units import parse_duration
+
+app = new_group("Tokens that act in a tenant for programs and people.")
+
+COLUMNS: Final = (
+    field("ID", "id"),
+    field("TENANT", "tenant"),
+    field("ROLE", "role"),
+    field("MADE BY", "made_by"),
+    field("EXPIRES", "expires_at"),
+    field("REVOKED", "revoked_at"),
+)
+
+Place = Annotated[
+    str, typer.Option("--tenant", help="Where it acts; '*' for everywhere.", callback=tenant_or_everywhere)
+]
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    tenant: Place = "default",
+    role: Annotated[TenantRole, typer.Option("--role", help="What it may do.")] = TenantRole.TENANT_USER,
+    lifetime: Annotated[
+        str | None, typer.Option("--lifetime", help="For example 8h or 30d; otherwise until it is revoked.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Write it into this new file that only you can read, and not here.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a token. It is shown this once; VGPUCTL_TOKEN_FILE names the file a command takes it from."""
+    seconds = None if lifetime is None else parse_duration(lifetime, field="lifetime", at_most_s=MAX_TOKEN_LIFETIME_S)
+    wanted: dict[str, object] = {"tenant": tenant, "role": role.value, "lifetime_s": seconds}
+    client = session_of(ctx).client
+    if save is None:
+        made = client.create_token(wanted)
+        show(made, output, lambda: [made["token"], "", *_lines(made["about"])])
+        return
+    descriptor = _new_file(save)
+    with os.fdopen(descriptor, "w") as stream:
+        made = client.create_token(wanted)
+        stream.write(f"{made['token']}\n")
+    show(made["about"], output, lambda: _lines(made["about"]))
+
+
+def _new_file(path: Path) -> int:
+    """Made before the token: one that cannot be written down must not be made."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(
+            "token.unwritable", f"cannot make the file {str(path)!a}: {reason}", hint="name one that does not exist yet"
+        ) from error
+
+
+def _lines(token: Json) -> list[str]:
+    return render_details(
+        [
+            ("id", shown(token["id"])),
+            ("tenant", shown(token["tenant"])),
+            ("role", shown(token["role"])),
+            ("expires", shown(token["expires_at"])),
+        ]
+    )
+
+
+@app.command("list")
+def list_tokens(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+    """List a tenant's tokens by age, revoked ones too; the tokens themselves nobody can show."""
+    show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens")
+
+
+@app.command("revoke")
+def revoke(
+    ctx: typer.Context,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")],
+    tenant: Place = "default",
+    output: Output = Format.TABLE,
+) -> None:
+    """End a token at once and for good."""
+    session_of(ctx).client.revoke_token(token_id, tenant)
+    show({"id": token_id, "revoked": True}, output, lambda: [f"token {shown(token_id)} is revoked"])

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+
+@pytest.fixture
+def research(cli: Cli) -> str:
+    assert cli("tenant", "create", "research").code == 0
+    return "research"
+
+
+def test_a_tenant_is_made_shown_and_deleted(cli: Cli) -> None:
+    assert cli("tenant", "create", "short").code == 0
+    assert cli("tenant", "create", "short").code == 0
+    assert "short" in cli("tenant", "list").out
+    assert json.loads(cli("tenant", "show", "short", "-o", "json").out)["name"] == "short"
+    assert cli("tenant", "delete", "short").out == "tenant short is deleted\n"
+    assert cli("tenant", "show", "short").code == 4
+
+
+def test_members_come_and_go(cli: Cli, research: str) -> None:
+    assert cli("tenant", "add-member", research, "uid:4711", "--role", "tenant-admin").code == 0
+    listed = json.loads(cli("tenant", "members", research, "-o", "json").out)
+    assert listed == [{"tenant": research, "subject": "uid:4711", "role": "tenant-admin"}]
+    assert cli("tenant", "remove-member", research, "uid:4711").code == 0
+    assert cli("tenant", "members", research).out == "no members\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("tenant create Bad_Name", "tenant.name_invalid"),
+        ("tenant delete default", "tenant.default"),
+        ("tenant add-member default somebody", "member.subject_invalid"),
+        ("tenant add-member default uid:5 --role admin", "role.invalid"),
+        ("token create --role admin", "role.invalid"),
+        ("token create --lifetime 8", "lifetime.invalid"),
+        ("token create --lifetime 99999d", "lifetime.out_of_range"),
+        ("token create --tenant absent", "tenant.unknown"),
+        ("token revoke 0123", "token.unknown"),
+        ("token create --save /", "token.unwritable"),
+        ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
+    ],
+)
+def test_bad_input_gets_one_line_and_changes_nothing(cli: Cli, words: str, code: str) -> None:
+    before = cli("token", "list", "-o", "json").out
+    outcome = cli(*words.split())
+    assert outcome.code in {2, 4, 5}
+    assert outcome.err.startswith("error: ")
+    assert f"[{code}]" in outcome.err
+    assert cli("token", "list", "-o", "json").out == before
+
+
+def test_a_token_is_shown_once_and_ends_when_it_is_revoked(
+    cli: Cli, research: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = json.loads(cli("token", "create", "--tenant", research, "--lifetime", "8h", "-o", "json").out)
+    listed = cli("token", "list", "--tenant", research)
+    assert made["about"]["id"] in listed.out
+    assert made["token"] not in listed.out
+    with monkeypatch.context() as acting:
+        acting.setenv("VGPUCTL_TOKEN", made["token"])
+        assert [one["name"] for one in json.loads(cli("tenant", "list", "-o", "json").out)] == [research]
+        assert "[access.denied]" in cli("host", "list").err
+        assert "[tenant.unknown]" in cli("show-vm", "train", "--tenant", "default").err
+    assert cli("token", "revoke", made["about"]["id"], "--tenant", research).code == 0
+    monkeypatch.setenv("VGPUCTL_TOKEN", made["token"])
+    assert "[token.refused]" in cli("tenant", "list").err
+
+
+def test_a_saved_token_is_its_owners_alone_and_never_printed(
+    cli: Cli, research: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    outcome = cli("token", "create", "--tenant", research, "--save", str(file))
+    assert file.read_text().strip() not in outcome.out + outcome.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again = cli("token", "create", "--tenant", research, "--save", str(file))
+    assert "[token.unwritable]" in again.err
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
+    assert [one["name"] for one in json.loads(cli("tenant", "list", "-o", "json").out)] == [research]
