@@ -80,11 +80,13 @@ check-dead-code:
 check-tests:
 	@$(PYTEST) tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-create-vm
+.PHONY: bench-placement bench-control-plane bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
+bench-control-plane: dev ## claims per second against bare inserts, operations per second
+	@$(BIN)/python -m tests.bench.control_plane
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand
 	@$(BIN)/python -m tests.bench.create_vm
 

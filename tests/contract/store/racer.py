@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.contract.store.racer URL DIRECTORY SEED REQUESTS``: one of several controllers that ask for slots.
+
+Its second set of books are files that can be made only once: a slot that two VMs got fails there, whatever the
+database says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orchestrator.adapters.state.clock import RandomIds
+from orchestrator.core.claim import Claim
+from orchestrator.core.errors import NoCapacity
+from orchestrator.operations.steps.vm_record import drop_vm
+from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+
+KEPT = 12
+"""VMs a racer keeps at most; there are 16 slots of the size asked for most."""
+SIZES = ("GRID T4-2Q", "GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q")
+
+
+@dataclass
+class Racer:
+    plane: ControlPlane
+    books: Path
+    chance: random.Random
+    own: list[str] = field(default_factory=list)
+    made: int = 0
+    refused: int = 0
+    double: int = 0
+
+    def turn(self, name: str) -> None:
+        """One request; room is made when there is none, or enough is held."""
+        if len(self.own) >= KEPT:
+            self._give_back()
+        try:
+            self.plane.services.vms.create(create_vm(name, profile=self.chance.choice(SIZES)))
+        except NoCapacity:
+            self.refused += 1
+            if self.own:
+                self._give_back()
+            return
+        self.made += 1
+        self.own.append(name)
+        for file in self._files(name):
+            try:
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                self.double += 1
+
+    def _give_back(self) -> None:
+        name = self.own.pop(self.chance.randrange(len(self.own)))
+        for file in self._files(name):
+            file.unlink()
+        with self.plane.store.begin() as tx:
+            vm = tx.vms.find("default", name)
+            assert vm is not None
+            drop_vm(tx, vm)
+
+    def _files(self, name: str) -> list[Path]:
+        with self.plane.store.read() as tx:
+            vm = tx.vms.find("default", name)
+            claim: Claim | None = None if vm is None else tx.claims.find(vm.id)
+        assert claim is not None
+        return [self.books / f"{claim.host} {claim.device.gpu} {slot}" for slot in claim.device.slots]
+
+
+def main(url: str, directory: str, seed: str, requests: str) -> None:
+    plane = control_plane(Path(directory), url=url)
+    vms = plane.services.vms
+    vms = replace(vms, planner=replace(vms.planner, ids=RandomIds()))
+    plane = replace(plane, services=replace(plane.services, vms=vms))
+    racer = Racer(plane, Path(directory), random.Random(seed))
+    for number in range(int(requests)):
+        racer.turn(f"r{seed}-{number}")
+    sys.stdout.write(json.dumps({"made": racer.made, "refused": racer.refused, "double": racer.double}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

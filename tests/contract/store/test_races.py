@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.control_plane import T4_HOST, control_plane
+from tests.postgres.cluster import Cluster
+
+FEW = int(os.environ.get("VGPUCTL_TEST_RACES", "300"))
+MANY = 100_000
+CONTROLLERS = 2
+
+
+@pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_controllers_that_race_for_scarce_slots_never_claim_one_twice(
+    postgres: Cluster, tmp_path: Path, requests: int
+) -> None:
+    url = postgres.database()
+    plane = control_plane(tmp_path, url=url)
+    plane.add_host(T4_HOST)
+    books = tmp_path / "books"
+    books.mkdir()
+    words = [sys.executable, "-m", "tests.contract.store.racer", url, str(books)]
+    racers = [
+        subprocess.Popen([*words, str(seed), str(requests // CONTROLLERS)], stdout=subprocess.PIPE)
+        for seed in range(CONTROLLERS)
+    ]
+    counts = [json.loads(racer.communicate()[0]) for racer in racers]
+    print(counts)
+    assert [count["double"] for count in counts] == [0] * CONTROLLERS
+    assert all(count["made"] and count["refused"] for count in counts)
+    with plane.store.read() as tx:
+        claims = tx.claims.of_host(T4_HOST)
+    plane.store.close()
+    held = [f"{T4_HOST} {claim.device.gpu} {slot}" for claim in claims for slot in claim.device.slots]
+    assert sorted(held) == sorted(file.name for file in books.iterdir())
