@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import AnyRow, claim_of, vm_of, vm_values
-from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, hosts, slot_claims, vms
+from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vm import Vm
@@ -66,9 +66,8 @@ class SqlClaims:
 
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
         """:raises ClaimLost: the transaction must be given up"""
-        self._db.execute(select(hosts.c.name).where(hosts.c.name == claim.host).with_for_update())
-        self._check_share(claim, capacity)
         place = {"host": claim.host, "gpu": claim.device.gpu, "cut": claim.device.cut}
+        is_cut_so = self._checked(claim, capacity, place)  # writers come one after the other (Store.begin)
         try:
             self._db.execute(
                 insert(host_claims).values(
@@ -79,7 +78,7 @@ class SqlClaims:
                     disk_bytes=claim.disk_bytes,
                 )
             )
-            if not self._is_cut_so(place):
+            if not is_cut_so:
                 self._db.execute(insert(gpu_cuts).values(place))
             self._db.execute(
                 insert(slot_claims), [{**place, "slot": slot, "vm": claim.vm} for slot in claim.device.slots]
@@ -117,13 +116,16 @@ class SqlClaims:
         except IntegrityError as error:
             raise ClaimLost(f"{function} on {host}") from error
 
-    def _check_share(self, claim: Claim, capacity: HostCapacity) -> None:
+    def _checked(self, claim: Claim, capacity: HostCapacity, place: dict[str, Any]) -> bool:
+        """Whether the GPU is cut as claimed; in one query with the check that the host has enough left."""
+        cut = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[column] == value for column, value in place.items()))
         query = select(
             func.coalesce(func.sum(host_claims.c.vcpus), 0),
             func.coalesce(func.sum(host_claims.c.memory_mib), 0),
             func.coalesce(func.sum(host_claims.c.disk_bytes), 0),
+            cut.exists(),
         ).where(host_claims.c.host == claim.host)
-        vcpus, memory, disk = self._db.execute(query).one()
+        vcpus, memory, disk, is_cut_so = self._db.execute(query).one()
         fits = (
             vcpus + claim.vcpus <= capacity.vcpus
             and memory + claim.memory_mib <= capacity.memory_mib
@@ -131,10 +133,7 @@ class SqlClaims:
         )
         if not fits:
             raise ClaimLost(f"{claim.host} has too little left")
-
-    def _is_cut_so(self, place: dict[str, Any]) -> bool:
-        query = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[column] == value for column, value in place.items()))
-        return self._db.execute(query).one_or_none() is not None
+        return bool(is_cut_so)
 
     def _put_function(self, vm_id: str, host: str, function: str | None) -> None:
         if function is not None:
