@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -18,8 +20,12 @@ app = new_group("The local server that commands start when they need it.")
 
 def serve(ctx: typer.Context) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""
+    _become(ctx, "orchestrator.serve")
+
+
+def _become(ctx: typer.Context, module: str, *words: str) -> None:
     environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).state)}
-    os.execve(sys.executable, [sys.executable, "-m", "orchestrator.serve"], environment)
+    os.execve(sys.executable, [sys.executable, "-m", module, *words], environment)
 
 
 @app.command("status")
@@ -60,3 +66,15 @@ def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
         stop(connection, state, only_idle=False)
     was = connection is not None
     show({"stopped": was}, output, lambda: ["the server has stopped" if was else f"no server runs in {state}"])
+
+
+@app.command("backup")
+def backup(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="A new file; it will hold keys.")]) -> None:
+    """Copy the database and the keys into one file, while the server runs. Images are not in it."""
+    _become(ctx, "orchestrator.backup", "backup", str(file))
+
+
+@app.command("restore")
+def restore(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="What 'server backup' wrote.")]) -> None:
+    """Make an empty state directory from a backup. Nothing is done on any host; what had not ended is stuck."""
+    _become(ctx, "orchestrator.backup", "restore", str(file))

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m orchestrator.backup``: the database and the keys in one file, and a state directory from such a file.
+
+After a restore nothing is done by itself: what had not ended when the backup was made is stuck, and a person decides.
+Hosts obey the restored control plane and no longer the one whose database was lost (a higher fencing epoch).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from orchestrator.adapters.state.clock import RandomIds
+from orchestrator.adapters.state.keys import database_key
+from orchestrator.adapters.store.backup import copy_database, url_of
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.client.location import state_directory
+from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
+from orchestrator.core.operation import Operation
+from orchestrator.ports.store import Transaction
+from orchestrator.settings import load_settings
+
+DATABASE: Final = "vgpuctl.sqlite"
+_BESIDE: Final = ("secrets", "config.yaml")
+_EPOCHS_BEGIN_S: Final = 1_577_836_800.0
+"""2020-01-01: seconds since then are higher than any epoch that was counted, and fit the column until 2088."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    hosts: int
+    vms: int
+    stuck: int
+    """Operations that had not ended when the backup was made."""
+
+
+def back_up(state: Path, file: Path) -> None:
+    """Write ``file``, readable by its owner alone. A server may be running meanwhile.
+
+    :raises InvalidInput: ``backup.nothing``; :raises Conflict: ``backup.exists``
+    """
+    if not (state / DATABASE).is_file():
+        raise InvalidInput("backup.nothing", f"there is no database in {state}", hint="is VGPUCTL_STATE right?")
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise Conflict("backup.exists", f"{file} exists", hint="give the name of a new file") from error
+    except OSError as error:
+        raise InvalidInput("backup.unwritable", f"{file} cannot be written", details=str(error)) from error
+    try:
+        with os.fdopen(descriptor, "wb") as raw, tempfile.TemporaryDirectory(dir=state) as directory:
+            copy_database(state / DATABASE, Path(directory) / DATABASE)
+            with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+                archive.add(Path(directory) / DATABASE, DATABASE)
+                for name in _BESIDE:
+                    if (state / name).exists():
+                        archive.add(state / name, name)
+            raw.flush()
+            os.fsync(raw.fileno())
+    except BaseException:
+        file.unlink()
+        raise
+
+
+def restore(state: Path, file: Path, now: float) -> Restored:
+    """Make ``state``, which holds no database, from a backup.
+
+    :raises Conflict: ``backup.state_in_use``; :raises InvalidInput: ``backup.unreadable``
+    """
+    if (state / DATABASE).exists():
+        raise Conflict(
+            "backup.state_in_use",
+            f"{state} holds a database already",
+            hint="stop its server and move the directory away first, or set VGPUCTL_STATE to a new one",
+        )
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=state) as directory:
+        unpacked = Path(directory)
+        try:
+            with tarfile.open(file) as archive:
+                archive.extractall(unpacked, filter="data")
+        except (OSError, tarfile.TarError, EOFError) as error:
+            raise InvalidInput("backup.unreadable", f"{file} is no backup of vgpuctl", details=str(error)) from error
+        if not (unpacked / DATABASE).is_file():
+            raise InvalidInput("backup.unreadable", f"{file} is no backup of vgpuctl", hint="'server backup' makes one")
+        restored = _settle(unpacked, now)
+        for name in (*_BESIDE, DATABASE):  # the database last: it says that the state is whole
+            if (unpacked / name).exists():
+                (unpacked / name).rename(state / name)
+    return restored
+
+
+def _settle(unpacked: Path, now: float) -> Restored:
+    """Let the hosts obey this database, and let nothing in it go on by itself."""
+    key = database_key(unpacked / "secrets" / "database_key")
+    store = SqlStore(url_of(unpacked / DATABASE), key=key, new_site=RandomIds().new_uuid())
+    stuck = 0
+    with store.begin() as tx:
+        hosts = tx.hosts.list()
+        for host in hosts:
+            tx.hosts.update(replace(host, epoch=max(host.epoch + 1, int(now - _EPOCHS_BEGIN_S))))
+        for operation in tx.operations.list(unfinished=True, limit=1_000_000):
+            _stop(tx, operation, now)
+            stuck += 1
+        vms = len(tx.vms.list())
+    store.close()
+    return Restored(hosts=len(hosts), vms=vms, stuck=stuck)
+
+
+def _stop(tx: Transaction, operation: Operation, now: float) -> None:
+    error = Unknown(
+        "operation.restored",
+        "it had not ended when the backup was made",
+        hint="look at the host: retry it, or abandon it when nothing of it is left",
+    )
+    left = tuple(f"unknown, from step: {step.title}" for step in operation.steps if step.state != "pending")
+    tx.operations.update(replace(operation, state="stuck", finished_at=now, error=error_to_dict(error), remainder=left))
+    vm = tx.vms.find_id(operation.subject)
+    if vm is not None and vm.operation == operation.id:
+        tx.vms.update(replace(vm, state="stuck"))
+
+
+def main() -> int:
+    """Exit codes as everywhere."""
+    parser = argparse.ArgumentParser(prog="vgpuctl server")
+    parser.add_argument("act", choices=["backup", "restore"])
+    parser.add_argument("file", type=Path)
+    words = parser.parse_args()
+    state = state_directory()
+    try:
+        if words.act == "backup":
+            _of_sqlite()
+            back_up(state, words.file)
+            print(f"{words.file} holds the database and the keys of {state}: keep it secret. Images are not in it.")
+        else:
+            done = restore(state, words.file, time.time())
+            print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
+            print("next: 'vgpuctl doctor' says what differs from the hosts; nothing on them was changed")
+    except VgpuctlError as error:
+        print(f"error: {error.message} [{error.code}]", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _of_sqlite() -> None:
+    url = load_settings().database_url
+    if url and not url.startswith("sqlite"):
+        raise InvalidInput(
+            "backup.not_sqlite",
+            "the database is on a PostgreSQL server",
+            hint="back it up with pg_dump, and the directory 'secrets' with it",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

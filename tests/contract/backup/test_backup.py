@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.backup import DATABASE, back_up, restore
+from orchestrator.core.errors import Conflict, InvalidInput
+from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> ControlPlane:
+    """A VM that runs, and one whose making has not begun."""
+    state = tmp_path / "old"
+    (state / "secrets").mkdir(parents=True)
+    (state / "secrets" / "database_key").write_bytes(KEY)
+    made = control_plane(state)
+    made.add_host(T4_HOST)
+    made.services.vms.create(create_vm("kept"))
+    made.engine.drain()
+    made.services.vms.create(create_vm("begun"))
+    return made
+
+
+def restored(tmp_path: Path, plane: ControlPlane) -> ControlPlane:
+    restore(tmp_path / "new", tmp_path / "backup", NOW)
+    return control_plane(tmp_path / "new", hosts=plane.hosts)
+
+
+def test_a_backup_of_a_database_in_use_is_restored_whole_and_is_secret(tmp_path: Path, plane: ControlPlane) -> None:
+    with plane.store.begin():
+        back_up(tmp_path / "old", tmp_path / "backup")
+    assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+    done = restore(tmp_path / "new", tmp_path / "backup", NOW)
+    assert (done.hosts, done.vms, done.stuck) == (1, 2, 1)
+    assert (tmp_path / "new" / "secrets" / "database_key").read_bytes() == KEY
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["secrets", DATABASE]
+    plane.store.close()
+
+
+def test_what_had_not_ended_is_stuck_and_can_be_abandoned_or_retried(tmp_path: Path, plane: ControlPlane) -> None:
+    back_up(tmp_path / "old", tmp_path / "backup")
+    new = restored(tmp_path, plane)
+    vm = new.services.vms.get("default", "begun")
+    assert vm.state == "stuck"
+    operation = new.services.operations.get(str(vm.operation))
+    assert operation.error is not None
+    assert operation.error["code"] == "operation.restored"
+    new.services.operations.abandon(operation.id)
+    assert [one.spec.name for one in new.services.vms.list(None)] == ["kept"]
+
+
+def test_an_old_backup_removes_nothing_from_a_host_and_the_hosts_obey_it(tmp_path: Path, plane: ControlPlane) -> None:
+    back_up(tmp_path / "old", tmp_path / "backup")
+    plane.engine.drain()
+    plane.services.vms.create(create_vm("later"))
+    plane.engine.drain()
+    before, domains = plane.machine(T4_HOST).state(), len(plane.machine(T4_HOST).domains)
+    with plane.store.read() as tx:
+        old_epoch = tx.hosts.get(T4_HOST).epoch
+    new = restored(tmp_path, plane)
+    new.world.clock.sleep(3600.0)
+    for _ in range(3):
+        new.reconciler.round()
+        new.engine.drain()
+    assert plane.machine(T4_HOST).state() == before
+    with new.store.read() as tx:
+        assert tx.hosts.get(T4_HOST).epoch > old_epoch
+    whose = {one.finding.whose for one in new.findings.list(host=T4_HOST)}
+    assert "unknown" in whose
+    assert "ours" not in whose
+    new.services.vms.create(create_vm("more"))
+    new.engine.drain()
+    assert len(plane.machine(T4_HOST).domains) == domains + 1
+
+
+def test_nothing_is_overwritten_and_nonsense_is_refused(tmp_path: Path, plane: ControlPlane) -> None:
+    back_up(tmp_path / "old", tmp_path / "backup")
+    with pytest.raises(Conflict, match="exists"):
+        back_up(tmp_path / "old", tmp_path / "backup")
+    with pytest.raises(Conflict, match="holds a database already"):
+        restore(tmp_path / "old", tmp_path / "backup", NOW)
+    (tmp_path / "nonsense").write_text("x")
+    with pytest.raises(InvalidInput, match="no backup"):
+        restore(tmp_path / "other", tmp_path / "nonsense", NOW)
+    assert list((tmp_path / "other").iterdir()) == []
+    with pytest.raises(InvalidInput, match="no database"):
+        back_up(tmp_path / "other", tmp_path / "empty")
+    assert not (tmp_path / "empty").exists()
+    plane.store.close()
+
+
+def test_the_command_says_what_it_did_and_refuses_another_database(tmp_path: Path, plane: ControlPlane) -> None:
+    plane.store.close()
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "orchestrator.cli.main", "server", *words]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+    file, old, new = str(tmp_path / "backup"), str(tmp_path / "old"), str(tmp_path / "new")
+    assert "keep it secret" in run("backup", file, VGPUCTL_STATE=old).stdout
+    assert "1 hosts, 2 VMs, 1 operations" in run("restore", file, VGPUCTL_STATE=new).stdout
+    again = run("restore", file, VGPUCTL_STATE=new)
+    assert (again.returncode, "backup.state_in_use" in again.stderr) == (5, True)
+    other = run("backup", file, VGPUCTL_STATE=old, VGPUCTL_DATABASE_URL="postgresql+psycopg:///x")
+    assert (other.returncode, "pg_dump" in other.stderr) == (2, True)
