@@ -50,6 +50,7 @@ from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
+from orchestrator.services.retention import Retention
 from orchestrator.services.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from orchestrator.settings import Settings
@@ -121,11 +122,14 @@ def build(settings: Settings) -> App:
     services.networks.ensure_default()
     watcher = Watcher(store, link, reconciler.look_soon, most=settings.hosts_watched)
 
-    def round_of_looks() -> None:
+    retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)
+
+    def regularly() -> None:
         watcher.round()
         reconciler.round()
+        retention.round()
 
-    timer = Timer(round_of_looks, settings.refresh_seconds)
+    timer = Timer(regularly, settings.refresh_seconds)
     engine.recover()
     timer.start()
     return App(

@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     workers: int = Field(default=16, ge=1, le=256)
     """Operations at the same time."""
     operations_per_host: int = Field(default=4, ge=1, le=64)
+    operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
+    """How long after its end an operation can still be shown."""
     refresh_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
     """How often every host is looked at."""
     hosts_at_once: int = Field(default=16, ge=1, le=256)

@@ -113,6 +113,9 @@ class Operations(Protocol):
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
 
+    def forget(self, *, ended_before: float, most: int) -> int:
+        """With their steps, unless stuck or still named by a VM or a finding; how many that were."""
+
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
     def request_cancel(self, operation_id: str) -> None: ...
 

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+
+from orchestrator.core.errors import WorldError
+
+log = logging.getLogger(__name__)
 
 
 class Timer:
@@ -25,4 +30,7 @@ class Timer:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds):
-            self._action()
+            try:
+                self._action()
+            except WorldError as error:  # the database is away: the next time may find it again
+                log.warning("%s: %s", error.message, error.details)

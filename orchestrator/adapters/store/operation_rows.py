@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, insert, select, update
+from sqlalchemy import Connection, Select, case, delete, insert, select, update
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
-from orchestrator.adapters.store.tables import operations, steps
+from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
 from orchestrator.ports.store import Due, Job
 
@@ -77,6 +77,21 @@ class SqlOperations:
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
         self._touch(operation.id, **operation_values(operation))
+
+    def forget(self, *, ended_before: float, most: int) -> int:
+        """With their steps, unless stuck or still named by a VM or a finding; how many that were."""
+        named = (
+            select(table.c.operation).where(table.c.operation == operations.c.id).exists() for table in (vms, findings)
+        )
+        old = (
+            select(operations.c.id)
+            .where(operations.c.state.in_(("done", "undone")), operations.c.finished_at < ended_before)
+            .where(*(~one for one in named))
+            .limit(most)
+        )
+        ids = list(self._db.execute(old).scalars())
+        self._db.execute(delete(operations).where(operations.c.id.in_(ids)))
+        return len(ids)
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
         self._db.execute(

@@ -14,6 +14,7 @@ from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
+from orchestrator.core.errors import Retryable
 from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -234,6 +235,19 @@ def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: P
 def test_a_timer_repeats_until_it_is_stopped() -> None:
     calls = threading.Semaphore(0)
     timer = Timer(calls.release, 0.001)
+    timer.start()
+    wait_for(calls, 3)
+    timer.stop()
+
+
+def test_a_timer_goes_on_when_the_database_was_away() -> None:
+    calls = threading.Semaphore(0)
+
+    def action() -> None:
+        calls.release()
+        raise Retryable("store.connection_lost", "away")
+
+    timer = Timer(action, 0.001)
     timer.start()
     wait_for(calls, 3)
     timer.stop()
