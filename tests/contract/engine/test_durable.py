@@ -212,6 +212,34 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     plane.store.close()
 
 
+def test_a_delete_that_arrives_during_a_create_wins(tmp_path: Path, url: str) -> None:
+    plane = control_plane(tmp_path, url=url)
+    plane.add_host(T4_HOST)
+    before = plane.machine(T4_HOST).state()
+    reached, go_on, ended = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold(_number: int, moment: str, name: str) -> None:
+        if (moment, name) == ("before", "CreateVolume"):
+            reached.set()
+            assert go_on.wait(LIMIT_S)
+
+    plane.hosts.strike = hold
+    runner = Runner(plane.world, plane.journal, DEFINITIONS)
+    engine = durable(plane.store, url, runner, 2, lambda _: ended.release())
+    created = plane.services.vms.create(create_vm()).operation
+    engine.submit(str(created))
+    assert reached.wait(LIMIT_S)
+    deleted = plane.services.vms.delete("default", "train").operation
+    engine.submit(str(deleted))
+    go_on.set()
+    wait_for(ended, 2)
+    engine.stop()
+    assert plane.services.operations.get(str(created)).state == "undone"
+    assert plane.services.operations.get(str(deleted)).state == "done"
+    assert plane.machine(T4_HOST).state() == before
+    plane.store.close()
+
+
 def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: Path, url: str) -> None:
     plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)
