@@ -19,6 +19,7 @@ from orchestrator.api.routes import (
     networks,
     operations,
     profiles,
+    quotas,
     server,
     tenants,
     tokens,
@@ -42,7 +43,21 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], responses=PROBLEMS)
-    for noun in (vms, hosts, gpus, profiles, images, networks, operations, capacity, findings, server, tenants, tokens):
+    for noun in (
+        vms,
+        hosts,
+        gpus,
+        profiles,
+        images,
+        networks,
+        operations,
+        capacity,
+        findings,
+        server,
+        tenants,
+        tokens,
+        quotas,
+    ):
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")

@@ -78,6 +78,8 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tenants/{tenant}/members": Rule("path", _OWN | {"operator"}),
     "PUT /v1/tenants/{tenant}/members": Rule("path", _OWN),
     "DELETE /v1/tenants/{tenant}/members": Rule("path", _OWN),
+    "GET /v1/tenants/{tenant}/quota": Rule("path", _SEE),
+    "PATCH /v1/tenants/{tenant}/quota": Rule("pool", _OPERATE),
     "POST /v1/tokens": Rule("body", _OWN),
     "GET /v1/tokens": Rule("query", _OWN),
     "DELETE /v1/tokens/{token_id}": Rule("query", _OWN),

@@ -41,6 +41,7 @@ ENTRIES: Final = {
     "image": Entry("image", "app", "Base images that VMs' disks are made on."),
     "network": Entry("network", "app", "Networks that VMs are put on."),
     "tenant": Entry("tenant", "app", "Tenants and who belongs to them."),
+    "quota": Entry("quota", "app", "What tenants may hold, and what they do."),
     "token": Entry("token", "app", "Tokens that act in a tenant for programs and people."),
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
     "doctor": Entry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),

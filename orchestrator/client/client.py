@@ -82,6 +82,17 @@ class Client:
     def remove_member(self, tenant: str, subject: str) -> None:
         self._delete(path_of("tenants", tenant, "members"), subject=subject)
 
+    def quota(self, tenant: str) -> list[Json]:
+        """``*``: the pool that all tenants share."""
+        found: list[Json] = self._get(path_of("tenants", tenant, "quota"))
+        return found
+
+    def change_quota(self, tenant: str, limits: Body) -> list[Json]:
+        """By resource; None takes a limit away. Framebuffer, memory and disk in MiB."""
+        path = path_of("tenants", tenant, "quota")
+        found: list[Json] = self.connection.call("PATCH", path, {"limits": limits})
+        return found
+
     def create_token(self, wanted: Body) -> Json:
         """``token``, which no other answer shows, and ``about``."""
         made: Json = self._post(path_of("tokens"), wanted)

@@ -14,6 +14,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.quota import Limit
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.tenant import Member, Tenant, Token
 from orchestrator.core.vm import Vm
@@ -174,7 +175,7 @@ class Tenants(Protocol):
         """By name."""
 
     def remove(self, name: str) -> None:
-        """With its members and tokens. Gone already is fine."""
+        """With its members, tokens and quota. Gone already is fine."""
 
     def put_member(self, member: Member) -> None:
         """Replaces the role that the subject had there."""
@@ -191,6 +192,16 @@ class Tokens(Protocol):
         """By age."""
 
     def revoke(self, token_id: str, at: float) -> None: ...
+
+
+class Quotas(Protocol):
+    def list(self) -> tuple[Limit, ...]:
+        """Of all tenants and of the pool (``*``), by tenant and resource."""
+
+    def put(self, limit: Limit) -> None:
+        """Replaces the one there was."""
+
+    def remove(self, tenant: str, resource: str) -> None: ...
 
 
 class Controllers(Protocol):
@@ -228,6 +239,8 @@ class Transaction(Protocol):
     def tenants(self) -> Tenants: ...
     @property
     def tokens(self) -> Tokens: ...
+    @property
+    def quotas(self) -> Quotas: ...
 
 
 class Store(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.access import AccessService
+from orchestrator.services.quotas import QuotaService
 from orchestrator.services.tenants import TenantService
 from orchestrator.services.tokens import TokenService
 
@@ -17,6 +18,7 @@ class Tenancy:
     access: AccessService
     tenants: TenantService
     tokens: TokenService
+    quotas: QuotaService
 
 
 def tenancy(store: Store, clock: Clock, *, owner_uid: int) -> Tenancy:
@@ -25,6 +27,7 @@ def tenancy(store: Store, clock: Clock, *, owner_uid: int) -> Tenancy:
         access=AccessService(store=store, clock=clock, owner_uid=owner_uid),
         tenants=TenantService(store=store, clock=clock),
         tokens=TokenService(store=store, clock=clock),
+        quotas=QuotaService(store=store, clock=clock),
     )
     made.tenants.ensure_default()
     return made

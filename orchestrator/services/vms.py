@@ -25,6 +25,7 @@ from orchestrator.ports.store import ClaimLost, Store, Transaction
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
+from orchestrator.services.quotas import within_quota
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenants import known_tenant
 
@@ -47,6 +48,7 @@ class VmService:
         :raises InvalidInput: a bad name, number, key; ``profile.unknown``, ``image.unknown``, ``network.unknown``
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
+        :raises QuotaExceeded: ``quota.exceeded``
         :raises NotFound: ``tenant.unknown``
         """
         wanted = checked(request)
@@ -73,6 +75,7 @@ class VmService:
             known_tenant(tx, request.tenant)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self.planner.plan(tx, spec_of(request, secret))
+            within_quota(tx, plan.vm)
             if secret is not None and request.user_data is not None:
                 tx.secrets.put(secret, request.user_data)
             kind = "create_vm" if request.start else "create_stopped_vm"
@@ -100,6 +103,7 @@ class VmService:
                 raise _exists(there)
             known_tenant(tx, wanted.tenant)
             plan = self.planner.plan(tx, spec_of(wanted, None))
+            within_quota(tx, plan.vm)
             actions = _actions(tx, plan.vm)
         gpu = plan.claim.device.gpu
         return DryRun(host=plan.vm.host, gpu=gpu, why=plan.why, actions=actions, domain_xml=domain_xml(plan.vm))

@@ -250,3 +250,12 @@ tokens = Table(
     Column("expires_at", Float),
     Column("revoked_at", Float),
 )
+
+# The tenant may be "*": the pool that all tenants share.
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("resource", String(100), primary_key=True),
+    Column("amount", BigInteger, nullable=False),
+)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants, members, tokens."""
+"""Tenants, members, tokens, quotas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.adapters.store.tables import members, tenants, tokens
+from orchestrator.adapters.store.tables import members, quotas, tenants, tokens
+from orchestrator.core.quota import Limit
 from orchestrator.core.tenant import Member, Tenant, Token
 
 
@@ -26,7 +27,8 @@ class SqlTenants:
         return tuple(Tenant(**row._asdict()) for row in self._db.execute(select(tenants).order_by(tenants.c.name)))
 
     def remove(self, name: str) -> None:
-        """With its members and tokens. Gone already is fine."""
+        """With its members, tokens and quota. Gone already is fine."""
+        self._db.execute(delete(quotas).where(quotas.c.tenant == name))
         self._db.execute(delete(members).where(members.c.tenant == name))
         self._db.execute(delete(tokens).where(tokens.c.tenant == name))
         self._db.execute(delete(tenants).where(tenants.c.name == name))
@@ -68,3 +70,21 @@ class SqlTokens:
         """The first time counts."""
         query = update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
         self._db.execute(query.values(revoked_at=at))
+
+
+class SqlQuotas:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def list(self) -> tuple[Limit, ...]:
+        """By tenant and resource."""
+        query = select(quotas).order_by(quotas.c.tenant, quotas.c.resource)
+        return tuple(Limit(**row._asdict()) for row in self._db.execute(query))
+
+    def put(self, limit: Limit) -> None:
+        """Replaces the one there was."""
+        self.remove(limit.tenant, limit.resource)
+        self._db.execute(insert(quotas).values(asdict(limit)))
+
+    def remove(self, tenant: str, resource: str) -> None:
+        self._db.execute(delete(quotas).where(quotas.c.tenant == tenant, quotas.c.resource == resource))

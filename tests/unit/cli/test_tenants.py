@@ -46,6 +46,9 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("token create --tenant absent", "tenant.unknown"),
         ("token revoke 0123", "token.unknown"),
         ("token create --save /", "token.unwritable"),
+        ("quota set default gpus", "quota.invalid"),
+        ("quota set default gpu=1", "quota.resource_unknown"),
+        ("quota set absent gpus=1", "tenant.unknown"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
     ],
 )
@@ -86,3 +89,17 @@ def test_a_saved_token_is_its_owners_alone_and_never_printed(
     assert "[token.unwritable]" in again.err
     monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
     assert [one["name"] for one in json.loads(cli("tenant", "list", "-o", "json").out)] == [research]
+
+
+def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
+    assert cli("quota", "set", research, "gpus=2", "framebuffer=40GiB", "gpus:L40S=1").code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in cli("quota", "show", research).out.splitlines()[1:]}
+    assert lines["gpus"] == ["2", "0"]
+    assert lines["framebuffer"] == ["40GiB", "0"]
+    assert lines["gpus:L40S"] == ["1", "0"]
+    assert lines["vms"] == ["-", "0"]
+    assert cli("quota", "set", research, "gpus=none").code == 0
+    shown = json.loads(cli("quota", "show", research, "-o", "json").out)
+    assert {"resource": "gpus", "limit": None, "used": 0} in shown
+    assert cli("quota", "set", "*", "gpus=4").code == 0
+    assert json.loads(cli("quota", "show", "*", "-o", "json").out) == [{"resource": "gpus", "limit": 4, "used": 0}]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/tenants/{tenant}/quota"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from orchestrator.api.schemas.base import MAX_NAME
+from orchestrator.api.schemas.quotas import ChangeQuotaBody, HeldAnswer
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/tenants/{tenant}/quota", tags=["tenants"])
+
+Place = Annotated[str, Path(max_length=MAX_NAME, description="A tenant; * for the pool that all share")]
+
+
+@router.get("")
+def get(tenant: Place, services: ServicesOf) -> list[HeldAnswer]:
+    """Limits, and what is held under them."""
+    return [HeldAnswer.of(one) for one in services.tenancy.quotas.get(tenant)]
+
+
+@router.patch("")
+def change(tenant: Place, body: ChangeQuotaBody, services: ServicesOf) -> list[HeldAnswer]:
+    """Set limits or take them away; those not named stay."""
+    return [HeldAnswer.of(one) for one in services.tenancy.quotas.change(tenant, body.limits)]

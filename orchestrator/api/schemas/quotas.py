@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about quotas. Framebuffer, memory and disk are in MiB."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody
+from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE, Held
+
+_Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
+_Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
+
+
+class ChangeQuotaBody(RequestBody):
+    """New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB."""
+
+    model_config = ConfigDict(
+        title="ChangeQuota", json_schema_extra={"examples": [{"limits": {"gpus": 2, "framebuffer": 40960}}]}
+    )
+
+    limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
+
+
+class HeldAnswer(AnswerBody):
+    model_config = ConfigDict(title="QuotaLine")
+
+    resource: str
+    limit: int | None = Field(description="null: no limit")
+    used: int
+
+    @classmethod
+    def of(cls, held: Held) -> HeldAnswer:
+        return cls(resource=held.resource, limit=held.limit, used=held.used)

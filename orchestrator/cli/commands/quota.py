@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl quota …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import tenants
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, show_list
+from orchestrator.cli.parameters import tenant_or_everywhere
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.quota import check_resource, parse_amount, show_amount
+
+app = new_group("What tenants may hold, and what they do.")
+
+Place = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the tenant; '*' for the pool that all share.",
+        autocompletion=tenants,
+        callback=tenant_or_everywhere,
+    ),
+]
+
+
+def _limit(line: Mapping[str, Any]) -> str:
+    return "-" if line["limit"] is None else show_amount(line["resource"], line["limit"])
+
+
+COLUMNS: Final = (
+    field("RESOURCE", "resource"),
+    Column("LIMIT", _limit),
+    Column("USED", lambda line: show_amount(line["resource"], line["used"])),
+)
+
+
+@app.command("show")
+def show_quota(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+    """Show a tenant's limits and what it holds; beyond its limit it takes from the pool."""
+    show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits")
+
+
+@app.command("set")
+def set_quota(
+    ctx: typer.Context,
+    tenant: Place,
+    limits: Annotated[
+        list[str], typer.Argument(metavar="RESOURCE=AMOUNT...", help="For example gpus=2 framebuffer=40GiB vms=none.")
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Set limits of a tenant; those not named stay, what is held stays held."""
+    wanted = dict(_parsed(text) for text in limits)
+    show_list(session_of(ctx).client.change_quota(tenant, wanted), COLUMNS, output, "no limits")
+
+
+def _parsed(text: str) -> tuple[str, int | None]:
+    resource, equals, amount = text.partition("=")
+    if not equals:
+        raise InvalidInput("quota.invalid", f"{text[:40]!a} sets nothing", hint="write RESOURCE=AMOUNT, like gpus=2")
+    return check_resource(resource), parse_amount(resource, amount)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant may hold. Beside the guaranteed quotas there may be a pool that all tenants share.
+
+A limit of :data:`~orchestrator.core.access.EVERYWHERE` is such a pool: what a tenant holds beyond its own limit comes
+from there, and a tenant without a limit of its own takes all of it from there. Without a pool a limit is the end, and
+no limit is none. So guarantees hold as long as all limits and the pool together are not more than there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
+from orchestrator.core.units import MIB, parse_size, show_size
+from orchestrator.core.vgpu_type import parse_vgpu_type_name
+from orchestrator.core.vm import Vm
+
+Amounts = Mapping[str, int]
+"""How much of every resource."""
+
+RESOURCES: Final = ("vms", "gpus", "vgpus", "framebuffer", "mig-slices", "vcpus", "memory", "disk")
+"""``gpus:L40S`` are devices on GPUs of one model, ``vgpus:<profile>`` those of one offering or type."""
+SIZES: Final = frozenset({"framebuffer", "memory", "disk"})
+"""Counted in MiB."""
+MAX_LIMIT: Final = 2**53
+"""JSON carries larger numbers badly."""
+MAX_RESOURCE: Final = 100
+_NARROWED: Final = re.compile(r"(gpus|vgpus):[A-Za-z0-9][A-Za-z0-9 ._-]{0,89}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """The most a tenant may hold of a resource; the pool's when the tenant is ``*``."""
+
+    tenant: str
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A limit, and how much is held under it. ``limit`` None: there is no limit."""
+
+    resource: str
+    limit: int | None
+    used: int
+
+
+def check_resource(name: str) -> str:
+    """:raises InvalidInput: ``quota.resource_unknown``"""
+    if name not in RESOURCES and _NARROWED.fullmatch(name) is None:
+        raise InvalidInput(
+            "quota.resource_unknown",
+            f"there is no quota for {name[:40]!a}",
+            hint=f"one of {', '.join(RESOURCES)}, gpus:MODEL (gpus:L40S), vgpus:PROFILE",
+        )
+    return name
+
+
+def parse_amount(resource: str, text: str) -> int | None:
+    """``20GiB`` of what has a size, ``2`` of the rest; None for ``none``.
+
+    :raises InvalidInput: ``quota.…``
+    """
+    if text == "none":
+        return None
+    if resource in SIZES:
+        return 0 if text == "0" else parse_size(text, field="quota", at_least=MIB, at_most=MAX_LIMIT) // MIB
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MAX_LIMIT:
+        raise InvalidInput("quota.invalid", f"{text[:40]!a} is no number", hint=f"for example {resource}=2, or =none")
+    return int(text)
+
+
+def show_amount(resource: str, amount: int) -> str:
+    """As people type it."""
+    return show_size(amount * MIB) if resource in SIZES and amount else str(amount)
+
+
+def amounts_of(vm: Vm) -> Counter[str]:
+    """All that a VM holds, stopped ones too: its claim stays."""
+    kind = parse_vgpu_type_name(vm.device.type_name)
+    return Counter(
+        {
+            "vms": 1,
+            "gpus": 1,
+            f"gpus:{kind.board}": 1,
+            "vgpus": 1,
+            f"vgpus:{vm.spec.profile}": 1,
+            "framebuffer": kind.framebuffer_mib,
+            "mig-slices": kind.gi_slices or 0,
+            "vcpus": vm.spec.vcpus,
+            "memory": vm.spec.memory_mib,
+            "disk": -(-vm.spec.disk_bytes // MIB),
+        }
+    )
+
+
+def totals_of(vms: Iterable[Vm]) -> dict[str, Counter[str]]:
+    """What every tenant holds."""
+    totals: dict[str, Counter[str]] = {}
+    for vm in vms:
+        totals.setdefault(vm.spec.tenant, Counter()).update(amounts_of(vm))
+    return totals
+
+
+def from_pool(resource: str, limits: Iterable[Limit], totals: Mapping[str, Amounts]) -> int:
+    """How much of the pool is taken, by all tenants together."""
+    own = {limit.tenant: limit.amount for limit in limits if limit.resource == resource}
+    return sum(max(0, held.get(resource, 0) - own.get(tenant, 0)) for tenant, held in totals.items())
+
+
+def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], totals: Mapping[str, Amounts]) -> None:
+    """May the tenant hold ``asked`` more? ``totals`` is what every tenant holds now.
+
+    :raises QuotaExceeded: ``quota.exceeded``, a reason for each limit. Of the pool it tells no numbers: how much of it
+        is taken is other tenants' matter.
+    """
+    own = {limit.resource: limit.amount for limit in limits if limit.tenant == tenant}
+    pool = {limit.resource: limit.amount for limit in limits if limit.tenant == EVERYWHERE}
+    held = totals.get(tenant, {})
+    after = {**totals, tenant: {name: held.get(name, 0) + asked.get(name, 0) for name in {*held, *asked}}}
+    reasons = []
+    for resource in sorted({*own, *pool} & {name for name, amount in asked.items() if amount}):
+        limit, used = own.get(resource, 0), held.get(resource, 0)
+        if used + asked[resource] <= limit:
+            continue
+        if resource not in pool or from_pool(resource, limits, after) > pool[resource]:
+            reasons.append(_reason(resource, limit, used, asked[resource], pooled=resource in pool))
+    if reasons:
+        first = reasons[0].message
+        raise QuotaExceeded(
+            "quota.exceeded",
+            first if len(reasons) == 1 else f"{first} (and {len(reasons) - 1} more)",
+            hint=f"'vgpuctl quota show {tenant}' shows what is held; delete a VM or ask for more",
+            reasons=tuple(reasons),
+        )
+
+
+def _reason(resource: str, limit: int, used: int, asked: int, *, pooled: bool) -> Reason:
+    shown = [show_amount(resource, amount) for amount in (limit, used, asked)]
+    tail = ", and the shared pool has no room for it" if pooled else ""
+    return Reason(
+        code="quota.exceeded",
+        message=f"the quota of {resource} is {shown[0]}, {shown[1]} in use, {shown[2]} asked for{tail}",
+        subjects=(resource,),
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas: set, shown, and checked inside the transaction that claims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.quota import (
+    MAX_LIMIT,
+    RESOURCES,
+    Held,
+    Limit,
+    amounts_of,
+    check_quota,
+    check_resource,
+    from_pool,
+    totals_of,
+)
+from orchestrator.core.vm import Vm
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.acting import actor
+from orchestrator.services.tenants import known_tenant
+
+
+def within_quota(tx: Transaction, vm: Vm) -> None:
+    """Called where the VM is about to be stored; writers come one after the other, so what it finds stays true.
+
+    :raises QuotaExceeded: ``quota.exceeded``
+    """
+    limits = tx.quotas.list()
+    concerned = {limit.tenant for limit in limits} & {vm.spec.tenant, EVERYWHERE}
+    if concerned:
+        # Only a pool makes other tenants' VMs count.
+        vms = tx.vms.list(tenant=None if EVERYWHERE in concerned else vm.spec.tenant)
+        check_quota(vm.spec.tenant, amounts_of(vm), limits, totals_of(vms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaService:
+    store: Store
+    clock: Clock
+
+    def get(self, tenant: str) -> tuple[Held, ...]:
+        """Every resource with a limit or in use. ``*``: the shared pool, and how much of it is taken.
+
+        :raises NotFound: ``tenant.unknown``
+        """
+        with self.store.read() as tx:
+            if tenant == EVERYWHERE:
+                limits, totals = tx.quotas.list(), totals_of(tx.vms.list())
+                pool = [limit for limit in limits if limit.tenant == EVERYWHERE]
+                return tuple(
+                    Held(resource=one.resource, limit=one.amount, used=from_pool(one.resource, limits, totals))
+                    for one in pool
+                )
+            known_tenant(tx, tenant)
+            own = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
+            held = totals_of(tx.vms.list(tenant=tenant)).get(tenant, Counter())
+        names = [*RESOURCES, *sorted(name for name in own if name not in RESOURCES)]
+        return tuple(Held(resource=name, limit=own.get(name), used=held[name]) for name in names)
+
+    def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[Held, ...]:
+        """Set these limits, or with None take them away; others stay. What is held already stays held.
+
+        :raises InvalidInput: ``quota.resource_unknown``, ``quota.invalid``; :raises NotFound: ``tenant.unknown``
+        """
+        for resource, amount in limits.items():
+            check_resource(resource)
+            if amount is not None and not 0 <= amount <= MAX_LIMIT:
+                raise InvalidInput("quota.invalid", f"the quota of {resource} cannot be {amount}", hint="0 or more")
+        with self.store.begin() as tx:
+            if tenant != EVERYWHERE:
+                known_tenant(tx, tenant)
+            for resource, amount in limits.items():
+                if amount is None:
+                    tx.quotas.remove(tenant, resource)
+                else:
+                    tx.quotas.put(Limit(tenant=tenant, resource=resource, amount=amount))
+            changed = ", ".join(f"{name}={amount}" for name, amount in sorted(limits.items()))
+            tx.audit.append(
+                at=self.clock.now(), actor=actor(), action=f"set_quota {changed}", subject=tenant, outcome="done"
+            )
+        return self.get(tenant)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas in the transaction that claims, on both databases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.state.clock import RandomIds
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import QuotaExceeded
+from orchestrator.core.quota import Held
+from orchestrator.services.vms import VmService
+from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4
+from tests.postgres.cluster import Cluster
+
+GIB = 1024
+CLIENTS = 64
+DATABASES = ("sqlite", "postgresql")
+
+
+@dataclass(frozen=True)
+class Site:
+    plane: ControlPlane
+    vms: VmService
+
+    def create(self, tenant: str, name: str, profile: str) -> bool:
+        """Whether the quota allows it."""
+        try:
+            self.vms.create(replace(create_vm(name, profile=profile), tenant=tenant))
+        except QuotaExceeded:
+            return False
+        return True
+
+    def limit(self, tenant: str, **amounts: int) -> None:
+        if tenant != EVERYWHERE:
+            self.plane.services.tenancy.tenants.create(tenant)
+        self.plane.services.tenancy.quotas.change(tenant, amounts)
+
+    def held(self, tenant: str) -> dict[str, Held]:
+        return {one.resource: one for one in self.plane.services.tenancy.quotas.get(tenant)}
+
+
+def _site(tmp_path: Path, gpus: list[FakeGpu], url: str | None) -> Site:
+    machine = FakeMachine(machine_id="m1", gpus=gpus, vcpus=64, memory_mib=1024 * GIB)
+    plane = control_plane(tmp_path, hosts=FakeHosts({"big.test": machine}), url=url)
+    plane.add_host("big")
+    planner = replace(plane.services.vms.planner, ids=RandomIds())  # counted ones are not made for threads
+    return Site(plane, replace(plane.services.vms, planner=planner))
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest) -> str | None:
+    if request.param == "sqlite":
+        return None
+    postgres: Cluster = request.getfixturevalue("postgres")
+    return postgres.database()
+
+
+@pytest.fixture
+def eight_l40s(tmp_path: Path) -> Iterator[Site]:
+    site = _site(tmp_path, [l40s(f"0000:{bus}:00.0") for bus in range(81, 89)], None)
+    yield site
+    site.plane.store.close()
+
+
+def test_eight_gpus_are_shared_by_three_tenants_and_a_pool(eight_l40s: Site) -> None:
+    site, whole = eight_l40s, "NVIDIA L40S-48Q"
+    site.limit("research", gpus=2, framebuffer=40 * GIB)
+    site.limit("analysis", gpus=1, framebuffer=20 * GIB)
+    site.limit("testing", gpus=1, framebuffer=16 * GIB)
+    site.limit(EVERYWHERE, gpus=4, framebuffer=4 * 48 * GIB)
+    site.limit("visitors")
+    # The pool is emptied first, by one with no quota of its own and by one beyond its own.
+    assert [site.create("visitors", f"v{number}", whole) for number in range(3)] == [True, True, True]
+    assert site.create("testing", "own", "NVIDIA L40S-12Q")
+    assert site.create("testing", "beyond", whole)
+    for tenant in ("visitors", "testing"):
+        assert not site.create(tenant, "more", whole)
+    # What is guaranteed is still there.
+    assert site.create("research", "r1", "NVIDIA L40S-24Q")
+    assert site.create("research", "r2", "NVIDIA L40S-12Q")
+    assert not site.create("research", "r3", "NVIDIA L40S-12Q")
+    assert site.create("analysis", "a1", "NVIDIA L40S-12Q")
+    assert not site.create("analysis", "a2", "NVIDIA L40S-12Q")
+    assert site.held(EVERYWHERE)["gpus"] == Held(resource="gpus", limit=4, used=4)
+    assert site.held("research")["framebuffer"] == Held(resource="framebuffer", limit=40 * GIB, used=36 * GIB)
+    # What is given back can be taken by the next.
+    site.vms.delete("visitors", "v0")
+    site.plane.engine.drain()
+    assert site.create("research", "r3", whole)
+    assert not site.create("analysis", "a2", "NVIDIA L40S-12Q")
+
+
+def test_sixty_four_clients_at_once_never_exceed_a_quota_and_none_is_starved(tmp_path: Path, url: str | None) -> None:
+    site = _site(tmp_path, [t4(f"0000:{bus}:00.0") for bus in range(41, 46)], url)
+    tenants = ("one", "two", "three", "four")
+    for tenant in tenants:
+        site.limit(tenant, gpus=5)
+    site.limit(EVERYWHERE, gpus=8)
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        answers = list(
+            clients.map(lambda number: site.create(tenants[number % 4], f"vm{number}", "GRID T4-1Q"), range(CLIENTS))
+        )
+    taken = Counter(vm.spec.tenant for vm in site.vms.list(None))
+    assert answers.count(True) == taken.total() == 4 * 5 + 8
+    assert all(taken[tenant] >= 5 for tenant in tenants)
+    assert site.held(EVERYWHERE)["gpus"].used == 8
+    site.plane.store.close()
+
+
+def test_a_refused_vm_leaves_nothing_behind_and_a_plan_is_refused_too(eight_l40s: Site) -> None:
+    site = eight_l40s
+    site.limit("research", vms=0)
+    wanted = replace(create_vm("x", profile="NVIDIA L40S-12Q"), tenant="research")
+    for ask in (site.vms.create, site.vms.plan):
+        with pytest.raises(QuotaExceeded):
+            ask(wanted)
+    with site.plane.store.read() as tx:
+        assert tx.vms.list(tenant="research") == ()
+        assert tx.claims.of_host("big") == ()
+        assert [one.kind for one in tx.operations.list()] == ["add_host"]
+
+
+def test_a_quota_goes_with_its_tenant(eight_l40s: Site) -> None:
+    site = eight_l40s
+    site.limit("short", vms=0)
+    site.plane.services.tenancy.tenants.delete("short")
+    site.plane.services.tenancy.tenants.create("short")
+    assert site.held("short")["vms"].limit is None

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.quota import Limit, amounts_of, check_quota, check_resource, parse_amount, show_amount
+from orchestrator.core.vm import Device, Vm, VmSpec
+
+TENANTS, RESOURCES = ("a", "b", "c"), ("gpus", "vcpus")
+LIMITS = st.dictionaries(
+    st.tuples(st.sampled_from((*TENANTS, EVERYWHERE)), st.sampled_from(RESOURCES)), st.integers(0, 6)
+)
+ASKED = st.lists(
+    st.tuples(st.sampled_from(TENANTS), st.fixed_dictionaries({name: st.integers(0, 3) for name in RESOURCES})),
+    max_size=30,
+)
+
+
+@given(LIMITS, ASKED)
+def test_no_limit_is_ever_broken_and_nobody_is_refused_what_is_guaranteed(
+    given_limits: dict[tuple[str, str], int], asked: list[tuple[str, dict[str, int]]]
+) -> None:
+    limits = tuple(Limit(tenant=one, resource=what, amount=most) for (one, what), most in given_limits.items())
+    totals: dict[str, Counter[str]] = {}
+    for tenant, amounts in asked:
+        held = totals.setdefault(tenant, Counter())
+        guaranteed = all(
+            held[what] + amount <= given_limits.get((tenant, what), 0) for what, amount in amounts.items() if amount
+        )
+        try:
+            check_quota(tenant, amounts, limits, totals)
+        except QuotaExceeded:
+            assert not guaranteed
+            continue
+        held.update(amounts)
+    for what in RESOURCES:
+        beyond = {one: held[what] - given_limits.get((one, what), 0) for one, held in totals.items()}
+        pool = given_limits.get((EVERYWHERE, what))
+        if pool is not None:
+            assert sum(more for more in beyond.values() if more > 0) <= pool
+        else:
+            assert all(more <= 0 for one, more in beyond.items() if (one, what) in given_limits)
+
+
+def test_without_limits_nobody_is_refused() -> None:
+    check_quota("a", {"gpus": 10**9}, (), {})
+    check_quota("a", {"gpus": 10**9}, (Limit(tenant="b", resource="gpus", amount=0),), {})
+
+
+def test_a_refusal_names_limit_used_and_asked_of_every_resource_that_lacks() -> None:
+    limits = (
+        Limit(tenant="a", resource="framebuffer", amount=40960),
+        Limit(tenant="a", resource="gpus", amount=2),
+        Limit(tenant="a", resource="vms", amount=9),
+    )
+    with pytest.raises(QuotaExceeded) as caught:
+        check_quota(
+            "a", {"framebuffer": 16384, "gpus": 1, "vms": 1}, limits, {"a": {"framebuffer": 30720, "gpus": 2, "vms": 2}}
+        )
+    assert [reason.message for reason in caught.value.reasons] == [
+        "the quota of framebuffer is 40GiB, 30GiB in use, 16GiB asked for",
+        "the quota of gpus is 2, 2 in use, 1 asked for",
+    ]
+
+
+def test_of_the_pool_a_refusal_tells_no_numbers() -> None:
+    pool = (Limit(tenant=EVERYWHERE, resource="gpus", amount=777),)
+    messages = set()
+    for others in (777, 776):
+        with pytest.raises(QuotaExceeded) as caught:
+            check_quota("a", {"gpus": 2}, pool, {"b": {"gpus": others}})
+        messages.add((caught.value.message, caught.value.hint, caught.value.reasons))
+    assert len(messages) == 1
+    assert "77" not in str(messages)
+
+
+def test_a_vm_counts_by_model_by_profile_and_by_its_nominal_framebuffer() -> None:
+    spec = VmSpec(
+        name="x", tenant="a", profile="t4-small", image="i", vcpus=3, memory_mib=512, disk_bytes=2**20 + 1, network="n"
+    )
+    device = Device(kind="mdev", gpu="g", parent="g", type_name="NVIDIA A100-2-10C")
+    vm = Vm(id="i", spec=spec, state="stopped", host="h", device=device, addresses=(), operation=None, created_at=0)
+    assert amounts_of(vm) == {
+        "vms": 1, "gpus": 1, "gpus:A100": 1, "vgpus": 1, "vgpus:t4-small": 1, "framebuffer": 10240, "mig-slices": 2,
+        "vcpus": 3, "memory": 512, "disk": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["", "gpu", "gpus:", "gpus:\x1b", "vms:x", "vgpus:" + "x" * 91, "memory\n", "gpus:\u0430"]
+)
+def test_what_is_no_resource_has_no_quota(name: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_resource(name)
+    assert caught.value.code == "quota.resource_unknown"
+
+
+@pytest.mark.parametrize(("resource", "text"), [("gpus", "0"), ("gpus:L40S", "12"), ("memory", "40GiB"), ("disk", "0")])
+def test_an_amount_is_shown_as_it_is_typed(resource: str, text: str) -> None:
+    amount = parse_amount(resource, text)
+    assert amount is not None
+    assert show_amount(resource, amount) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "text"), [("gpus", "-1"), ("gpus", "1.5"), ("gpus", "9" * 5000), ("gpus", "\u0664"), ("memory", "4")]
+)
+def test_what_is_no_amount_is_refused(resource: str, text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_amount(resource, text)
+    assert caught.value.code == "quota.invalid"
