@@ -118,7 +118,7 @@ def build(settings: Settings) -> App:
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, refresher)
     reconciler = _reconciler(settings, world, engine, refresher)
-    services = _services(settings, world, engine, reconciler)
+    services = _services(settings, world, engine, reconciler, database_key(secrets / "database_key"))
     services.networks.ensure_default()
     watcher = Watcher(store, link, reconciler.look_soon, most=settings.hosts_watched)
 
@@ -128,6 +128,7 @@ def build(settings: Settings) -> App:
         watcher.round()
         reconciler.round()
         retention.round()
+        services.tenancy.audit.seal()
 
     timer = Timer(regularly, settings.refresh_seconds)
     engine.recover()
@@ -207,7 +208,7 @@ def _reconciler(settings: Settings, world: World, engine: Engine, refresher: Ref
     )
 
 
-def _services(settings: Settings, world: World, engine: Engine, reconciler: Reconciler) -> Services:
+def _services(settings: Settings, world: World, engine: Engine, reconciler: Reconciler, key: bytes) -> Services:
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,
@@ -225,7 +226,7 @@ def _services(settings: Settings, world: World, engine: Engine, reconciler: Reco
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(store, clock, owner_uid=os.geteuid()),
+        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key),
     )
 
 

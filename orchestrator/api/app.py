@@ -9,7 +9,9 @@ from orchestrator.api import errors
 from orchestrator.api.auth import authorize
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
+from orchestrator.api.refusals import RecordRefusals
 from orchestrator.api.routes import (
+    audit,
     capacity,
     findings,
     gpus,
@@ -57,11 +59,13 @@ def create_app(services: Services, process: Process) -> FastAPI:
         tenants,
         tokens,
         quotas,
+        audit,
     ):
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
     errors.install(app)
     app.add_middleware(LimitBody)
+    app.add_middleware(RecordRefusals, audit=services.tenancy.audit)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

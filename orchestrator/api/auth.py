@@ -61,6 +61,7 @@ async def _identified(connection: HTTPConnection, services: Services) -> Caller:
     uid = uid_of(connection)
     if uid is None:
         raise Denied("token.missing", "this needs a token", hint="Authorization: Bearer vgpuctl_...")
+    act_for(f"uid:{uid}")
     return await to_thread.run_sync(access.of_uid, uid)
 
 

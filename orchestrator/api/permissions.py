@@ -78,6 +78,8 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tenants/{tenant}/members": Rule("path", _OWN | {"operator"}),
     "PUT /v1/tenants/{tenant}/members": Rule("path", _OWN),
     "DELETE /v1/tenants/{tenant}/members": Rule("path", _OWN),
+    "GET /v1/audit": Rule("pool", _WATCH),
+    "GET /v1/audit/verify": Rule("pool", _WATCH),
     "GET /v1/tenants/{tenant}/quota": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}/quota": Rule("pool", _OPERATE),
     "POST /v1/tokens": Rule("body", _OWN),

@@ -43,6 +43,7 @@ ENTRIES: Final = {
     "tenant": Entry("tenant", "app", "Tenants and who belongs to them."),
     "quota": Entry("quota", "app", "What tenants may hold, and what they do."),
     "token": Entry("token", "app", "Tokens that act in a tenant for programs and people."),
+    "audit": Entry("audit", "app", "Who did or wanted what, refusals too."),
     "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
     "doctor": Entry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
     "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),

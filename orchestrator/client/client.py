@@ -105,6 +105,15 @@ class Client:
     def revoke_token(self, token_id: str, tenant: str) -> None:
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
+    def audit(self, limit: int, before: int | None) -> list[Json]:
+        """Newest first."""
+        found: list[Json] = self._get(path_of("audit"), limit=limit, before=before)
+        return found
+
+    def verify_audit(self, head: str | None) -> Json:
+        verdict: Json = self._get(path_of("audit", "verify"), head=head)
+        return verdict
+
     def scan_host(self, address: str, port: int) -> Json:
         """The SSH host key that answers there now; nothing is pinned."""
         key: Json = self._post(path_of("hosts", "scan"), {"address": address, "port": port})

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.core.audit import AuditRecord, Head
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.diff.finding import Finding, KeptFinding
 from orchestrator.core.host import Host
@@ -153,7 +154,23 @@ class Secrets(Protocol):
 
 
 class Audit(Protocol):
+    """Records are only ever added; sealing them comes later."""
+
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None: ...
+    def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number."""
+
+    def all(self) -> Iterator[AuditRecord]:
+        """Oldest first."""
+
+    def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
+        """Oldest first."""
+
+    def head(self) -> Head | None:
+        """None: nothing was sealed yet."""
+
+    def put_seal(self, head: Head) -> None:
+        """The record is sealed and the head of the chain."""
 
 
 class Findings(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.access import AccessService
+from orchestrator.services.audit import AuditService, audit_key
 from orchestrator.services.quotas import QuotaService
 from orchestrator.services.tenants import TenantService
 from orchestrator.services.tokens import TokenService
@@ -19,15 +20,17 @@ class Tenancy:
     tenants: TenantService
     tokens: TokenService
     quotas: QuotaService
+    audit: AuditService
 
 
-def tenancy(store: Store, clock: Clock, *, owner_uid: int) -> Tenancy:
-    """``owner_uid``: whom the server runs as."""
+def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes) -> Tenancy:
+    """``owner_uid``: whom the server runs as. ``key``: the one that the database's secrets are encrypted with."""
     made = Tenancy(
         access=AccessService(store=store, clock=clock, owner_uid=owner_uid),
         tenants=TenantService(store=store, clock=clock),
         tokens=TokenService(store=store, clock=clock),
         quotas=QuotaService(store=store, clock=clock),
+        audit=AuditService(store=store, clock=clock, key=audit_key(key)),
     )
     made.tenants.ensure_default()
     return made

@@ -175,5 +175,5 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(store, clock, owner_uid=os.geteuid()),
+        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=KEY),
     )

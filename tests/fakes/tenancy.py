@@ -15,4 +15,4 @@ KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 
 def real_tenancy(directory: Path) -> Tenancy:
     store = SqlStore(f"sqlite:///{directory / 'tenants.sqlite'}", key=KEY, new_site="site")
-    return tenancy(store, FakeClock(), owner_uid=os.geteuid())
+    return tenancy(store, FakeClock(), owner_uid=os.geteuid(), key=KEY)

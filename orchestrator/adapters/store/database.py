@@ -12,12 +12,13 @@ from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
+from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
-from orchestrator.adapters.store.small_rows import SqlAudit, SqlImages, SqlNetworks, SqlSecrets
+from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlSecrets
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlQuotas, SqlTenants, SqlTokens
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms

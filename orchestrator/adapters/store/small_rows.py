@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images, networks, encrypted secrets, audit records."""
+"""Images, networks and encrypted secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from sqlalchemy import Connection, delete, insert, select
 
 from orchestrator.adapters.store.rows import image_of, network_of
-from orchestrator.adapters.store.tables import audit, images, networks, secrets
+from orchestrator.adapters.store.tables import images, networks, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -88,11 +88,3 @@ class SqlSecrets:
 
     def remove(self, secret_id: str) -> None:
         self._db.execute(delete(secrets).where(secrets.c.id == secret_id))
-
-
-class SqlAudit:
-    def __init__(self, connection: Connection) -> None:
-        self._db = connection
-
-    def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
-        self._db.execute(insert(audit).values(at=at, actor=actor, action=action, subject=subject, outcome=outcome))

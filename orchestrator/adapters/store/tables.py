@@ -200,6 +200,7 @@ audit = Table(
     Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("outcome", Text, nullable=False),
+    Column("seal", String(64)),
 )
 
 findings = Table(

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes down every request that wanted to change something and was refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from anyio import to_thread
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.api.auth import PREFIX
+from orchestrator.services.acting import act_for
+from orchestrator.services.audit import AuditService
+
+STRANGER: Final = "unknown"
+"""Whoever has not shown yet who it is."""
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SHOWN: Final = 200
+
+
+class RecordRefusals:
+    """ASGI middleware. Of the request it keeps method and path, never a body or a query: they may hold secrets."""
+
+    def __init__(self, app: ASGIApp, audit: AuditService) -> None:
+        self._app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        act_for(STRANGER)
+        if scope["type"] != "http" or scope["method"] in _READS:
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            await self._app(scope, receive, answer.send)
+        finally:
+            if answer.status >= 400:
+                await to_thread.run_sync(self._record, scope, answer.outcome)
+
+    def _record(self, scope: Scope, outcome: str) -> None:
+        path = ascii(scope["path"])[1:-1]
+        route = getattr(scope.get("route"), "path_format", None)
+        action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
+        self._audit.refused(ascii(action)[1:-1], path[:_SHOWN], outcome)
+
+
+class _Answer:
+    """Passes the answer on and keeps what the audit says of it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._body = b""
+        self.status = 500
+        """Until something is answered: an exception that nobody expected."""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif self.status >= 400:
+            self._body += message.get("body", b"")
+        await self._send(message)
+
+    @property
+    def outcome(self) -> str:
+        """``refused: quota.exceeded``."""
+        try:
+            problem = json.loads(self._body)
+        except ValueError:
+            problem = None
+        code = problem.get("code") if isinstance(problem, dict) else None
+        return f"refused: {code or self.status}"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about the audit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, moment
+from orchestrator.core.audit import AuditRecord, Verdict
+
+MAX_SEQUENCE = 2**31 - 1
+
+
+class AuditAnswer(AnswerBody):
+    model_config = ConfigDict(title="AuditRecord")
+
+    sequence: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    outcome: str
+    sealed: bool
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> AuditAnswer:
+        return cls(
+            sequence=record.sequence,
+            at=moment(record.at),
+            actor=record.actor,
+            action=record.action,
+            subject=record.subject,
+            outcome=record.outcome,
+            sealed=record.seal is not None,
+        )
+
+
+class VerdictAnswer(AnswerBody):
+    """Problems are empty when no sealed record was touched."""
+
+    model_config = ConfigDict(title="AuditVerdict")
+
+    sealed: int
+    unsealed: int
+    head: str | None = Field(description="Note it elsewhere: a later check takes it")
+    problems: list[str]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> VerdictAnswer:
+        head = None if verdict.head is None else str(verdict.head)
+        return cls(sealed=verdict.sealed, unsealed=verdict.unsealed, head=head, problems=list(verdict.problems))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl audit …``"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.errors import Fatal, Reason
+
+app = new_group("Who did or wanted what, refusals too.")
+
+COLUMNS: Final = (
+    field("NUMBER", "sequence"),
+    field("AT", "at"),
+    field("WHO", "actor"),
+    field("WHAT", "action"),
+    field("SUBJECT", "subject"),
+    field("OUTCOME", "outcome"),
+)
+
+
+@app.command("list")
+def list_records(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    before: Annotated[int | None, typer.Option("--before", min=1, help="Only those before this number.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List audit records, newest first."""
+    show_list(session_of(ctx).client.audit(limit, before), COLUMNS, output, "no records")
+
+
+@app.command("verify")
+def verify(
+    ctx: typer.Context,
+    head: Annotated[
+        str | None, typer.Option("--head", help="A head that an earlier check printed and you noted elsewhere.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check that no sealed record was changed, put in or removed; fails when one was."""
+    verdict = session_of(ctx).client.verify_audit(head)
+    if verdict["problems"]:
+        reasons = tuple(Reason(code="audit.broken", message=problem) for problem in verdict["problems"])
+        raise Fatal(
+            "audit.broken",
+            "the audit is not what was sealed",
+            hint="somebody wrote to the database directly; compare it with a backup",
+            reasons=reasons,
+        )
+    show(
+        verdict,
+        output,
+        lambda: render_details(
+            [
+                ("sealed", shown(verdict["sealed"])),
+                ("not sealed yet", shown(verdict["unsealed"])),
+                ("head", shown(verdict["head"])),
+            ]
+        ),
+    )
