@@ -31,16 +31,18 @@ def test_a_refusal_of_a_change_is_written_down_and_one_of_a_look_is_not(cli: Cli
 
 
 def test_whoever_is_denied_and_whoever_shows_no_good_token_is_written_down(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = json.loads(cli("token", "create", "--role", "read-only", "-o", "json").out)
     for token, actor, code in (
         (made["token"], f"token:{made['about']['id']}", "access.denied"),
         ("vgpuctl_wrong", "unknown", "token.refused"),
     ):
-        with monkeypatch.context() as acting:
+        with monkeypatch.context() as acting, pytest.raises(VgpuctlError):
             acting.setenv("VGPUCTL_TOKEN", token)
-            assert cli("tenant", "delete", "default").code == 6
+            connection = connect_running(state)
+            assert connection is not None
+            connection.call("DELETE", "/v1/tenants/default")
         record = _newest(cli)[0]
         assert record["actor"] == actor
         assert _what(record) == ("DELETE /v1/tenants/{tenant}", "/v1/tenants/default", f"refused: {code}")
