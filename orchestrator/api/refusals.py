@@ -34,12 +34,13 @@ class RecordRefusals:
         if scope["type"] != "http" or scope["method"] in _READS:
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        held = _Held(send)
         try:
-            await self._app(scope, receive, answer.send)
+            await self._app(scope, receive, held.send)
         finally:
-            if answer.status >= 400:
-                await to_thread.run_sync(self._record, scope, answer.outcome)
+            if held.refused:
+                await to_thread.run_sync(self._record, scope, held.outcome)
+            await held.release()
 
     def _record(self, scope: Scope, outcome: str) -> None:
         path = ascii(scope["path"])[1:-1]
@@ -48,28 +49,38 @@ class RecordRefusals:
         self._audit.refused(ascii(action)[1:-1], path[:_SHOWN], outcome)
 
 
-class _Answer:
-    """Passes the answer on and keeps what the audit says of it."""
+class _Held:
+    """An answer. A refusal is held until it is written down: whoever has it can rely on the record."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._body = b""
-        self.status = 500
+        self._messages: list[Message] = []
+        self._status = 500
         """Until something is answered: an exception that nobody expected."""
+
+    @property
+    def refused(self) -> bool:
+        return self._status >= 400
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-        elif self.status >= 400:
-            self._body += message.get("body", b"")
-        await self._send(message)
+            self._status = message["status"]
+        if self.refused:
+            self._messages.append(message)
+        else:
+            await self._send(message)
+
+    async def release(self) -> None:
+        """To the client, whatever was held."""
+        for message in self._messages:
+            await self._send(message)
 
     @property
     def outcome(self) -> str:
         """``refused: quota.exceeded``."""
         try:
-            problem = json.loads(self._body)
+            problem = json.loads(b"".join(message.get("body", b"") for message in self._messages))
         except ValueError:
             problem = None
         code = problem.get("code") if isinstance(problem, dict) else None
-        return f"refused: {code or self.status}"
+        return f"refused: {code or self._status}"
