@@ -66,6 +66,6 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.include_router(guest_streams.router, prefix="/v1")
     errors.install(app)
     app.add_middleware(LimitBody)
-    app.add_middleware(RecordRefusals, audit=services.tenancy.audit)
+    app.add_middleware(RecordRefusals)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

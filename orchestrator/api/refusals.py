@@ -10,8 +10,8 @@ from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX
+from orchestrator.api.services import Services
 from orchestrator.services.acting import act_for
-from orchestrator.services.audit import AuditService
 
 STRANGER: Final = "unknown"
 """Whoever has not shown yet who it is."""
@@ -22,9 +22,8 @@ _SHOWN: Final = 200
 class RecordRefusals:
     """ASGI middleware. Of the request it keeps method and path, never a body or a query: they may hold secrets."""
 
-    def __init__(self, app: ASGIApp, audit: AuditService) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -39,14 +38,16 @@ class RecordRefusals:
             await self._app(scope, receive, held.send)
         finally:
             if held.refused:
-                await to_thread.run_sync(self._record, scope, held.outcome)
+                await to_thread.run_sync(_record, scope, held.outcome)
             await held.release()
 
-    def _record(self, scope: Scope, outcome: str) -> None:
-        path = ascii(scope["path"])[1:-1]
-        route = getattr(scope.get("route"), "path_format", None)
-        action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
-        self._audit.refused(ascii(action)[1:-1], path[:_SHOWN], outcome)
+
+def _record(scope: Scope, outcome: str) -> None:
+    services: Services = scope["app"].state.services
+    path = ascii(scope["path"])[1:-1]
+    route = getattr(scope.get("route"), "path_format", None)
+    action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
+    services.tenancy.audit.refused(ascii(action)[1:-1], path[:_SHOWN], outcome)
 
 
 class _Held:
