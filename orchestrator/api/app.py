@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from orchestrator.api import errors
 from orchestrator.api.auth import authorize
+from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
 from orchestrator.api.refusals import RecordRefusals
@@ -67,5 +68,6 @@ def create_app(services: Services, process: Process) -> FastAPI:
     errors.install(app)
     app.add_middleware(LimitBody)
     app.add_middleware(RecordRefusals)
+    app.add_middleware(AnswerOnlyChanges)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

@@ -71,14 +71,21 @@ class LimitBody:
                 scope, receive, send
             )
             return
-        seen = 0
+        seen, answering = 0, False
 
         async def bounded() -> Message:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            if seen > self._max_bytes:
-                raise HTTPException(413, self._message, {"connection": "close"})
-            return message
+            if seen <= self._max_bytes:
+                return message
+            if answering:  # a stream of events: its status is said already, so the only thing left is to end it
+                return {"type": "http.disconnect"}
+            raise HTTPException(413, self._message, {"connection": "close"})
 
-        await self._app(scope, bounded, send)
+        async def noticing(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        await self._app(scope, bounded, noticing)

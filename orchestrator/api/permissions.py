@@ -63,6 +63,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/networks": Rule("anybody", _SEE),
     "GET /v1/operations": Rule("list", _SEE),
     "GET /v1/operations/{operation_id}": Rule("operation", _SEE),
+    "GET /v1/operations/{operation_id}/events": Rule("operation", _SEE),
     "POST /v1/operations/{operation_id}/cancel": Rule("operation", _USE),
     "POST /v1/operations/{operation_id}/retry": Rule("operation", _OPERATE),
     "POST /v1/operations/{operation_id}/abandon": Rule("operation", _OPERATE),

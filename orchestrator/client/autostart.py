@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.client.connection import Connection, Json, path_of
+from orchestrator.client.connection import CALL_TIMEOUT_S, Connection, Json, path_of
 from orchestrator.client.file_lock import POLL_S, StillHeld, file_lock
+from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
 from orchestrator.client.token import token_headers, without_token
 from orchestrator.client.version import VERSION
@@ -66,7 +67,7 @@ def stop(connection: Connection, state: Path, *, only_idle: bool) -> None:
 
 
 def _open(state: Path) -> Connection | None:
-    connection = Connection(state / SOCKET_NAME, token_headers())
+    connection = Connection(UnixHttp(state / SOCKET_NAME, CALL_TIMEOUT_S, token_headers()))
     try:
         connection.open()
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):

@@ -20,6 +20,9 @@ class Client:
     def _get(self, path: str, **query: object) -> Any:
         return self.connection.call("GET", path, query=query)
 
+    def _list(self, path: str, **query: object) -> list[Json]:
+        return self.connection.pages(path, query)
+
     def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
         return self.connection.call("POST", path, body if body is not None else {}, query)
 
@@ -37,8 +40,7 @@ class Client:
         return planned
 
     def vms(self, tenant: str | None = None) -> list[Json]:
-        found: list[Json] = self._get(path_of("vms"), tenant=tenant)
-        return found
+        return self._list(path_of("vms"), tenant=tenant)
 
     def vm(self, name: str, tenant: str) -> Json:
         found: Json = self._get(path_of("vms", name), tenant=tenant)
@@ -139,8 +141,7 @@ class Client:
         return begun
 
     def hosts(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("hosts"))
-        return found
+        return self._list(path_of("hosts"))
 
     def host(self, name: str) -> Json:
         found: Json = self._get(path_of("hosts", name))
@@ -163,24 +164,21 @@ class Client:
         return host
 
     def gpus(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("gpus"))
-        return found
+        return self._list(path_of("gpus"))
 
     def gpu(self, host: str, address: str) -> Json:
         found: Json = self._get(path_of("gpus", host, address))
         return found
 
     def profiles(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("profiles"))
-        return found
+        return self._list(path_of("profiles"))
 
     def profile(self, name: str) -> Json:
         found: Json = self._get(path_of("profiles", name))
         return found
 
     def images(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("images"))
-        return found
+        return self._list(path_of("images"))
 
     def add_image(self, name: str, source: str, sha256: str | None) -> Json:
         """``source``: an absolute path on the server's machine, or an http(s) URL."""
@@ -191,15 +189,15 @@ class Client:
         self._delete(path_of("images", name))
 
     def networks(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("networks"))
-        return found
+        return self._list(path_of("networks"))
 
     def add_network(self, wanted: Body) -> Json:
         network: Json = self._post(path_of("networks"), wanted)
         return network
 
-    def operations(self, *, active: bool = False) -> list[Json]:
-        found: list[Json] = self._get(path_of("operations"), active="true" if active else None)
+    def operations(self, *, active: bool = False, limit: int = 100) -> list[Json]:
+        """The newest; 10,000 at most."""
+        found: list[Json] = self._get(path_of("operations"), active="true" if active else None, limit=limit)
         return found
 
     def operation(self, operation_id: str, *, wait_s: float | None = None, since: int | None = None) -> Json:

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One HTTP connection to the server's unix socket, and the server's problems as errors of core/errors.py."""
+"""One HTTP connection to the server, and the server's problems as errors of core/errors.py."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from orchestrator.client.unix_http import UnixHttp
+from orchestrator.client.http import Answer, Http
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 
 Json = dict[str, Any]
 """An object of the API, as its OpenAPI page describes it."""
 
 CALL_TIMEOUT_S: Final = 120.0
+PAGE: Final = 10_000
+"""Objects of a list in one answer; the server allows no more."""
+_NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
 
 
 def path_of(*parts: str) -> str:
@@ -31,9 +34,8 @@ def path_of(*parts: str) -> str:
 class Connection:
     """Sends requests one after the other over one kept-open connection."""
 
-    def __init__(self, socket_path: Path, headers: Mapping[str, str] | None = None) -> None:
-        self.socket_path = socket_path
-        self._http = UnixHttp(socket_path, CALL_TIMEOUT_S, headers)
+    def __init__(self, http: Http) -> None:
+        self._http = http
 
     def open(self) -> None:
         """:raises OSError: nobody listens there, or we may not talk to it"""
@@ -56,14 +58,29 @@ class Connection:
         """
         wanted = {key: value for key, value in (query or {}).items() if value is not None}
         target = path + ("?" + urlencode(wanted) if wanted else "")
-        data = None if body is None else json.dumps(body).encode()
+        answer = self._exchange(method, target, None if body is None else json.dumps(body).encode())
+        return _decoded(answer.status, answer.body)
+
+    def pages(self, path: str, query: Mapping[str, object]) -> list[Any]:
+        """All objects of a list, page after page. Raises as :meth:`call` does."""
+        wanted = {"limit": PAGE, **{key: value for key, value in query.items() if value is not None}}
+        target: str | None = f"{path}?{urlencode(wanted)}"
+        found: list[Any] = []
+        while target is not None:
+            answer = self._exchange("GET", target, None)
+            found += _decoded(answer.status, answer.body)
+            following = _NEXT.fullmatch(answer.headers.get("link", ""))
+            target = following["target"] if following else None
+        return found
+
+    def _exchange(self, method: str, target: str, data: bytes | None) -> Answer:
         try:
             if not self._http.is_open:
                 self._http.open()
         except OSError as error:
-            raise _unreachable(self.socket_path, error) from error
+            raise _unreachable(self._http.place, error) from error
         try:
-            answer = self._http.request(method, target, data)
+            return self._http.request(method, target, data)
         except OSError as error:
             self.close()
             raise Unknown(
@@ -72,13 +89,12 @@ class Connection:
                 hint="run the command again; an operation that was started goes on",
                 details=str(error),
             ) from error
-        return _decoded(answer.status, answer.body)
 
 
-def _unreachable(path: Path, error: OSError) -> Retryable:
+def _unreachable(place: str, error: OSError) -> Retryable:
     return Retryable(
         "server.unreachable",
-        f"no server answers at {path}: {error.strerror or error}",
+        f"no server answers at {place}: {error.strerror or error}",
         hint="run 'vgpuctl server status'",
     )
 

@@ -102,9 +102,14 @@ class Operations(Protocol):
         """:raises NotFound: ``operation.unknown``"""
 
     def list(
-        self, *, unfinished: bool = False, limit: int = 1000, tenants: tuple[str, ...] | None = None
+        self,
+        *,
+        unfinished: bool = False,
+        limit: int = 1000,
+        tenants: tuple[str, ...] | None = None,
+        before: str | None = None,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all."""
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""

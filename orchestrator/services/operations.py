@@ -28,10 +28,17 @@ class OperationService:
         """:raises NotFound: ``operation.unknown``"""
         return self._job(operation_id).operation
 
-    def list(self, *, unfinished: bool, limit: int, tenants: tuple[str, ...] | None = None) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all."""
+    def list(
+        self,
+        *,
+        unfinished: bool,
+        limit: int,
+        tenants: tuple[str, ...] | None = None,
+        before: str | None = None,
+    ) -> tuple[Operation, ...]:
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
         with self.world.store.read() as tx:
-            return tx.operations.list(unfinished=unfinished, limit=limit, tenants=tenants)
+            return tx.operations.list(unfinished=unfinished, limit=limit, tenants=tenants, before=before)
 
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         """The operation as soon as its revision is above ``since``, or as it is after ``timeout_s``."""

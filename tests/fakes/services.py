@@ -140,8 +140,17 @@ class Operations:
     def get(self, operation_id: str) -> Operation:
         return self._watched(operation_id).operation
 
-    def list(self, *, unfinished: bool, limit: int, tenants: tuple[str, ...] | None = None) -> tuple[Operation, ...]:
+    def list(
+        self,
+        *,
+        unfinished: bool,
+        limit: int,
+        tenants: tuple[str, ...] | None = None,
+        before: str | None = None,
+    ) -> tuple[Operation, ...]:
         found = [watched.operation for watched in reversed(self._world.operations.values())]
+        if before is not None:
+            found = found[[one.id for one in found].index(before) + 1 :]
         return tuple(
             op
             for op in found

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, delete, insert, select, update
+from sqlalchemy import Connection, Select, and_, case, delete, insert, or_, select, update
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
@@ -44,14 +44,23 @@ class SqlOperations:
         )
 
     def list(
-        self, *, unfinished: bool = False, limit: int = 1000, tenants: tuple[str, ...] | None = None
+        self,
+        *,
+        unfinished: bool = False,
+        limit: int = 1000,
+        tenants: tuple[str, ...] | None = None,
+        before: str | None = None,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all."""
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
         query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
         if tenants is not None:
             query = query.where(operations.c.tenant.in_(tenants))
         if unfinished:
             query = query.where(operations.c.state.not_in(FINISHED))
+        if before is not None:
+            created = select(operations.c.created_at).where(operations.c.id == before).scalar_subquery()
+            later = and_(operations.c.created_at == created, operations.c.id > before)
+            query = query.where(or_(operations.c.created_at < created, later))
         return self._all(query)
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:

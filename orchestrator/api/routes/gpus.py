@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.gpus import GpuAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.pci import parse_pci_address
@@ -15,9 +16,12 @@ router = APIRouter(prefix="/gpus", tags=["gpus"])
 
 
 @router.get("")
-def list_all(services: ServicesOf, host: Annotated[str | None, Query(max_length=255)] = None) -> list[GpuAnswer]:
-    """GPUs of all hosts, or of one."""
-    return [GpuAnswer.of(info) for info in services.gpus.list(host)]
+def list_all(
+    services: ServicesOf, paging: PagingOf, host: Annotated[str | None, Query(max_length=255)] = None
+) -> list[GpuAnswer]:
+    """GPUs of all hosts, or of one, by host and address."""
+    found = services.gpus.list(host)
+    return [GpuAnswer.of(info) for info in paging.cut(found, lambda info: (info.host, info.gpu.address))]
 
 
 @router.get("/{host}/{address}")

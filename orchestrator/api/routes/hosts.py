@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.hosts import AddHostBody, HostAnswer, HostKeyAnswer, ScanBody
 from orchestrator.api.schemas.operations import StartedAnswer
@@ -26,9 +27,9 @@ def add(body: AddHostBody, services: ServicesOf) -> StartedAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf) -> list[HostAnswer]:
-    """All hosts."""
-    return [HostAnswer.of(info) for info in services.hosts.list()]
+def list_all(services: ServicesOf, paging: PagingOf) -> list[HostAnswer]:
+    """Hosts by name."""
+    return [HostAnswer.of(info) for info in paging.cut(services.hosts.list(), lambda info: (info.host.name,))]
 
 
 @router.get("/{name}")

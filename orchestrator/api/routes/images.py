@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.images import AddImageBody, ImageAnswer
 from orchestrator.api.services import ServicesOf
@@ -19,9 +20,9 @@ def add(body: AddImageBody, services: ServicesOf) -> ImageAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf) -> list[ImageAnswer]:
-    """All base images."""
-    return [ImageAnswer.of(image) for image in services.images.list()]
+def list_all(services: ServicesOf, paging: PagingOf) -> list[ImageAnswer]:
+    """Base images by name."""
+    return [ImageAnswer.of(image) for image in paging.cut(services.images.list(), lambda image: (image.name,))]
 
 
 @router.get("/{name}")

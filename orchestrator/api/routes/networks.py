@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.networks import AddNetworkBody, NetworkAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -18,6 +19,6 @@ def add(body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf) -> list[NetworkAnswer]:
-    """All networks."""
-    return [NetworkAnswer.of(network) for network in services.networks.list()]
+def list_all(services: ServicesOf, paging: PagingOf) -> list[NetworkAnswer]:
+    """Networks by name."""
+    return [NetworkAnswer.of(found) for found in paging.cut(services.networks.list(), lambda found: (found.name,))]

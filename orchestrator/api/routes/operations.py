@@ -7,9 +7,12 @@ import time
 from typing import Annotated, Final
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
 
+from orchestrator.api import events
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import Process, ProcessOf, Services, ServicesOf
 from orchestrator.core.operation import FINISHED
@@ -18,22 +21,22 @@ from orchestrator.services.messages import Watched
 router = APIRouter(prefix="/operations", tags=["operations"])
 
 MAX_WAIT_S: Final = 60.0
+MAX_STREAM_S: Final = 3600.0
+ALIVE_S: Final = 15.0
+"""How often a stream of events says that it is still there."""
+MAX_REVISION: Final = 2**62
 SLICE_S: Final = 1.0
 """A wait looks this often whether the client or this process is leaving."""
+_TEXT: Final = {"schema": {"type": "string"}}
 
 
 @router.get("")
-def list_all(
-    services: ServicesOf,
-    caller: CallerOf,
-    active: bool = False,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> list[OperationAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, active: bool = False) -> list[OperationAnswer]:
     """Operations, newest first."""
-    return [
-        OperationAnswer.of(found)
-        for found in services.operations.list(unfinished=active, limit=limit, tenants=caller.tenants)
-    ]
+    after = paging.after(1)
+    before = None if after is None else after[0]
+    found = services.operations.list(unfinished=active, limit=paging.limit + 1, tenants=caller.tenants, before=before)
+    return [OperationAnswer.of(one) for one in paging.page(list(found), lambda one: (one.id,))]
 
 
 @router.get("/{operation_id}")
@@ -43,11 +46,38 @@ async def get(
     services: ServicesOf,
     process: ProcessOf,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change")] = 0,
-    since: Annotated[int, Query(ge=-1, le=2**62, description="Revision that is known already")] = -1,
+    since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
     watched = await _wait(services, process, request, operation_id, wait, since)
     return OperationAnswer.of(watched.operation, watched.revision)
+
+
+@router.get(
+    "/{operation_id}/events",
+    response_class=StreamingResponse,
+    responses={200: {"description": "Events until it is finished", "content": {events.MEDIA_TYPE: _TEXT}}},
+)
+async def stream(
+    operation_id: str,
+    request: Request,
+    services: ServicesOf,
+    process: ProcessOf,
+    wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
+    last_event_id: Annotated[int, Header(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
+) -> StreamingResponse:
+    """Server-sent events, one for each change: the operation as JSON under its revision."""
+    deadline = time.monotonic() + wait
+    first = await to_thread.run_sync(_look, services, operation_id, 0.0, last_event_id)
+
+    async def look(since: int) -> Watched | None:
+        left = deadline - time.monotonic()
+        if left <= 0 or process.stopping or await request.is_disconnected():
+            return None
+        return await _wait(services, process, request, operation_id, min(left, ALIVE_S), since)
+
+    told = events.events(first, last_event_id, look)
+    return StreamingResponse(told, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 
 async def _wait(

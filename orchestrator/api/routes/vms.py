@@ -6,6 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.vms import CreateVmBody, PlanAnswer, VmAnswer
@@ -28,9 +29,10 @@ def plan(body: CreateVmBody, services: ServicesOf) -> PlanAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> list[VmAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> list[VmAnswer]:
     """VMs by tenant and name."""
-    return [VmAnswer.of(vm) for vm in services.vms.list(caller.visible(tenant))]
+    found = services.vms.list(caller.visible(tenant))
+    return [VmAnswer.of(vm) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))]
 
 
 @router.get("/{name}")

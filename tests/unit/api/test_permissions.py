@@ -58,11 +58,14 @@ async def _answer(app: FastAPI, method: str, path: str, tenant: str, token: str)
     query = "wait=0" if path.startswith("/v1/operations") else f"wait=0&tenant={tenant}"
     sent: list[MutableMapping[str, Any]] = []
     websocket = method == "WEBSOCKET"
+    said: list[MutableMapping[str, Any]] = [{"type": "http.disconnect"}]
+    if websocket:
+        said.append({"type": "websocket.connect"})
+    else:
+        said.append({"type": "http.request", "body": json.dumps({"tenant": tenant}).encode(), "more_body": False})
 
     async def receive() -> MutableMapping[str, Any]:
-        if websocket:
-            return {"type": "websocket.connect"}
-        return {"type": "http.request", "body": json.dumps({"tenant": tenant}).encode(), "more_body": False}
+        return said.pop() if len(said) > 1 else said[0]
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, NoCapacity, Retryable, Unknown
 
@@ -33,7 +34,7 @@ def answering(tmp_path: Path) -> Answer:
                 peer.sendall(answer)
 
         threading.Thread(target=once, daemon=True).start()
-        return Connection(path)
+        return Connection(UnixHttp(path, 30))
 
     return serve
 
@@ -85,7 +86,7 @@ def test_half_an_answer_is_no_answer(answering: Answer, answer: bytes) -> None:
 
 def test_nobody_there_is_something_to_try_again(tmp_path: Path) -> None:
     with pytest.raises(Retryable):
-        Connection(tmp_path / "none").call("GET", "/v1/x")
+        Connection(UnixHttp(tmp_path / "none", 30)).call("GET", "/v1/x")
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=3))

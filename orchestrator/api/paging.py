@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists in pages: a bound on their length, and a cursor for the rest in the ``Link`` header (RFC 8288).
+
+A cursor is the key of the last object that was answered. It says where to go on in what the caller
+may see anyway, so a forged one reveals nothing, and objects that come and go do not shift the pages.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import Depends, Query, Request, Response
+
+from orchestrator.core.errors import InvalidInput
+
+DEFAULT_LIMIT: Final = 1000
+MAX_LIMIT: Final = 10_000
+MAX_CURSOR: Final = 1024
+
+Key = tuple[str, ...]
+Item = TypeVar("Item")
+
+
+def encode_cursor(key: Key) -> str:
+    """Text for a URL."""
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str, parts: int) -> Key:
+    """:raises InvalidInput: ``request.cursor``"""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, RecursionError):
+        key = None
+    if not isinstance(key, list) or len(key) != parts or not all(isinstance(part, str) for part in key):
+        raise InvalidInput("request.cursor", "the cursor is none of ours", hint="take it from the answer's Link header")
+    return tuple(key)
+
+
+class Paging:
+    """What a request says about its page, and the place to say where the next one is."""
+
+    def __init__(
+        self,
+        request: Request,
+        response: Response,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="At most so many")] = DEFAULT_LIMIT,
+        after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="Cursor from a Link header")] = None,
+    ) -> None:
+        self._request = request
+        self._response = response
+        self.limit = limit
+        self._after = after
+
+    def after(self, parts: int) -> Key | None:
+        """The decoded cursor. :raises InvalidInput: ``request.cursor``"""
+        return None if self._after is None else decode_cursor(self._after, parts)
+
+    def cut(self, items: Iterable[Item], key: Callable[[Item], Key]) -> list[Item]:
+        """This page of all items, by key."""
+        ordered = sorted(items, key=key)
+        after = self.after(len(key(ordered[0]))) if ordered else None
+        rest = [item for item in ordered if after is None or key(item) > after]
+        return self.page(rest, key)
+
+    def page(self, items: list[Item], key: Callable[[Item], Key]) -> list[Item]:
+        """The first ``limit`` of items that begin where this page begins, and a link when there are more."""
+        shown = items[: self.limit]
+        if len(items) > self.limit:
+            others = [(name, value) for name, value in self._request.query_params.multi_items() if name != "after"]
+            query = urlencode([*others, ("after", encode_cursor(key(shown[-1])))])
+            self._response.headers["link"] = f'<{self._request.url.path}?{query}>; rel="next"'
+        return shown
+
+
+PagingOf = Annotated[Paging, Depends()]
