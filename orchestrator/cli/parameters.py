@@ -11,8 +11,6 @@ import typer
 from orchestrator.cli.complete import vms
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.names import check_name
-from orchestrator.core.units import MIB, parse_size
-from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MIN_DISK_BYTES, MIN_MEMORY_MIB
 
 
 class BootPolicy(StrEnum):
@@ -51,14 +49,3 @@ def tenant_or_everywhere(text: str) -> str:
 
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
-
-
-def disk_bytes(text: str) -> int:
-    """``20GiB`` in bytes, within what a disk may have."""
-    return parse_size(text, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES)
-
-
-def memory_mib(text: str) -> int:
-    """``4GiB`` in MiB, within what a VM may have."""
-    size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
-    return size // MIB

@@ -17,7 +17,7 @@ from orchestrator.client.connection import Json
 from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.operation import FINISHED
 
-POLL_S: Final = 20
+POLL_S: Final = 20.0
 """How long one question to the server may take to be answered."""
 RECONNECTS: Final = 5
 RECONNECT_PAUSE_S = 0.2
@@ -97,7 +97,7 @@ def follow(session: Session, operation_id: str) -> Json:
     """
     try:
         with _display(session) as display:
-            operation = _until_finished(session, operation_id, display)
+            operation = until_finished(session, operation_id, display)
     except KeyboardInterrupt:
         print(f"The operation goes on. Watch it with: vgpuctl operation wait {operation_id}", file=sys.stderr)
         raise
@@ -108,12 +108,13 @@ def follow(session: Session, operation_id: str) -> Json:
     raise failure_of(operation)
 
 
-def _until_finished(session: Session, operation_id: str, display: Display) -> Json:
+def until_finished(session: Session, operation_id: str, display: Display, *, poll_s: float = POLL_S) -> Json:
+    """Wait, showing how it goes. A server that goes away is started again."""
     revision: int | None = None
     left = RECONNECTS
     while True:
         try:
-            operation = session.client.operation(operation_id, wait_s=POLL_S, since=revision)
+            operation = session.client.operation(operation_id, wait_s=poll_s, since=revision)
         except (Retryable, Unknown) as error:
             if left == 0 or not error.code.startswith("server."):
                 raise

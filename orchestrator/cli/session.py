@@ -42,6 +42,12 @@ class Session:
 
         return Client(connect(self.state))
 
+    def sibling(self) -> Session:
+        """Another connection to the same server, for another thread."""
+        other = Session()
+        other.format = self.format
+        return other
+
     def reconnect(self) -> Client:
         """A new connection after the server went away."""
         self.__dict__.pop("client", None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.units import MIB, parse_size
 
 VmState = Literal["creating", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
@@ -15,6 +16,17 @@ MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
 MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
 MAX_VCPUS = 1024
 MAX_USER_DATA_BYTES = 64 * 1024
+
+
+def disk_bytes(text: str) -> int:
+    """``20GiB`` in bytes, within what a disk may have."""
+    return parse_size(text, field="disk", at_least=MIN_DISK_BYTES, at_most=MAX_DISK_BYTES)
+
+
+def memory_mib(text: str) -> int:
+    """``4GiB`` in MiB, within what a VM may have."""
+    size = parse_size(text, field="memory", at_least=MIN_MEMORY_MIB * MIB, at_most=MAX_MEMORY_MIB * MIB)
+    return size // MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +51,8 @@ class VmSpec:
     """Only this host will do."""
     start: bool = True
     boot_policy: BootPolicy = "local"
+    label: str | None = None
+    """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ class CreateVm:
     host: str | None = None
     start: bool = True
     boot_policy: BootPolicy = "local"
+    label: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,8 @@ def checked(request: CreateVm) -> CreateVm:
     check_name(request.network, what="network")
     if request.host is not None:
         check_name(request.host, what="host")
+    if request.label is not None:
+        check_name(request.label, what="label")
     _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
@@ -65,4 +67,5 @@ def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
         host=request.host,
         start=request.start,
         boot_policy=request.boot_policy,
+        label=request.label,
     )

@@ -212,12 +212,12 @@ def _check_state(vm: Vm, needed: VmState) -> None:
 
 
 def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
-    """The same VM asked for again. How it is started is no part of what it is."""
+    """The same VM asked for again. How it is started, and who keeps it in a file, is no part of it."""
     kept = vm.spec.user_data
     same_data = (kept is None) == (request.user_data is None) and (
         kept is None or tx.secrets.get(kept) == request.user_data
     )
-    wanted: VmSpec = replace(spec_of(request, kept), start=vm.spec.start)
+    wanted: VmSpec = replace(spec_of(request, kept), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or not same_data:
         raise _exists(vm)
     if vm.state == "deleting":

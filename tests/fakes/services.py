@@ -50,7 +50,7 @@ class Vms:
             name=request.name, tenant=request.tenant, profile=request.profile, image=request.image,
             vcpus=request.vcpus, memory_mib=request.memory_mib, disk_bytes=request.disk_bytes,
             network=request.network, ssh_keys=request.ssh_keys, user_data="stored" if request.user_data else None,
-            host=request.host, start=request.start, boot_policy=request.boot_policy,
+            host=request.host, start=request.start, boot_policy=request.boot_policy, label=request.label,
         )  # fmt: skip
 
     def create(self, request: CreateVm) -> Started:
@@ -169,7 +169,7 @@ class Operations:
             return replace(operation, state="done", finished_at=start)
         names = {vm.id: vm.spec.name for vm in self._world.vms.values()}
         name = names.get(operation.subject, operation.subject)
-        if name in {"fails", "stuck"} and step == 2:
+        if name in {"fails", "stuck"} and step == 2 and operation.kind != "delete_vm":
             return self._failed(operation, stuck=name == "stuck")
         done = replace(operation.steps[step], state="done", started_at=start, finished_at=start + 0.8)
         steps = (*operation.steps[:step], done, *operation.steps[step + 1 :])

@@ -64,6 +64,7 @@ class CreateVmBody(RequestBody):
     host: Name | None = Field(default=None, description="Only this host will do")
     start: bool = True
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
+    label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
 
     def to_request(self) -> CreateVm:
         """What the service takes."""
@@ -111,6 +112,7 @@ class VmAnswer(AnswerBody):
     ssh_keys: tuple[str, ...]
     has_user_data: bool
     boot_policy: BootPolicy
+    label: str | None
     operation: str | None
     created_at: datetime
 
@@ -134,6 +136,7 @@ class VmAnswer(AnswerBody):
             ssh_keys=spec.ssh_keys,
             has_user_data=spec.user_data is not None,
             boot_policy=spec.boot_policy,
+            label=spec.label,
             operation=vm.operation,
             created_at=moment(vm.created_at),
         )

@@ -15,7 +15,7 @@ from orchestrator.cli.complete import images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
-from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, Wait, disk_bytes, memory_mib
+from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.client.connection import Json
@@ -25,6 +25,8 @@ from orchestrator.core.units import GIB, MIB, show_size
 from orchestrator.core.vm import (
     MAX_USER_DATA_BYTES,
     MAX_VCPUS,
+    disk_bytes,
+    memory_mib,
 )
 
 app = new_group("Create, show, start, stop and delete VMs.")

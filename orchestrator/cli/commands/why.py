@@ -9,11 +9,11 @@ import typer
 
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import printable_lines, show, width
-from orchestrator.cli.parameters import Tenant, disk_bytes, memory_mib
+from orchestrator.cli.parameters import Tenant
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.vm import MAX_VCPUS
+from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 
 DEFAULT_WIDTH: Final = 100
 

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form of a file for ``apply``. Strict: no field is guessed, converted or ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from orchestrator.catalogue.problems import Problem
+from orchestrator.catalogue.tables import describe
+from orchestrator.catalogue.yaml_lines import LinedYaml
+from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedVm
+from orchestrator.core.names import check_name
+from orchestrator.core.network import parse_subnet
+from orchestrator.core.user_data import check_ssh_key, user_data_type
+from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
+
+MAX_OBJECTS: Final = 10_000
+
+
+def _checked(check: Callable[[str], object]) -> AfterValidator:
+    """Our own check of a text, its message kept."""
+
+    def run(text: str) -> str:
+        try:
+            check(text)
+        except InvalidInput as error:
+            raise PydanticCustomError("refused", "{why}", {"why": error.message}) from error
+        return text
+
+    return AfterValidator(run)
+
+
+Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
+SshKey = Annotated[str, _checked(check_ssh_key)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NetworkForm(_Strict):
+    """A network."""
+
+    name: Name
+    subnet: Annotated[str, _checked(lambda text: parse_subnet(text, ()))] | None = None
+
+    def to_core(self) -> WantedNetwork:
+        """The network as the core knows it."""
+        return WantedNetwork(name=self.name, subnet=self.subnet)
+
+
+class ImageForm(_Strict):
+    """A base image."""
+
+    name: Name
+    source: str = Field(min_length=1, max_length=4096)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    def to_core(self) -> WantedImage:
+        """The image as the core knows it."""
+        return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
+
+
+class VmForm(_Strict):
+    """A VM. What is left out is as ``create-vm`` has it."""
+
+    name: Name
+    tenant: Name = "default"
+    profile: str = Field(min_length=1, max_length=255)
+    image: Name
+    vcpus: int = Field(default=2, ge=1, le=MAX_VCPUS)
+    memory: Annotated[str, _checked(memory_mib)] = "4GiB"
+    disk: Annotated[str, _checked(disk_bytes)] = "20GiB"
+    network: Name = "default"
+    ssh_keys: list[SshKey] = Field(default=[], max_length=64)
+    user_data: Annotated[str, _checked(user_data_type)] | None = None
+    host: Name | None = None
+    boot_policy: BootPolicy = "local"
+    state: Literal["running", "stopped"] = "running"
+
+    def to_core(self) -> WantedVm:
+        """The VM as the core knows it."""
+        return WantedVm(
+            name=self.name,
+            tenant=self.tenant,
+            profile=self.profile,
+            image=self.image,
+            vcpus=self.vcpus,
+            memory_mib=memory_mib(self.memory),
+            disk_bytes=disk_bytes(self.disk),
+            network=self.network,
+            ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
+            host=self.host,
+            boot_policy=self.boot_policy,
+            running=self.state == "running",
+            has_user_data=self.user_data is not None,
+            user_data=self.user_data,
+        )
+
+
+class ManifestForm(_Strict):
+    """The whole file."""
+
+    schema_version: Literal[1]
+    label: Name | None = Field(default=None, description="Marks the VMs it makes; --prune needs it")
+    networks: list[NetworkForm] = Field(default=[], max_length=MAX_OBJECTS)
+    images: list[ImageForm] = Field(default=[], max_length=MAX_OBJECTS)
+    vms: list[VmForm] = Field(default=[], max_length=MAX_OBJECTS)
+
+
+def read_manifest(path: Path, text: str) -> Manifest:
+    """The file's text as wanted things.
+
+    :raises InvalidInput: ``manifest.invalid`` with file, line and reason of every mistake
+    """
+    try:
+        document = LinedYaml(str(path), text)
+    except InvalidInput as error:
+        raise _invalid([_problem_of(reason) for reason in error.reasons]) from error
+    try:
+        form = ManifestForm.model_validate(document.data)
+    except ValidationError as error:
+        raise _invalid([_problem(document, detail) for detail in error.errors(include_url=False)]) from error
+    twice = [*_given_twice(document, form)]
+    if twice:
+        raise _invalid(twice)
+    return Manifest(
+        label=form.label,
+        networks=tuple(one.to_core() for one in form.networks),
+        images=tuple(one.to_core() for one in form.images),
+        vms=tuple(one.to_core() for one in form.vms),
+    )
+
+
+def _problem(document: LinedYaml, detail: ErrorDetails) -> Problem:
+    """A secret never comes back in a message: the value of ``user_data`` is left out."""
+    secret = "user_data" in detail["loc"]
+    shown: ErrorDetails = {**detail, "input": "..."} if secret else detail
+    return Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(shown))
+
+
+def _problem_of(reason: Reason) -> Problem:
+    file, _, line = reason.subjects[0].rpartition(":")
+    return Problem(file=file, line=int(line), reason=reason.message)
+
+
+def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
+    keys = {
+        "networks": [one.name for one in form.networks],
+        "images": [one.name for one in form.images],
+        "vms": [f"{one.tenant}/{one.name}" for one in form.vms],
+    }
+    problems = []
+    for noun, names in keys.items():
+        first: dict[str, int] = {}
+        for index, key in enumerate(names):
+            if first.setdefault(key, index) != index:
+                line = document.line_of((noun, index))
+                problems.append(Problem(file=document.file, line=line, reason=f"{noun}: {key} is given twice"))
+    return problems
+
+
+def _invalid(problems: list[Problem]) -> InvalidInput:
+    ordered = sorted(problems, key=lambda problem: problem.line)
+    more = f" (and {len(ordered) - 1} more)" if len(ordered) > 1 else ""
+    return InvalidInput(
+        "manifest.invalid",
+        f"{ordered[0]}{more}",
+        hint="correct the file; nothing was changed",
+        reasons=tuple(
+            Reason(code="manifest.invalid", message=one.reason, subjects=(f"{one.file}:{one.line}",)) for one in ordered
+        )
+        if more
+        else (),
+    )

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl plan|diff|apply -f FILE``: a file says what there should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.files import read_text
+from orchestrator.cli.output import Column, colour, field, render_table, show, shown, width
+from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
+from orchestrator.core.manifest import Change, FieldChange, Manifest, changes
+
+if TYPE_CHECKING:
+    from orchestrator.cli.manifest.carry_out import Outcome
+
+DIFFERENT: Final = 3
+"""Exit code of ``plan`` and ``diff`` when something has to change."""
+MAX_FILE_BYTES: Final = 1024 * 1024
+MAX_PARALLEL: Final = 64
+
+File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of networks, images and VMs.")]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Also delete the VMs that this file's label made and that it no longer has.")
+]
+
+
+def _detail(change: dict[str, Any]) -> str:
+    if change["action"] in {"add", "delete"}:
+        return ""
+    return "; ".join(f"{one['field']} {shown(one['there'])} → {shown(one['wanted'])}" for one in change["fields"])
+
+
+COLUMNS: Final = (
+    field("ACTION", "action"),
+    field("KIND", "kind"),
+    field("NAME", "name"),
+    Column("CHANGE", lambda change: _detail(dict(change))),
+)
+
+
+def plan(ctx: typer.Context, file: File, prune: Prune = False, output: Output = Format.TABLE) -> None:
+    """Show what apply would do; exit code 3 when it would do something."""
+    _, found = _changes(session_of(ctx), file, prune=prune)
+    rows = [asdict(change) for change in found]
+    show(
+        rows,
+        output,
+        lambda: (
+            [*render_table(rows, COLUMNS, width()), "", _summary(found)] if rows else ["everything is as it should be"]
+        ),
+    )
+    raise typer.Exit(DIFFERENT if found else 0)
+
+
+def diff(ctx: typer.Context, file: File, prune: Prune = False, output: Output = Format.TABLE) -> None:
+    """Show every value that is not as a file says; exit code 3 when there is one."""
+    _, found = _changes(session_of(ctx), file, prune=prune)
+    if found or output is not Format.TABLE:
+        show([asdict(change) for change in found], output, lambda: _diff_lines(found))
+    raise typer.Exit(DIFFERENT if found else 0)
+
+
+def apply(
+    ctx: typer.Context,
+    file: File,
+    prune: Prune = False,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, max=MAX_PARALLEL, help="VMs worked on at the same time.")
+    ] = 8,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make everything as a file says. A second time nothing changes."""
+    from orchestrator.cli.manifest.carry_out import CarryOut
+
+    session = session_of(ctx)
+    manifest, found = _changes(session, file, prune=prune)
+    outcomes = CarryOut(session, manifest, parallel).run(found)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    rows = [_row(outcome) for outcome in outcomes]
+    show(rows, output, lambda: [_total(outcomes, len(failed))])
+    if failed:
+        raise _partial(outcomes, failed)
+
+
+def _changes(session: Session, file: Path, *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
+    from orchestrator.catalogue.manifest_file import read_manifest
+    from orchestrator.cli.manifest.observed import observe
+
+    manifest = read_manifest(file, read_text(file, what="file", max_bytes=MAX_FILE_BYTES))
+    if prune and manifest.label is None:
+        raise InvalidInput(
+            "manifest.no_label",
+            "--prune needs a label in the file",
+            hint="write 'label: NAME' at its top; only VMs that were made under it are ever deleted",
+        )
+    return manifest, changes(manifest, observe(session.client), prune=prune)
+
+
+def _summary(found: Sequence[Change]) -> str:
+    counts = Counter(change.action for change in found)
+    return ", ".join(f"{count} to {action}" for action, count in counts.items())
+
+
+def _diff_lines(found: Sequence[Change]) -> list[str]:
+    lines = []
+    for change in found:
+        mark = {"add": "+", "delete": "-", "refuse": "!"}.get(change.action, "~")
+        lines.append(colour(f"{mark} {shown(change.kind)} {shown(change.name)}", "bold"))
+        lines += [line for one in change.fields for line in _field_lines(one)]
+    return lines
+
+
+def _field_lines(one: FieldChange) -> list[str]:
+    lines = []
+    if one.there is not None:
+        lines.append(colour(f"    - {one.field}: {shown(one.there)}", "red"))
+    if one.wanted is not None:
+        lines.append(colour(f"    + {one.field}: {shown(one.wanted)}", "green"))
+    return lines
+
+
+def _row(outcome: Outcome) -> dict[str, object]:
+    error = outcome.error
+    return {
+        "kind": outcome.change.kind,
+        "name": outcome.change.name,
+        "action": outcome.change.action,
+        "done": error is None,
+        "error": None if error is None else {"code": error.code, "message": error.message, "hint": error.hint},
+    }
+
+
+def _total(outcomes: Sequence[Outcome], failed: int) -> str:
+    if not outcomes:
+        return "everything is as it should be"
+    return f"{len(outcomes) - failed} of {len(outcomes)} changes made"
+
+
+def _partial(outcomes: Sequence[Outcome], failed: Sequence[Outcome]) -> VgpuctlError:
+    """The family of the first failure decides the exit code."""
+    reasons = tuple(
+        Reason(code=one.error.code, message=one.error.message, subjects=(f"{one.change.kind} {one.change.name}",))
+        for one in failed
+        if one.error is not None
+    )
+    first = failed[0].error
+    family = InvalidInput if first is None else type(first)
+    return family(
+        "manifest.partial",
+        f"{len(failed)} of {len(outcomes)} changes could not be made",
+        hint="the others are made; correct what is said and apply again",
+        reasons=reasons,
+    )

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does what has to change, side by side where order does not matter. One failure does not keep the rest."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event, local
+from typing import Final
+
+from orchestrator.cli.output import printable
+from orchestrator.cli.progress import failure_of, until_finished
+from orchestrator.cli.session import Session
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
+from orchestrator.core.manifest import Action, Change, Manifest, WantedVm
+
+POLL_S = 2.0
+"""How long a thread listens before it looks whether it should end."""
+DONE: Mapping[Action, str] = {"add": "added", "start": "started", "stop": "stopped", "delete": "deleted"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one change. ``error`` is None when it was made."""
+
+    change: Change
+    seconds: float
+    error: VgpuctlError | None = None
+
+    @property
+    def words(self) -> str:
+        """For people, without colours."""
+        name = printable(f"{self.change.kind} {self.change.name}")
+        if self.error is None:
+            return f"✓ {name}: {DONE[self.change.action]} ({self.seconds:.1f} s)"
+        return f"✗ {name}: {printable(self.error.message)} [{self.error.code}]"
+
+
+class CarryOut:
+    """Makes changes of one file. Each thread has a connection of its own."""
+
+    def __init__(self, session: Session, manifest: Manifest, parallel: int) -> None:
+        self._session = session
+        self._vms = {vm.key: vm for vm in manifest.vms}
+        self._images = {image.name: image for image in manifest.images}
+        self._networks = {network.name: network for network in manifest.networks}
+        self._label = manifest.label
+        self._parallel = parallel
+        self._own = local()
+        self._stop = Event()
+
+    def run(self, changes: Iterable[Change]) -> list[Outcome]:
+        """All of them: what goes first, then networks and images, then VMs."""
+        found = list(changes)
+        rest = [change for change in found if change.action != "delete"]
+        outcomes = self._side_by_side([change for change in found if change.action == "delete"])
+        outcomes += [self._one(change) for change in rest if change.kind != "vm"]
+        return outcomes + self._side_by_side([change for change in rest if change.kind == "vm"])
+
+    def _side_by_side(self, changes: list[Change]) -> list[Outcome]:
+        with ThreadPoolExecutor(self._parallel) as pool:
+            try:
+                return list(pool.map(self._one, changes))
+            except KeyboardInterrupt:
+                self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _one(self, change: Change) -> Outcome:
+        begin = time.monotonic()
+        error: VgpuctlError | None = None
+        try:
+            self._do(change)
+        except VgpuctlError as refused:
+            error = refused
+        outcome = Outcome(change=change, seconds=time.monotonic() - begin, error=error)
+        if self._session.format == "table":
+            print(outcome.words, file=sys.stderr, flush=True)
+        return outcome
+
+    def _do(self, change: Change) -> None:
+        if change.action == "refuse":
+            raise _cannot_change(change)
+        if change.kind == "network":
+            network = self._networks[change.name]
+            self._session.client.add_network({"name": network.name, "subnet": network.subnet})
+        elif change.kind == "image":
+            image = self._images[change.name]
+            self._session.client.add_image(image.name, image.source, image.sha256)
+        else:
+            self._change_vm(change)
+
+    def _change_vm(self, change: Change) -> None:
+        session = self._thread_session()
+        tenant, _, name = change.name.partition("/")
+        verbs: dict[Action, Callable[[], Json]] = {
+            "add": lambda: session.client.create_vm(_request(self._vms[change.name], self._label)),
+            "start": lambda: session.client.start_vm(name, tenant),
+            "stop": lambda: session.client.stop_vm(name, tenant),
+            "delete": lambda: session.client.delete_vm(name, tenant),
+        }
+        started = verbs[change.action]()
+        if started["operation"] is not None:
+            operation = until_finished(session, started["operation"], _UntilStopped(self._stop), poll_s=POLL_S)
+            if operation["state"] != "done":
+                raise failure_of(operation)
+
+    def _thread_session(self) -> Session:
+        if not hasattr(self._own, "session"):
+            self._own.session = self._session.sibling()
+        session: Session = self._own.session
+        return session
+
+
+_MEMBERS: Final = (
+    "name", "tenant", "profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "host", "boot_policy",
+    "user_data",
+)  # fmt: skip
+
+
+class _UntilStopped:
+    """A display that shows nothing and ends the waiting when the user has pressed Ctrl-C."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+
+    def update(self, _: Json) -> None:
+        """:raises Retryable: ``manifest.interrupted``"""
+        if self._stop.is_set():
+            raise Retryable("manifest.interrupted", "interrupted; its operation goes on")
+
+
+def _cannot_change(change: Change) -> Conflict:
+    differing = "; ".join(f"{one.field} is {one.there}, wanted {one.wanted}" for one in change.fields)
+    return Conflict(
+        "manifest.cannot_change",
+        f"it exists otherwise: {differing}",
+        hint="change the file, or delete the object and apply again",
+    )
+
+
+def _request(vm: WantedVm, label: str | None) -> dict[str, object]:
+    return {**dict(_members(vm)), "ssh_keys": list(vm.ssh_keys), "start": vm.running, "label": label}
+
+
+def _members(vm: WantedVm) -> Iterator[tuple[str, object]]:
+    for name in _MEMBERS:
+        yield name, getattr(vm, name)

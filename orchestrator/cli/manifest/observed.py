@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server has, in the words of core/manifest.py."""
+
+from __future__ import annotations
+
+from orchestrator.client.client import Client
+from orchestrator.client.connection import Json
+from orchestrator.core.manifest import There, ThereVm, WantedVm
+
+
+def observe(client: Client) -> There:
+    """Everything that a file may speak of."""
+    return There(
+        networks={network["name"]: network["subnet"] for network in client.networks()},
+        images={image["name"]: image["sha256"] for image in client.images()},
+        vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
+    )
+
+
+def _vm(vm: Json) -> ThereVm:
+    wanted = WantedVm(
+        name=vm["name"],
+        tenant=vm["tenant"],
+        profile=vm["profile"],
+        image=vm["image"],
+        vcpus=vm["vcpus"],
+        memory_mib=vm["memory_mib"],
+        disk_bytes=vm["disk_bytes"],
+        network=vm["network"],
+        ssh_keys=tuple(vm["ssh_keys"]),
+        host=None,
+        boot_policy=vm["boot_policy"],
+        running=True,
+        has_user_data=vm["has_user_data"],
+    )
+    return ThereVm(vm=wanted, state=vm["state"], on_host=vm["host"], label=vm["label"])

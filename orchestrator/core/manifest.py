@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of wanted networks, images and VMs, and what has to change so that the world is like it.
+
+Nothing here changes a VM's size or device in place: that would stop it. Such a difference is refused by
+name and field, and the user decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from orchestrator.core.host_actions import BootPolicy
+
+Kind = Literal["network", "image", "vm"]
+Action = Literal["add", "start", "stop", "delete", "refuse"]
+"""``refuse``: it exists and differs in what cannot be changed."""
+
+BUSY = frozenset({"creating", "starting", "stopping", "deleting"})
+OFF = frozenset({"stopped", "stopping"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedNetwork:
+    name: str
+    subnet: str | None = None
+    """None: any will do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedImage:
+    name: str
+    source: str = field(compare=False)
+    """Where it is taken from when it is not there yet; what was taken from elsewhere is as good."""
+    sha256: str | None = None
+    """None: any content under this name will do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedVm:
+    name: str
+    tenant: str
+    profile: str
+    image: str
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    network: str
+    ssh_keys: tuple[str, ...]
+    host: str | None
+    """None: any will do."""
+    boot_policy: BootPolicy
+    running: bool
+    has_user_data: bool
+    user_data: str | None = field(default=None, compare=False, repr=False)
+    """The text; unknown of a VM that exists, for the server never shows it."""
+
+    @property
+    def key(self) -> str:
+        """``tenant/name``."""
+        return f"{self.tenant}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThereVm:
+    """A VM as it exists. ``vm.host`` is where it was wanted to be, if it was."""
+
+    vm: WantedVm
+    state: str
+    on_host: str
+    label: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything of one file. ``label`` marks the VMs it makes, so that they alone may be pruned."""
+
+    label: str | None
+    networks: tuple[WantedNetwork, ...] = ()
+    images: tuple[WantedImage, ...] = ()
+    vms: tuple[WantedVm, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class There:
+    """What exists: subnets and digests by name, VMs by ``tenant/name``."""
+
+    networks: Mapping[str, str]
+    images: Mapping[str, str]
+    vms: Mapping[str, ThereVm]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldChange:
+    """One value that is not as wanted."""
+
+    field: str
+    there: str | None
+    """None: the object does not exist."""
+    wanted: str | None
+    """None: the object is to go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing to do, or to refuse."""
+
+    kind: Kind
+    name: str
+    """``tenant/name`` for a VM."""
+    action: Action
+    fields: tuple[FieldChange, ...]
+
+
+def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...]:
+    """In the order in which they must be done: what goes makes room, VMs need networks and images."""
+    found = [*_network_changes(wanted.networks, there.networks), *_image_changes(wanted.images, there.images)]
+    if prune:
+        found = [*_pruned(wanted, there), *found]
+    for vm in wanted.vms:
+        change = _vm_change(vm, there.vms.get(vm.key))
+        if change is not None:
+            found.append(change)
+    return tuple(found)
+
+
+def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:
+    for network in wanted:
+        subnet = there.get(network.name)
+        if subnet is None or network.subnet not in {None, subnet}:
+            change = FieldChange(field="subnet", there=subnet, wanted=network.subnet or "the next free one")
+            yield Change(
+                kind="network", name=network.name, action="add" if subnet is None else "refuse", fields=(change,)
+            )
+
+
+def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> Iterator[Change]:
+    for image in wanted:
+        digest = there.get(image.name)
+        if digest is None:
+            change = FieldChange(field="source", there=None, wanted=image.source)
+            yield Change(kind="image", name=image.name, action="add", fields=(change,))
+        elif image.sha256 not in {None, digest}:
+            change = FieldChange(field="sha256", there=digest, wanted=image.sha256)
+            yield Change(kind="image", name=image.name, action="refuse", fields=(change,))
+
+
+def _pruned(wanted: Manifest, there: There) -> Iterator[Change]:
+    """VMs that this label made and that the file no longer has."""
+    kept = {vm.key for vm in wanted.vms}
+    for key, found in sorted(there.vms.items()):
+        if wanted.label is not None and found.label == wanted.label and key not in kept and found.state != "deleting":
+            gone = FieldChange(field="label", there=found.label, wanted=None)
+            yield Change(kind="vm", name=key, action="delete", fields=(gone,))
+
+
+def _vm_change(wanted: WantedVm, found: ThereVm | None) -> Change | None:
+    if found is None:
+        return Change(kind="vm", name=wanted.key, action="add", fields=tuple(_all_fields(wanted)))
+    differing = tuple(_differences(wanted, found))
+    if differing or found.state in {"deleting", "failed", "stuck"}:
+        state = FieldChange(field="state", there=found.state, wanted=_state(wanted))
+        return Change(kind="vm", name=wanted.key, action="refuse", fields=differing or (state,))
+    off = found.state in OFF
+    if off != wanted.running:
+        return None
+    state = FieldChange(field="state", there=found.state, wanted=_state(wanted))
+    return Change(kind="vm", name=wanted.key, action="start" if off else "stop", fields=(state,))
+
+
+def _state(vm: WantedVm) -> str:
+    return "running" if vm.running else "stopped"
+
+
+_IDENTITY = {"name", "tenant", "running", "user_data"}
+
+
+def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
+    for name, value in _values(vm):
+        if value:
+            yield FieldChange(field=name, there=None, wanted=value)
+    yield FieldChange(field="state", there=None, wanted=_state(vm))
+
+
+def _differences(wanted: WantedVm, found: ThereVm) -> Iterator[FieldChange]:
+    there = dict(_values(found.vm))
+    for name, value in _values(wanted):
+        if name == "host":
+            continue
+        if value != there[name]:
+            yield FieldChange(field=name, there=there[name], wanted=value)
+    if wanted.host not in {None, found.on_host}:
+        yield FieldChange(field="host", there=found.on_host, wanted=wanted.host)
+
+
+def _values(vm: WantedVm) -> Iterator[tuple[str, str]]:
+    """Every member that makes a VM what it is, as text for people and for comparing."""
+    for one in fields(vm):
+        if one.name not in _IDENTITY:
+            value = getattr(vm, one.name)
+            yield one.name, "" if value is None else ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.autostart import connect
+from orchestrator.client.client import Client
+from tests.fakes.running import running_server
+from tests.unit.cli.conftest import Cli
+
+WANTED = """\
+schema_version: 1
+label: team
+networks:
+  - name: blue
+    subnet: 10.88.7.0/24
+images:
+  - name: other
+    source: /srv/other.qcow2
+vms:
+  - name: one
+    profile: t4-small
+    image: guest
+    vcpus: 4
+    memory: 1GiB
+    disk: 2GiB
+    network: blue
+  - name: two
+    profile: t4-small
+    image: other
+    state: stopped
+"""
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running_server(tmp_path_factory.mktemp("state")) as directory:
+        yield directory
+
+
+@pytest.fixture
+def client(state: Path) -> Iterator[Client]:
+    """Nothing that a file made is left from the test before."""
+    connection = connect(state)
+    client = Client(connection)
+    for vm in client.vms():
+        operation = client.operation(client.delete_vm(vm["name"], vm["tenant"])["operation"])
+        while operation["state"] != "done":
+            operation = client.operation(operation["id"], wait_s=1, since=operation["revision"])
+    if "other" in {image["name"] for image in client.images()}:
+        client.remove_image("other")
+    yield client
+    connection.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "wanted.yaml"
+    path.write_text(WANTED)
+    return path
+
+
+def _states(client: Client) -> dict[str, str]:
+    return {f"{vm['tenant']}/{vm['name']}": vm["state"] for vm in client.vms()}
+
+
+def test_a_file_is_planned_made_and_then_nothing_is_left_to_do(cli: Cli, client: Client, file: Path) -> None:
+    planned = cli("plan", "-f", str(file), "-o", "json")
+    assert planned.code == 3
+    actions = [(change["kind"], change["name"], change["action"]) for change in json.loads(planned.out)]
+    vms = [("vm", "default/one", "add"), ("vm", "default/two", "add")]
+    assert actions in ([("network", "blue", "add"), ("image", "other", "add"), *vms], [("image", "other", "add"), *vms])
+    assert _states(client) == {}
+
+    applied = cli("apply", "-f", str(file))
+    assert (applied.code, applied.out) == (0, f"{len(actions)} of {len(actions)} changes made\n")
+    assert "✓ vm default/one: added" in applied.err
+    assert _states(client) == {"default/one": "running", "default/two": "stopped"}
+    assert {network["name"]: network["subnet"] for network in client.networks()}["blue"] == "10.88.7.0/24"
+
+    before = client.operations()
+    assert cli("plan", "-f", str(file)).out == "everything is as it should be\n"
+    again = cli("apply", "-f", str(file), "-o", "json")
+    assert (again.code, again.out) == (0, "[]\n")
+    assert client.operations() == before
+
+
+def test_only_what_runs_otherwise_is_started_and_stopped(cli: Cli, client: Client, file: Path) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    text = file.read_text().replace("    network: blue\n", "    network: blue\n    state: stopped\n")
+    file.write_text(text.replace("image: other\n    state: stopped\n", "image: other\n"))
+    assert cli("diff", "-f", str(file)).out.splitlines() == [
+        "~ vm default/one", "    - state: running", "    + state: stopped",
+        "~ vm default/two", "    - state: stopped", "    + state: running",
+    ]  # fmt: skip
+    assert cli("apply", "-f", str(file)).code == 0
+    assert _states(client) == {"default/one": "stopped", "default/two": "running"}
+
+
+def test_what_cannot_be_changed_is_refused_by_name_and_the_rest_is_made(cli: Cli, client: Client, file: Path) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    text = file.read_text().replace("vcpus: 4", "vcpus: 8")
+    file.write_text(text + "  - name: three\n    profile: t4-small\n    image: guest\n")
+    outcome = cli("apply", "-f", str(file), "-o", "json")
+    assert outcome.code == 5
+    done = {row["name"]: (row["done"], (row["error"] or {}).get("code")) for row in json.loads(outcome.out)}
+    assert done == {"default/one": (False, "manifest.cannot_change"), "default/three": (True, None)}
+    assert json.loads(outcome.err)["error"]["code"] == "manifest.partial"
+    assert client.vm("one", "default")["vcpus"] == 4
+    assert "✗ vm default/one: it exists otherwise: vcpus is 4, wanted 8" in cli("apply", "-f", str(file)).err
+
+
+def test_one_vm_that_fails_does_not_keep_the_others(cli: Cli, client: Client, file: Path) -> None:
+    file.write_text(file.read_text().replace("name: two", "name: fails"))
+    outcome = cli("apply", "-f", str(file))
+    assert outcome.code == 9
+    assert "✓ vm default/one: added" in outcome.err
+    assert re.search(r"✗ vm default/fails: .*\[gpu\.create_failed\]", outcome.err)
+    assert _states(client)["default/one"] == "running"
+
+
+def test_pruning_deletes_what_the_label_made_and_nothing_else(cli: Cli, client: Client, file: Path) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    assert cli("create-vm", "by-hand", "--profile", "t4-small", "--image", "guest").code == 0
+    file.write_text("schema_version: 1\nlabel: team\nvms: []\n")
+    assert cli("plan", "-f", str(file)).code == 0
+    assert cli("plan", "--prune", "-f", str(file)).code == 3
+    assert cli("apply", "--prune", "-f", str(file)).code == 0
+    assert _states(client) == {"default/by-hand": "running"}
+    file.write_text("schema_version: 1\nlabel: somebody-else\n")
+    assert cli("plan", "--prune", "-f", str(file)).code == 0
+
+
+def test_many_vms_are_each_an_operation_of_their_own(cli: Cli, client: Client, file: Path) -> None:
+    vms = "".join(f"  - {{name: vm{n}, profile: t4-small, image: guest}}\n" for n in range(12))
+    file.write_text(f"schema_version: 1\nvms:\n{vms}")
+    assert cli("apply", "--parallel", "5", "-f", str(file)).code == 0
+    made = client.vms()
+    assert len({vm["operation"] for vm in made}) == len(made) == 12
+
+
+MISTAKES = {
+    "": (1, ""),
+    "schema_version: 2\n": (1, "schema_version"),
+    "schema_version: 1\nvm: []\n": (2, "vm"),
+    "schema_version: 1\nvms:\n  - name: ok\n    profile: p\n": (3, "image: field required"),
+    "schema_version: 1\nvms:\n  - name: A b\n    profile: p\n    image: i\n": (3, "name 'A b' is not allowed"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: '2'\n": (6, "valid integer"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: yes\n": (6, "valid integer"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    memory: 4G\n": (6, "'4G' is not a size"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    disk: 1\n": (6, "valid string"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    owner: x\n": (6, "not permitted"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),
+    "schema_version: 1\nvms:\n  - &a {name: a, profile: p, image: i}\n  - *a\n": (4, "anchors"),
+    "schema_version: 1\nschema_version: 1\n": (2, "given twice"),
+    "schema_version: 1\nnetworks:\n  - {name: a}\n  - {name: a}\n": (4, "a is given twice"),
+    "schema_version: 1\nnetworks:\n  - {name: a, subnet: 8.8.8.0/24}\n": (3, "cannot be a network"),
+    "schema_version: 1\nvms: !!python/object/apply:os.system [id]\n": (2, ""),
+    "schema_version: 1\n---\nschema_version: 1\n": (2, "document"),
+    "schema_version: 1\nvms: {}\n": (2, "valid list"),
+    "{" * 100: (1, "nested"),
+    "\tschema_version: 1\n": (1, "not YAML"),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "reason"), [(text, *said) for text, said in MISTAKES.items()])
+@pytest.mark.usefixtures("client")
+def test_a_mistake_in_a_file_names_file_line_and_reason(
+    cli: Cli, file: Path, text: str, line: int, reason: str
+) -> None:
+    file.write_text(text)
+    for verb in ("plan", "diff", "apply"):
+        outcome = cli(verb, "-f", str(file))
+        assert (outcome.code, outcome.out) == (2, "")
+        first = outcome.err.splitlines()[0]
+        assert first.startswith(f"error: {file}:{line}: ")
+        assert first.endswith("[manifest.invalid]")
+        assert reason in first
+
+
+def test_every_mistake_is_told(cli: Cli, file: Path) -> None:
+    file.write_text("schema_version: 1\nvms:\n  - {name: a, profile: p, image: i, vcpus: 0, memory: x, disk: y}\n")
+    assert cli("plan", "-f", str(file)).err.count("[manifest.invalid]") == 4
+
+
+def test_user_data_is_not_repeated_by_an_error(cli: Cli, file: Path) -> None:
+    vm = "{name: a, profile: p, image: i, user_data: planted-secret}"
+    file.write_text(f"schema_version: 1\nvms:\n  - {vm}\n")
+    outcome = cli("plan", "-f", str(file))
+    assert outcome.code == 2
+    assert "user_data" in outcome.err
+    assert "planted-secret" not in outcome.err
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", ".", "fifo", "binary"])
+def test_what_is_no_file_of_text_is_refused(cli: Cli, tmp_path: Path, name: str) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert "[file." in cli("apply", "-f", str(tmp_path / name)).err
+
+
+def test_pruning_without_a_label_is_refused(cli: Cli, file: Path) -> None:
+    file.write_text("schema_version: 1\n")
+    outcome = cli("apply", "--prune", "-f", str(file))
+    assert (outcome.code, "manifest.no_label" in outcome.err) == (2, True)

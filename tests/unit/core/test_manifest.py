@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.manifest import Manifest, There, ThereVm, WantedImage, WantedNetwork, WantedVm, changes
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+NETWORKS = st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from([None, "10.0.0.0/24"]))
+IMAGES = st.builds(WantedImage, name=NAMES, source=st.just("/x"), sha256=st.sampled_from([None, "1" * 64]))
+VMS = st.builds(
+    WantedVm,
+    name=NAMES,
+    tenant=st.sampled_from(["red", "blue"]),
+    profile=st.just("p"),
+    image=NAMES,
+    vcpus=st.integers(1, 2),
+    memory_mib=st.just(64),
+    disk_bytes=st.just(1),
+    network=NAMES,
+    ssh_keys=st.just(()),
+    host=st.sampled_from([None, "h1"]),
+    running=st.booleans(),
+    boot_policy=st.sampled_from(["local", "ask-controller"]),
+    has_user_data=st.booleans(),
+)
+LABELS = st.sampled_from([None, "mine", "theirs"])
+MANIFESTS = st.builds(
+    Manifest,
+    label=LABELS,
+    networks=st.lists(NETWORKS, unique_by=lambda one: one.name).map(tuple),
+    images=st.lists(IMAGES, unique_by=lambda one: one.name).map(tuple),
+    vms=st.lists(VMS, unique_by=lambda vm: vm.key).map(tuple),
+)
+STATES = st.sampled_from(["running", "stopped", "creating", "starting", "stopping", "deleting", "failed", "stuck"])
+THERE = st.builds(
+    There,
+    networks=st.dictionaries(NAMES, st.sampled_from(["10.0.0.0/24", "10.0.1.0/24"])),
+    images=st.dictionaries(NAMES, st.sampled_from(["1" * 64, "2" * 64])),
+    vms=st.lists(
+        st.builds(ThereVm, vm=VMS, state=STATES, on_host=st.sampled_from(["h1", "h2"]), label=LABELS),
+        unique_by=lambda found: found.vm.key,
+    ).map(lambda found: {one.vm.key: one for one in found}),
+)
+
+
+def _made(wanted: Manifest, there: There, *, prune: bool) -> There:
+    """The world after every change that is not refused."""
+    networks, images, vms = dict(there.networks), dict(there.images), dict(there.vms)
+    by_key = {vm.key: vm for vm in wanted.vms}
+    for change in changes(wanted, there, prune=prune):
+        if change.action == "refuse":
+            continue
+        if change.kind == "network":
+            networks[change.name] = next(n.subnet for n in wanted.networks if n.name == change.name) or "10.9.9.0/24"
+        elif change.kind == "image":
+            images[change.name] = next(i.sha256 for i in wanted.images if i.name == change.name) or "3" * 64
+        elif change.action == "delete":
+            del vms[change.name]
+        elif change.action == "add":
+            vm = by_key[change.name]
+            state = "running" if vm.running else "stopped"
+            vms[change.name] = ThereVm(vm=vm, state=state, on_host=vm.host or "h1", label=wanted.label)
+        else:
+            vms[change.name] = replace(vms[change.name], state="running" if change.action == "start" else "stopped")
+    return There(networks=networks, images=images, vms=vms)
+
+
+@given(MANIFESTS, THERE, st.booleans())
+def test_after_the_changes_only_what_was_refused_is_left(wanted: Manifest, there: There, prune: bool) -> None:
+    refused = [change for change in changes(wanted, there, prune=prune) if change.action == "refuse"]
+    assert [*changes(wanted, _made(wanted, there, prune=prune), prune=prune)] == refused
+
+
+@given(MANIFESTS, THERE)
+def test_pruning_touches_only_what_the_label_made(wanted: Manifest, there: There) -> None:
+    gone = {change.name for change in changes(wanted, there, prune=True) if change.action == "delete"}
+    kept = {vm.key for vm in wanted.vms}
+    assert gone == {
+        key
+        for key, found in there.vms.items()
+        if wanted.label is not None and found.label == wanted.label and key not in kept and found.state != "deleting"
+    }
+
+
+@given(MANIFESTS, THERE, st.booleans())
+def test_every_change_names_what_differs(wanted: Manifest, there: There, prune: bool) -> None:
+    for change in changes(wanted, there, prune=prune):
+        assert change.fields
+        assert all(one.there != one.wanted for one in change.fields)
+        assert all(one.there is None for one in change.fields) or change.action != "add"
+
+
+def test_user_data_is_in_no_text_of_a_wanted_vm() -> None:
+    vm = WantedVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=1, network="n", ssh_keys=(),
+        host=None, boot_policy="local", running=True, has_user_data=True, user_data="planted-secret",
+    )  # fmt: skip
+    there = There(networks={}, images={}, vms={})
+    assert "planted-secret" not in repr(vm) + repr(changes(Manifest(label=None, vms=(vm,)), there, prune=False))
