@@ -89,12 +89,16 @@ class App:
     lock: ExecutorLock
     reconciler: Reconciler
     watcher: Watcher
+    configurator: AnsibleConfigurator
 
     def close(self) -> None:
-        """Let running steps end and be journalled, then let go of everything."""
+        """Let running steps end and be journalled, then let go of everything.
+
+        A running play is minutes long, so it is ended instead: running it again changes nothing."""
         self.timer.stop()
         self.watcher.close()
         self.reconciler.close()
+        self.configurator.leave()
         self.engine.stop()
         self.link.close()
         self.store.close()
@@ -113,7 +117,8 @@ def build(settings: Settings) -> App:
     store = _store(settings, secrets)
     keys = HostKeyFiles(secrets / "hosts")
     link = SshHostLink(site=store.site, key_file=secrets / "agent_key")
-    world = _world(settings, store, link, secrets, keys)
+    configurator = _configurator(settings, store, secrets, keys)
+    world = _world(settings, store, link, keys, configurator)
     refresher = Refresher(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, refresher)
@@ -142,6 +147,7 @@ def build(settings: Settings) -> App:
         lock=lock,
         reconciler=reconciler,
         watcher=watcher,
+        configurator=configurator,
     )
 
 
@@ -174,8 +180,8 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refr
     )
 
 
-def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path, keys: HostKeyFiles) -> World:
-    configurator = AnsibleConfigurator(
+def _configurator(settings: Settings, store: SqlStore, secrets: Path, keys: HostKeyFiles) -> AnsibleConfigurator:
+    return AnsibleConfigurator(
         site=store.site,
         state=settings.state,
         playbooks=_playbooks(),
@@ -183,6 +189,11 @@ def _world(settings: Settings, store: SqlStore, link: SshHostLink, secrets: Path
         authorized_keys=(agent_key(secrets / "agent_key"),),
         build_agent=build_agent,
     )
+
+
+def _world(
+    settings: Settings, store: SqlStore, link: SshHostLink, keys: HostKeyFiles, configurator: AnsibleConfigurator
+) -> World:
     return World(
         store=store,
         link=link,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orchestrator.core.errors import Bug, Conflict, Denied, Stuck, Unknown, VgpuctlError
+from orchestrator.core.errors import Bug, Conflict, Denied, Retryable, Stuck, Unknown, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Parked
@@ -156,13 +156,17 @@ class _Walk:
                 raise
 
     def _patiently(self, context: Context, step: Step, effect: Callable[[Context], str | None]) -> str:
-        message = patiently(
-            lambda: effect(context),
-            look=context.observe if step.look_first else lambda: None,
-            clock=self._world.clock,
-            limits=self._world.limits,
-            before_pause=self._park_if_stopping,
-        )
+        try:
+            message = patiently(
+                lambda: effect(context),
+                look=context.observe if step.look_first else lambda: None,
+                clock=self._world.clock,
+                limits=self._world.limits,
+                before_pause=self._park_if_stopping,
+            )
+        except (Retryable, Unknown):
+            self._park_if_stopping()  # the stop may be why its last try failed: the next server finds out
+            raise
         return message or ""
 
     def _stuck(self, context: Context, definition: Definition, error: VgpuctlError) -> None:

@@ -21,6 +21,7 @@ def run_local(
     scratch: Path,
     hosts: dict[str, dict[str, object]],
     progress: Callable[[str], None] = lambda _title: None,
+    leaving: Callable[[], bool] = lambda: False,
 ) -> RunReport:
     """Every name in ``hosts`` is this machine, with its own variables."""
     scratch.mkdir(exist_ok=True)
@@ -37,4 +38,5 @@ def run_local(
             timeout_s=120,
         ),
         progress,
+        leaving,
     )

@@ -46,3 +46,24 @@ def test_a_playbook_that_is_not_there_fails_with_ansibles_words(tmp_path: Path) 
     assert isinstance(error, Fatal)
     assert error.details is not None
     assert "no_such_play.yml" in error.details
+
+
+def test_a_play_that_hangs_is_ended_with_everything_it_started_when_the_server_leaves(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    hosts: dict[str, dict[str, object]] = {"gpu-1": {"pid_file": str(pid_file)}}
+    report = run_local("endless.yml", tmp_path / "s", hosts, leaving=lambda: pid_file.exists() and _pid(pid_file) > 0)
+    assert report.status == "canceled"
+    assert isinstance(error_of(report, "gpu-1"), Unknown)
+    assert _is_gone(_pid(pid_file))
+
+
+def _is_gone(pid: int) -> bool:
+    """Nobody may have waited for it yet: a zombie is as good as none."""
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def _pid(file: Path) -> int:
+    return int(file.read_text() or 0)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
 from orchestrator.adapters.ansible.outcome import error_of
 from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 
 LONGEST_RUN_S = 900
@@ -33,6 +35,11 @@ class AnsibleConfigurator:
     provisioning_key: Callable[[Host], Path]
     authorized_keys: tuple[str, ...]
     build_agent: Callable[[Path], object]
+    leaving: Event = field(default_factory=Event, repr=False)
+
+    def leave(self) -> None:
+        """This process ends: running plays are ended and none begins. Both are raised as what may be tried again."""
+        self.leaving.set()
 
     def install_agent(
         self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
@@ -63,6 +70,8 @@ class AnsibleConfigurator:
         return directory
 
     def _run(self, playbook: str, host: Host, variables: dict[str, object], progress: Callable[[str], None]) -> None:
+        if self.leaving.is_set():
+            raise Retryable("host.provisioning_parked", "this server is stopping", hint="the next one takes it up")
         directory = self._directory()
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix=f"{host.name}-")))
@@ -83,7 +92,7 @@ class AnsibleConfigurator:
                 scratch=scratch,
                 timeout_s=LONGEST_RUN_S,
             )
-            report = run_play(play, progress)
+            report = run_play(play, progress, self.leaving.is_set)
         (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")
         error = error_of(report, host.name)
         if error is not None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from orchestrator.adapters.ansible.leftovers import end_all
 from orchestrator.adapters.ansible.outcome import Failure, RunReport
 
 _RUNNERS_OWN = (
@@ -22,6 +24,9 @@ _RUNNERS_OWN = (
     "RUNNER_ONLY_FAILED_EVENTS",
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
+_KILLED: Final = frozenset({"canceled", "timeout"})
+LOOK_S: Final = 1
+"""How often a silent play is asked whether it should end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +89,10 @@ def _failure_in(data: dict[str, object], *, unreachable: bool) -> Failure:
     )
 
 
-def run_play(play: Play, progress: Callable[[str], None]) -> RunReport:
+def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], bool] = lambda: False) -> RunReport:
     """Run it to its end and report; ``progress`` gets the title of each task as it starts.
 
+    As soon as ``leaving`` says so ansible-playbook and all that it started is killed; the status is then ``canceled``.
     Several plays may run at once in different threads; they share nothing but the machine.
     """
     import ansible_runner
@@ -98,13 +104,20 @@ def run_play(play: Play, progress: Callable[[str], None]) -> RunReport:
         playbook=play.playbook.name,
         inventory=play.inventory,
         envvars=play.environment,
-        settings={"job_timeout": play.timeout_s, "pexpect_use_poll": True, "suppress_ansible_output": True},
+        settings={
+            "job_timeout": play.timeout_s,
+            "pexpect_timeout": LOOK_S,
+            "pexpect_use_poll": True,
+            "suppress_ansible_output": True,
+        },
         event_handler=listener,
-        cancel_callback=lambda: False,
+        cancel_callback=leaving,
     )
     given = dict(runner.config.env)
     runner.config.env = {name: given[name] for name in (*play.environment, *_RUNNERS_OWN) if name in given}
     status, return_code = runner.run()
+    if status in _KILLED:
+        end_all(Path(play.environment["HOME"]))
     return RunReport(
         status=str(status),
         return_code=return_code if isinstance(return_code, int) else None,
