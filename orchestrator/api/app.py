@@ -9,6 +9,7 @@ from orchestrator.api import errors
 from orchestrator.api.auth import authorize
 from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.limits import CountRequests, LimitBody
+from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
 from orchestrator.api.refusals import RecordRefusals
 from orchestrator.api.routes import (
@@ -17,6 +18,7 @@ from orchestrator.api.routes import (
     findings,
     gpus,
     guest_streams,
+    health,
     hosts,
     images,
     networks,
@@ -45,6 +47,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
+    app.state.metrics = Metrics(services)
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], responses=PROBLEMS)
     for noun in (
         vms,
@@ -65,9 +68,11 @@ def create_app(services: Services, process: Process) -> FastAPI:
         v1.include_router(noun.router)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
+    app.include_router(health.router)
     errors.install(app)
     app.add_middleware(LimitBody)
     app.add_middleware(RecordRefusals)
     app.add_middleware(AnswerOnlyChanges)
+    app.add_middleware(TimeAnswers, metrics=app.state.metrics)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

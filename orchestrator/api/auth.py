@@ -9,9 +9,10 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
+from starlette.types import Scope
 
 from orchestrator.api.peers import uid_of
-from orchestrator.api.permissions import RULES, Rule
+from orchestrator.api.permissions import RULES, WATCHING, Rule
 from orchestrator.api.services import Services
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
 from orchestrator.core.errors import Bug, Denied
@@ -33,17 +34,23 @@ async def authorize(connection: HTTPConnection) -> Caller:
     services: Services = connection.app.state.services
     caller = await _identified(connection, services)
     act_for(caller.actor)
-    rule = RULES.get(route_of(connection))
+    rule = RULES.get(route_of(connection.scope))
     if rule is None:
         raise Bug("access.no_rule", "nobody has said who may use this route")
     await _check(rule, caller, connection, services)
     return caller
 
 
-def route_of(connection: HTTPConnection) -> str:
+async def authorize_watching(connection: HTTPConnection) -> None:
+    """For what is told of the whole pool outside the versioned API. Raises as :func:`authorize` does."""
+    caller = await _identified(connection, connection.app.state.services)
+    _need(WATCHING, caller.everywhere)
+
+
+def route_of(scope: Scope) -> str:
     """``GET /v1/vms/{name}``: the key of the table."""
-    method = connection.scope.get("method", "WEBSOCKET")
-    path = connection.scope["route"].path_format
+    method = scope.get("method", "WEBSOCKET")
+    path = scope["route"].path_format
     return f"{method} {PREFIX}{path.removeprefix(PREFIX)}"
 
 

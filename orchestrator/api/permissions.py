@@ -87,3 +87,6 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tokens": Rule("query", _OWN),
     "DELETE /v1/tokens/{token_id}": Rule("query", _OWN),
 }
+
+WATCHING: Final = Rule("pool", _WATCH)
+"""For ``/metrics``."""

@@ -111,6 +111,9 @@ class Operations(Protocol):
     ) -> tuple[Operation, ...]:
         """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many are stored, by kind and state."""
+
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
 

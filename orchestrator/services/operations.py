@@ -40,6 +40,11 @@ class OperationService:
         with self.world.store.read() as tx:
             return tx.operations.list(unfinished=unfinished, limit=limit, tenants=tenants, before=before)
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many are stored, by kind and state."""
+        with self.world.store.read() as tx:
+            return tx.operations.counts()
+
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         """The operation as soon as its revision is above ``since``, or as it is after ``timeout_s``."""
         clock = self.world.clock

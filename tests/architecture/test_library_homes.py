@@ -23,6 +23,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "typer": ("orchestrator/cli/",),
     "rich": ("orchestrator/cli/",),
     "httpx2": ("orchestrator/client/", "orchestrator/adapters/images/"),
+    "prometheus_client": ("orchestrator/api/metrics.py",),
     "highspy": ("orchestrator/core/placement/", "orchestrator/adapters/"),
 }
 

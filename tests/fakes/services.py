@@ -9,6 +9,7 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -156,6 +157,9 @@ class Operations:
             for op in found
             if (not unfinished or op.state not in FINISHED) and (tenants is None or op.tenant in tenants)
         )[:limit]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        return Counter((one.operation.kind, one.operation.state) for one in self._world.operations.values())
 
     def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
         watched = self._watched(operation_id)

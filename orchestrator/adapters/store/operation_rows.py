@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, case, delete, insert, or_, select, update
+from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
@@ -62,6 +63,12 @@ class SqlOperations:
             later = and_(operations.c.created_at == created, operations.c.id > before)
             query = query.where(or_(operations.c.created_at < created, later))
         return self._all(query)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many are stored, by kind and state."""
+        kind, state = operations.c.kind, operations.c.state
+        rows = self._db.execute(select(kind, state, count().label("stored")).group_by(kind, state))
+        return {(row.kind, row.state): row.stored for row in rows}
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``/metrics`` tells, in Prometheus's text format (docs/reference/metrics.md): the only user of its library."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, get_args
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.api.auth import PREFIX, route_of
+from orchestrator.api.services import Services
+from orchestrator.client.version import VERSION
+from orchestrator.core.host import HostState
+
+MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
+NO_ROUTE: Final = "none"
+"""Label of requests for paths that the API does not have: their text is the caller's and may be anything."""
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """One registry per application. Nothing in it names a tenant, a VM or a host."""
+
+    def __init__(self, services: Services) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Pool(services))
+        self._seconds = Histogram(
+            "vgpuctl_http_request_seconds",
+            "Until an answer begins, seconds",
+            ["route", "status"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """One request more."""
+        self._seconds.labels(route, str(status)).observe(seconds)
+
+    def text(self) -> bytes:
+        """Everything as it is now. Reads the database."""
+        return generate_latest(self._registry)
+
+
+class _Pool(Collector):
+    """Read when asked for, so that it is never older than the question."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing: registering must not read the database."""
+        yield from ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All gauges."""
+        build = GaugeMetricFamily("vgpuctl_build", "Always 1; the version is its label", labels=["version"])
+        build.add_metric([VERSION], 1)
+        yield build
+        yield self._operations()
+        yield self._hosts()
+        yield from self._gpus()
+
+    def _operations(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily("vgpuctl_operations", "Stored operations", labels=["kind", "state"])
+        for (kind, state), count in sorted(self._services.operations.counts().items()):
+            family.add_metric([kind, state], count)
+        return family
+
+    def _hosts(self) -> GaugeMetricFamily:
+        states = Counter(info.host.state for info in self._services.hosts.list())
+        family = GaugeMetricFamily("vgpuctl_hosts", "Enrolled hosts", labels=["state"])
+        for state in get_args(HostState):
+            family.add_metric([state], states[state])
+        return family
+
+    def _gpus(self) -> Iterator[GaugeMetricFamily]:
+        gpus: Counter[str] = Counter()
+        claims: Counter[str] = Counter()
+        for info in self._services.gpus.list(None):
+            if info.managed:
+                gpus[info.gpu.model] += 1
+                claims[info.gpu.model] += len(info.vms)
+        managed = GaugeMetricFamily("vgpuctl_gpus", "Physical GPUs given to vgpuctl", labels=["model"])
+        claimed = GaugeMetricFamily("vgpuctl_gpu_claims", "Claims of VMs on GPUs", labels=["model"])
+        for model in sorted(gpus):
+            managed.add_metric([model], gpus[model])
+            claimed.add_metric([model], claims[model])
+        yield managed
+        yield claimed
+
+
+class TimeAnswers:
+    """ASGI middleware: how long each route takes to begin its answer (a stream may go on for an hour)."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.monotonic()
+
+        async def timed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.answered(_label(scope), message["status"], time.monotonic() - begin)
+            await send(message)
+
+        await self._app(scope, receive, timed)
+
+
+def _label(scope: Scope) -> str:
+    if "route" not in scope:
+        return NO_ROUTE
+    if scope["path"].startswith(f"{PREFIX}/"):
+        return route_of(scope)
+    return f"{scope['method']} {scope['route'].path_format}"

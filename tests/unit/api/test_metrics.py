@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.services import Process
+from orchestrator.core.access import EVERYWHERE, Role
+from tests.fakes.asking import ask
+from tests.fakes.services import InMemory
+
+PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
+ME = os.geteuid()
+
+
+@pytest.fixture
+def fake() -> InMemory:
+    made = InMemory()
+    made.furnish()
+    return made
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process(started_at=0, idle_seconds=None, activity=Activity())
+
+
+@pytest.fixture
+def app(fake: InMemory, process: Process) -> FastAPI:
+    return create_app(fake.as_services(), process)
+
+
+def test_what_is_stored_is_counted(app: FastAPI, fake: InMemory) -> None:
+    fake.world.begin("create_vm", "secret-name", None, lambda: None)
+    told = ask(app, "GET", "/metrics", uid=ME)
+    assert (told.status, told.headers["content-type"].split(";")[0]) == (200, "text/plain")
+    lines = told.body.splitlines()
+    assert 'vgpuctl_operations{kind="create_vm",state="queued"} 1.0' in lines
+    hosts = sum(float(line.split()[-1]) for line in lines if line.startswith("vgpuctl_hosts{"))
+    assert hosts == len(fake.world.hosts)
+    claims = [line for line in lines if line.startswith("vgpuctl_gpu_claims{")]
+    assert [float(line.split()[-1]) for line in claims] == [len(fake.world.vms) * len(fake.world.hosts)]
+    assert "secret-name" not in told.body
+
+
+def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI) -> None:
+    for path in ("/v1/vms", "/v1/vms/planted-secret", "/planted-secret", "/healthz"):
+        ask(app, "GET", path, uid=ME)
+    text = ask(app, "GET", "/metrics", uid=ME).body
+    counted = re.findall(r'vgpuctl_http_request_seconds_count\{route="([^"]*)",status="([0-9]+)"\} 1.0', text)
+    assert counted == [("GET /v1/vms", "200"), ("GET /v1/vms/{name}", "404"), ("none", "404"), ("GET /healthz", "200")]
+    assert "planted-secret" not in text
+
+
+def test_every_metric_is_in_the_reference_and_no_other(app: FastAPI) -> None:
+    ask(app, "GET", "/v1/vms", uid=ME)
+    told = set(re.findall(r"^# TYPE (\S+) (?:gauge|histogram)$", ask(app, "GET", "/metrics", uid=ME).body, re.MULTILINE))
+    written = set(re.findall(r"^\| `(vgpuctl_[a-z_]+)", PAGE.read_text(), re.MULTILINE))
+    assert {name for name in told if not name.endswith("_created")} == written
+
+
+def test_only_who_may_watch_the_whole_pool_sees_metrics(app: FastAPI, fake: InMemory) -> None:
+    fake.tenancy.tenants.create("own")
+    places: list[tuple[str, Role]] = [(EVERYWHERE, "read-only"), ("own", "tenant-admin")]
+    tokens = {role: fake.tenancy.tokens.create(place, role, None)[1] for place, role in places}
+    seen = {role: ask(app, "GET", "/metrics", uid=None, token=token).status for role, token in tokens.items()}
+    assert seen == {"read-only": 200, "tenant-admin": 403}
+    assert ask(app, "GET", "/metrics", uid=None).status == 403
+
+
+def test_whoever_watches_the_process_needs_no_name(app: FastAPI, process: Process) -> None:
+    assert (ask(app, "GET", "/healthz", uid=None).status, ask(app, "GET", "/readyz", uid=None).status) == (200, 200)
+    process.stopping = True
+    assert (ask(app, "GET", "/healthz", uid=None).status, ask(app, "GET", "/readyz", uid=None).status) == (200, 503)
