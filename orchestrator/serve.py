@@ -15,11 +15,12 @@ import time
 from typing import Final
 
 from orchestrator.api.limits import Activity
+from orchestrator.api.listening import tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.bootstrap import build
 from orchestrator.client.autostart import START_ERROR_MARK
-from orchestrator.client.location import SOCKET_NAME, state_directory
+from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.settings import load_settings
 
@@ -41,32 +42,40 @@ def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
     return float(environment)
 
 
-def run(*, detached: bool) -> None:
-    """Serve until told to stop.
+def run(*, detached: bool, **chosen: object) -> None:
+    """Serve until told to stop; ``chosen`` settings win over all others.
 
     :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
     """
     state = state_directory()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     limit = idle_seconds(os.environ.get(IDLE_VARIABLE), detached=detached)
+    settings = load_settings(**chosen)
+    tls = tls_of(settings.listen, settings.tls_cert, settings.tls_key)
     with only_one(state, LOCK_PATIENCE_S if detached else 0):
-        app = build(load_settings())
+        app = build(settings)
         try:
             process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
-            if not detached:
-                print(f"serving on {state / SOCKET_NAME}; Ctrl-C stops", file=sys.stderr)
-            serve_until_done(state, app.services, process)
+            serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached))
         finally:
             app.close()
+
+
+def _say(place: str, *, detached: bool) -> None:
+    if not detached:
+        print(f"serving on {place}; Ctrl-C stops", file=sys.stderr, flush=True)
 
 
 def main() -> int:
     """``python -m orchestrator.serve``: exit codes as everywhere."""
     parser = argparse.ArgumentParser(prog="vgpuctl serve", description="Run the control plane's server.")
     parser.add_argument("--detached", action="store_true", help="started by a command: ends when idle")
-    detached = bool(parser.parse_args().detached)
+    for name, says in (("listen", "HOST:PORT"), ("tls-cert", "PEM file"), ("tls-key", "PEM file")):
+        parser.add_argument(f"--{name}", metavar=says, default=argparse.SUPPRESS)
+    chosen = vars(parser.parse_args())
+    detached = bool(chosen.pop("detached"))
     try:
-        run(detached=detached)
+        run(detached=detached, **chosen)
     except VgpuctlError as error:
         if detached:
             print(START_ERROR_MARK + json.dumps(error_to_dict(error)), file=sys.stderr, flush=True)

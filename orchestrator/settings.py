@@ -51,6 +51,13 @@ class Settings(BaseSettings):
     shutdown_grace_seconds: int = Field(default=30, ge=0, le=3600)
     """How long a guest may take to shut down before it is powered off."""
 
+    listen: str | None = None
+    """``HOST:PORT`` of the network to answer on, beside the unix socket; only over TLS."""
+    tls_cert: Path | None = None
+    """PEM file: the server's certificate and those between it and the root."""
+    tls_key: Path | None = None
+    """PEM file: its key, without a password."""
+
     @classmethod
     def settings_customise_sources(
         cls,

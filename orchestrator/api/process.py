@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the API on a unix socket: one process per state directory, ends when told or when idle for long enough."""
+"""Serves the API: one process per state directory, ends when told or when idle for long enough."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 from anyio import to_thread
+from fastapi import FastAPI
 
 from orchestrator.api.app import create_app
+from orchestrator.api.listening import Tls, network_socket, tell_service_manager, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import Process, Services
 from orchestrator.client.file_lock import StillHeld, file_lock
-from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME, SocketAddress
+from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from orchestrator.core.errors import Conflict
 
 CLOSE_LIMIT_S: Final = 5
 """How long open requests may take to end when the server stops."""
 TICK_S: Final = 0.2
-BACKLOG: Final = 256
 
 
 class _Server(uvicorn.Server):
@@ -34,13 +34,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._ask_to_exit)
         yield
-
-    def _ask_to_exit(self) -> None:
-        self.should_exit = True
 
 
 @contextmanager
@@ -59,39 +53,26 @@ def only_one(state: Path, patience_s: float) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
-    """A socket that only its owner (and root) can reach. The lock says that a file in the way is a leftover."""
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        before = os.umask(0o177)
-        try:
-            with SocketAddress(path) as address:
-                listener.bind(address)
-        finally:
-            os.umask(before)
-        listener.listen(BACKLOG)
-        try:
-            yield listener
-        finally:
-            path.unlink(missing_ok=True)
-
-
-async def _end_when_done(server: _Server, process: Process, services: Services) -> None:
-    """Ask the server to exit when it was told to stop, or has been idle for long enough."""
-    while not server.should_exit:
+async def _end_when_done(servers: list[_Server], process: Process, services: Services) -> None:
+    """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
+    told = False
+    while not process.stopping:
         await asyncio.sleep(TICK_S)
+        if not told and all(server.started for server in servers):
+            tell_service_manager("READY=1")
+            told = True
         limit = process.idle_seconds
         if limit is not None and process.activity.idle_seconds() >= limit:
             busy = await to_thread.run_sync(running_operations, services)
             process.stopping = process.stopping or not busy
-        server.should_exit = server.should_exit or process.stopping
-    process.stopping = True
+    tell_service_manager("STOPPING=1")
+    for server in servers:
+        server.should_exit = True
 
 
-async def _serve(listener: socket.socket, services: Services, process: Process) -> None:
-    config = uvicorn.Config(
-        create_app(services, process),
+def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
         http=PeerHttpProtocol,
         ws=PeerWebSocketProtocol,
         loop="asyncio",
@@ -102,14 +83,43 @@ async def _serve(listener: socket.socket, services: Services, process: Process) 
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=str(tls.key) if tls else None,
     )
-    server = _Server(config)
-    watcher = asyncio.create_task(_end_when_done(server, process, services))
-    await server.serve(sockets=[listener])
-    watcher.cancel()
 
 
-def serve_until_done(state: Path, services: Services, process: Process) -> None:
-    """Answer on the state directory's socket until told to stop, or idle. The caller holds :func:`only_one`."""
-    with _listening(state / SOCKET_NAME) as listener:
-        asyncio.run(_serve(listener, services, process))
+async def _serve(
+    unix: socket.socket, network: tuple[Tls, socket.socket] | None, services: Services, process: Process
+) -> None:
+    app = create_app(services, process)
+    ears = [(_Server(_config(app, None)), unix)]
+    if network is not None:
+        tls, listener = network
+        ears.append((_Server(_config(app, tls)), listener))
+
+    def leave() -> None:
+        process.stopping = True
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, leave)
+    watching = _end_when_done([server for server, _ in ears], process, services)
+    await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
+
+
+def serve_until_done(
+    state: Path, services: Services, process: Process, tls: Tls | None = None, say: Callable[[str], object] = str
+) -> None:
+    """Answer until told to stop, or idle: on the state directory's socket, and over TLS where one is set.
+
+    ``say`` gets where, for people. The caller holds :func:`only_one`.
+
+    :raises Fatal: ``serve.cannot_listen``
+    """
+    with ExitStack() as open_sockets:
+        network = None if tls is None else (tls, open_sockets.enter_context(network_socket(tls)))
+        unix = open_sockets.enter_context(unix_socket(state / SOCKET_NAME))
+        say(str(state / SOCKET_NAME))
+        if network is not None:
+            host, port, *_ = network[1].getsockname()
+            say(f"https://{f'[{host}]' if ':' in host else host}:{port}")
+        asyncio.run(_serve(unix, network, services, process))

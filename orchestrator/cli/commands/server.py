@@ -18,9 +18,17 @@ from orchestrator.client.autostart import connect_running, server_info, stop
 app = new_group("The local server that commands start when they need it.")
 
 
-def serve(ctx: typer.Context) -> None:
+def serve(
+    ctx: typer.Context,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Answer there too, over TLS alone.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file of the server's certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
+) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""
-    _become(ctx, "orchestrator.serve")
+    given = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key}
+    _become(ctx, "orchestrator.serve", *(f"{name}={value}" for name, value in given.items() if value is not None))
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:

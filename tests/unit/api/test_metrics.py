@@ -60,7 +60,9 @@ def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI
 
 def test_every_metric_is_in_the_reference_and_no_other(app: FastAPI) -> None:
     ask(app, "GET", "/v1/vms", uid=ME)
-    told = set(re.findall(r"^# TYPE (\S+) (?:gauge|histogram)$", ask(app, "GET", "/metrics", uid=ME).body, re.MULTILINE))
+    told = set(
+        re.findall(r"^# TYPE (\S+) (?:gauge|histogram)$", ask(app, "GET", "/metrics", uid=ME).body, re.MULTILINE)
+    )
     written = set(re.findall(r"^\| `(vgpuctl_[a-z_]+)", PAGE.read_text(), re.MULTILINE))
     assert {name for name in told if not name.endswith("_created")} == written
 
