@@ -89,7 +89,7 @@ class Engine:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
-        several = request.count > 1 or (request.numa_strict and request.whole_gpus > 1)
+        several = request.count > 1 or (request.numa_strict and request.whole_gpus > 0)
         if several or request.host is not None or request.near_vms:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
@@ -97,7 +97,12 @@ class Engine:
         return self._walk(request, _filter(self, request))
 
     def plan_among(self, request: Request, accept: Callable[[Host, Gpu | None], bool]) -> Plan | None:
-        """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs)."""
+        """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs).
+
+        Whole GPUs that must be on one NUMA node are not looked for: nothing here says which GPUs a host would give.
+        """
+        if request.numa_strict and request.whole_gpus:
+            return None
         return self._walk(request, accept)
 
     def _walk(self, request: Request, accept: Callable[[Host, Gpu | None], bool] | None) -> Plan | None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.scores import mask_of
 from orchestrator.core.placement.state_table import Demand, Step
 
 if TYPE_CHECKING:
@@ -94,15 +93,20 @@ def _one_set(
 ) -> tuple[float, int, list[Gpu]] | None:
     """(score, busy GPUs then, GPUs taken) of the best set of whole GPUs."""
     board = engine.fleet.boards[host.board]
+    closed = sum(1 << gpu.position for gpu in host.gpus if not _serves(request, gpu, demand))
     best: tuple[float, int, list[Gpu]] | None = None
-    for choice in board.cut.choices(busy, f"gpu:{demand.whole_gpus}"):
+    for choice in board.cut.choices(busy | closed, f"gpu:{demand.whole_gpus}"):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
-        if any(next(gpu_obstacles(request, gpu), None) or _other_node(request, gpu, gpus[0]) for gpu in gpus):
+        if any(_other_node(request, gpu, gpus[0]) for gpu in gpus):
             continue
-        if demand.gpu_models and any(gpu.table.geometry.model not in demand.gpu_models for gpu in gpus):
-            continue
-        after = mask_of(choice.after)
+        after = busy | choice.mask
         score = engine.scores.of_board(board.cut, board.number, busy, after, opens=False)
         if best is None or score < best[0]:
             best = (score, after, gpus)
     return best
+
+
+def _serves(request: Request, gpu: Gpu, demand: Demand) -> bool:
+    if demand.gpu_models and gpu.table.geometry.model not in demand.gpu_models:
+        return False
+    return next(gpu_obstacles(request, gpu), None) is None

@@ -76,3 +76,10 @@ def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host
     placed = [settle(engine, ask(f"v{number}", "1g.10gb", memory_mib=9000)) for number in range(8)]
     assert placed == [True] * 6 + [False] * 2
     assert broken_rules(engine) == []
+
+
+def test_a_whole_gpu_that_needs_its_numa_node_gets_no_gpu_whose_node_has_no_vcpus_left() -> None:
+    engine = Engine([host("h", gpus("L4", 4, "mixed"), vcpus=24)])
+    placed = [settle(engine, ask(f"v{number}", "gpu:1", vcpus=8, numa_strict=True)) for number in range(4)]
+    assert placed == [True, True, False, False]
+    assert broken_rules(engine) == []
