@@ -87,7 +87,8 @@ bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims per second against bare inserts, operations per second
 	@$(BIN)/python -m tests.bench.control_plane
-bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand
+bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install
+	@$(ENSURE) tests/bench/packages.txt
 	@$(BIN)/python -m tests.bench.create_vm
 
 docs: dev ## write the generated pages of docs/reference again

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host reboots while no controller runs: its agent brings back what it may, the controller tells of the rest."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.lab.conftest import lab
+from tests.lab.enrolled import Enrolled
+from tests.lab.host_facts import facts, vgpu_count
+
+pytestmark = pytest.mark.lab
+
+SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
+RESTORED_S = 240
+
+
+def _running(enrolled: Enrolled) -> list[str]:
+    return sorted(enrolled.shell("virsh -q list --uuid").split())
+
+
+def _until_running(enrolled: Enrolled, ids: list[str]) -> None:
+    deadline = time.monotonic() + RESTORED_S
+    while (seen := _running(enrolled)) != sorted(ids):
+        assert time.monotonic() < deadline, (seen, enrolled.shell("journalctl -u vgpuctl-agent -b --no-pager | tail"))
+        time.sleep(3)
+
+
+def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    request = ("--profile", enrolled.profile, "--image", "guest", *SMALL)
+    product.ok("create-vm", "alive", *request)
+    product.ok("create-vm", "asks", *request, "--boot-policy", "ask-controller")
+    product.ok("create-vm", "off", *request, "--no-start")
+    alive, asks = (product.json("show-vm", name)["id"] for name in ("alive", "asks"))
+    before = facts(enrolled.shell)
+    product.ok("server", "stop")
+
+    lab("reboot", enrolled.name)
+    _until_running(enrolled, [alive])
+    assert vgpu_count(enrolled.shell) == 1
+    restored = facts(enrolled.shell)
+    assert set(restored["mdevs"]) <= set(before["mdevs"])
+    assert set(restored["vgpu_types"]) <= set(before["vgpu_types"])
+
+    said = product.run("doctor", "-o", "json")
+    assert said.code == 3, said.err
+    assert [(one["code"], one["vm"]) for one in said.json()] == [("vm.not_running", asks)]
+    product.run("doctor", "--repair")
+    _until_running(enrolled, [alive, asks])
+    assert facts(enrolled.shell) == before
+    for name in ("alive", "asks", "off"):
+        product.ok("delete-vm", name)
+    assert vgpu_count(enrolled.shell) == 0
