@@ -16,8 +16,8 @@ from tests.lab.host_facts import facts, vgpu_count
 pytestmark = pytest.mark.lab
 
 SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
-SERVER_KILLS = 10
-"""Random moments; make soak takes more through VGPUCTL_TEST_KILLS."""
+SERVER_KILLS = 5
+"""Random moments on each kind of host; make soak takes more through VGPUCTL_TEST_KILLS."""
 
 
 def _wait_for_state(enrolled: Enrolled, name: str, state: str, limit_s: float = 240) -> None:
