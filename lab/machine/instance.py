@@ -79,7 +79,7 @@ class Instance:
                 raise self._failed("its QEMU ended")
             if _greets(self.ssh_port):
                 boot = self._ask(key, deadline)
-                if boot != old_boot:
+                if boot not in {"", old_boot}:  # empty: the connection broke, as when the host goes down
                     return boot
             time.sleep(0.5)
         raise self._failed(f"not ready after {limit_s:.0f} s")
