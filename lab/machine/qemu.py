@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.machine.accelerator import PROCESSOR
+from lab.machine.accelerator import PROCESSOR, processors
 from lab.scenario import Host
 
 # Restricted user networking: the host is reached through the forwarded port and reaches nothing outside.
@@ -41,9 +41,10 @@ def mac(host: str, network: str) -> str:
 
 def arguments(machine: Machine) -> list[str]:
     host = machine.host
+    cpus = processors(machine.accelerator, host.vcpus)
     words = [
         "-nodefaults", "-no-user-config", "-display", "none", "-name", f"vgpu-lab-{host.name}",
-        *PROCESSOR[machine.accelerator], "-smp", str(host.vcpus), "-m", f"{host.memory_mib}M",
+        *PROCESSOR[machine.accelerator], "-smp", str(cpus), "-m", f"{host.memory_mib}M",
         "-device", "intel-iommu,intremap=on",
         "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS,
         "-blockdev", "qcow2,node-name=root,file.driver=file,file.filename=disk.qcow2,file.cache.no-flush=on",

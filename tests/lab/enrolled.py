@@ -105,7 +105,7 @@ def _first_gpu(host: LabHost) -> str:
 def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
     """``host add`` with one GPU and the guest image, and ``host remove`` at the end."""
     state.mkdir(parents=True, exist_ok=True)
-    product = Product(state)
+    product = Product(state, {"VGPUCTL_VCPU_OVERCOMMIT": "32"})  # an emulated host has one processor
     key = state / "guest_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)

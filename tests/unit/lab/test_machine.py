@@ -171,3 +171,9 @@ def test_down_with_nothing_up_is_fine_and_leaves_nothing(tmp_path: Path, monkeyp
     monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
     assert main(["down"]) == 0
     assert not list((tmp_path / "state").iterdir())
+
+
+def test_an_emulated_host_has_one_processor_whatever_its_scenario_says() -> None:
+    counts = {kind: words(kind)[words(kind).index("-smp") + 1] for kind in ("kvm", "tcg")}
+    assert counts == {"kvm": str(host().vcpus), "tcg": "1"}
+    assert host().vcpus > 1
