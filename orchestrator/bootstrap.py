@@ -122,8 +122,9 @@ def build(settings: Settings) -> App:
     refresher = Refresher(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, refresher)
-    reconciler = _reconciler(settings, world, engine, refresher)
-    services = _services(settings, world, engine, reconciler, database_key(secrets / "database_key"))
+    reconciler = reconciler_of(settings, world, engine, refresher)
+    key = database_key(secrets / "database_key")
+    services = services_of(settings, world, engine, reconciler, _scan, key)
     services.networks.ensure_default()
     watcher = Watcher(store, link, reconciler.look_soon, most=settings.hosts_watched)
 
@@ -207,7 +208,8 @@ def _world(
     )
 
 
-def _reconciler(settings: Settings, world: World, engine: Engine, refresher: Refresher) -> Reconciler:
+def reconciler_of(settings: Settings, world: World, engine: Engine, refresher: Refresher) -> Reconciler:
+    """What looks at the hosts of one world and repairs what is safe."""
     repairer = Repairer(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
     return Reconciler(
         store=world.store,
@@ -219,7 +221,16 @@ def _reconciler(settings: Settings, world: World, engine: Engine, refresher: Ref
     )
 
 
-def _services(settings: Settings, world: World, engine: Engine, reconciler: Reconciler, key: bytes) -> Services:
+def services_of(
+    settings: Settings,
+    world: World,
+    engine: Engine,
+    reconciler: Reconciler,
+    scan_key: Callable[[str, int], HostKey],
+    key: bytes,
+) -> Services:
+    """All use cases over one world. ``scan_key`` reads the SSH host key at an address and port; ``key``: the
+    database's."""
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,
@@ -229,7 +240,7 @@ def _services(settings: Settings, world: World, engine: Engine, reconciler: Reco
     planner = Planner(resolve=_resolve, overcommit=overcommit, clock=clock, ids=ids)
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
-        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=_scan),
+        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan_key),
         gpus=GpuService(store=store),
         profiles=ProfileService(store=store, resolve=_resolve, offerings=_offerings, overcommit=overcommit),
         images=ImageService(store=store, files=world.images, clock=clock),

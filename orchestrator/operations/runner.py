@@ -102,9 +102,10 @@ class _Walk:
         record = self._operation.steps[self._position]
         if record.state == "failed":  # a crash came between the failure and the decision about it
             raise Unknown("operation.interrupted", record.message)
+        # Written down first: also the first step has something to undo, what was stored with the operation itself.
+        self._operation = self._journal.step(self._operation, self._position, "running")
         if not definition.forward_only and self._journal.is_cancelled(self._operation.id):
             raise Conflict("operation.cancelled", "it was cancelled")
-        self._operation = self._journal.step(self._operation, self._position, "running")
         return self._patiently(context, step, step.do)
 
     def _failed(self, context: Context, definition: Definition, error: VgpuctlError) -> None:

@@ -15,6 +15,8 @@ from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
 
 _POLL_S = 0.1
+_GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
+"""Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,8 @@ class OperationService:
         with self.world.store.begin() as tx:
             operation = _stuck(tx.operations.get(operation_id))
             definition = DEFINITIONS.get(operation.kind)
-            onward = definition is not None and definition.forward_only
+            going_back = any(step.state in _GOING_BACK for step in operation.steps)
+            onward = definition is not None and definition.forward_only and not going_back
             if onward:
                 for position, step in enumerate(operation.steps):
                     if step.state == "failed":

@@ -132,6 +132,8 @@ def test_a_cancelled_create_is_taken_back(plane: ControlPlane) -> None:
     assert operation.error is not None
     assert operation.error["code"] == "operation.cancelled"
     assert plane.machine(T4_HOST).state() == before
+    assert list(plane.services.vms.list(tenants=None)) == []
+    assert make(plane).state == "done"
 
 
 def test_the_error_names_the_step_and_the_cause(plane: ControlPlane) -> None:

@@ -167,7 +167,8 @@ def _disable_functions(context: Context) -> None:
 
 
 def _enable_again(context: Context) -> None:
-    _enable_functions(context)
+    if _is_known(context):
+        _enable_functions(context)
 
 
 def _disabled(context: Context) -> str:
@@ -223,6 +224,8 @@ def _check_empty(context: Context) -> str:
 
 
 def _back_to_ready(context: Context) -> None:
+    if not _is_known(context):
+        return
     try:
         context.observe()
     except WorldError as error:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m orchestrator.sim --seed N``: one run, its log, and what did not hold."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from orchestrator.sim.run import Plan, simulate
+
+
+def main() -> int:
+    """Exit code 1 when something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.sim", description="Replay one seed.")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--hosts", type=int, default=Plan().hosts)
+    parser.add_argument("--quiet", action="store_true", help="no event log")
+    wanted = parser.parse_args()
+    report = simulate(wanted.seed, Plan(hosts=wanted.hosts))
+    if not wanted.quiet:
+        print("\n".join(report.log))
+    for text in report.broken:
+        print(f"BROKEN {text}")
+    print(f"seed {report.seed}: {report.operations} operations in {report.virtual_s:.0f} virtual seconds")
+    return 1 if report.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

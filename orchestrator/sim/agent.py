@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent does with a host action: fence, look, write down the owner, act, look again.
+
+The order of these, the error codes and what counts as "already so" are those of orchestrator/agent; what differs is
+that the host under it is a :class:`Machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.core.host_actions import (
+    ActionResult,
+    ClearVgpuType,
+    CreateMdev,
+    CreateVolume,
+    DefineDomain,
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    EnsureNetwork,
+    HostAction,
+    ManageGpus,
+    RemoveMdev,
+    RemoveNetwork,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    Token,
+    UndefineDomain,
+    WriteSeed,
+)
+from orchestrator.sim import vgpu_actions, vm_actions
+from orchestrator.sim.machine import Effect, Machine
+from orchestrator.sim.upkeep import admit
+
+
+def perform(machine: Machine, action: HostAction, token: Token, *, fenced: bool = True) -> ActionResult:
+    """``fenced=False`` is an agent without its fence, for showing that the invariants notice.
+
+    :raises VgpuctlError: what a real agent would answer
+    :raises AgentDied: it died in the middle
+    """
+    if fenced:
+        admit(machine, token)
+    effect = Effect(token, type(action).__name__, getattr(action, "vm", None))
+    if isinstance(action, StopDomain):
+        domain = machine.domains.get(action.vm)
+        effect.stopped = domain is not None and domain.running
+    if machine.keep_effects:
+        machine.effects.append(effect)
+    return _HANDLERS[type(action)](machine, action)
+
+
+_HANDLERS: dict[type[HostAction], Callable[[Machine, Any], ActionResult]] = {
+    CreateMdev: vgpu_actions.create_mdev,
+    RemoveMdev: vgpu_actions.remove_mdev,
+    SetVgpuType: vgpu_actions.set_type,
+    ClearVgpuType: vgpu_actions.clear_type,
+    CreateVolume: vm_actions.create_volume,
+    DeleteVolume: vm_actions.delete_volume,
+    WriteSeed: vm_actions.write_seed,
+    DeleteSeed: vm_actions.delete_seed,
+    DeleteImage: vm_actions.delete_image,
+    DefineDomain: vm_actions.define,
+    UndefineDomain: vm_actions.undefine,
+    StartDomain: vm_actions.start,
+    StopDomain: vm_actions.stop,
+    EnsureNetwork: vm_actions.ensure_network,
+    RemoveNetwork: vm_actions.remove_network,
+    ManageGpus: vgpu_actions.manage,
+    EnableVirtualFunctions: vgpu_actions.enable,
+    DisableVirtualFunctions: vgpu_actions.disable,
+}

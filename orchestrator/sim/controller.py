@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One controller's process: the real services, runner and store over simulated hosts, time and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.bootstrap import Services, reconciler_of, services_of
+from orchestrator.operations.context import World
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.journal import Journal
+from orchestrator.operations.runner import Runner
+from orchestrator.operations.step import Definition
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.refresh import Refresher
+from orchestrator.settings import Settings
+from orchestrator.sim.engine import SimEngine
+from orchestrator.sim.fleet import Fleet
+from orchestrator.sim.link import SimLink
+from orchestrator.sim.paper import PaperImages, PaperKeys, PaperSeeds, SeededIds, SharedStore, VirtualClock, scan
+from orchestrator.sim.schedule import Process, Schedule
+
+_KEY = bytes(32)
+"""Of a database without secrets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What all controllers of a run share. ``definitions`` and ``fenced`` can be broken on purpose."""
+
+    schedule: Schedule
+    fleet: Fleet
+    store: SqlStore
+    seen: Callable[[str], None]
+    """Called with the address of a host after each request that reached it."""
+    definitions: Mapping[str, Definition] = field(default_factory=lambda: DEFINITIONS)
+    fenced: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller:
+    """Alive from :func:`start` until its process is killed."""
+
+    process: Process
+    clock: VirtualClock
+    engine: SimEngine
+    services: Services
+    reconciler: Reconciler
+
+
+def start(around: Surroundings, name: str) -> Controller:
+    """A process that begins now, in front of whatever the database holds."""
+    schedule, process = around.schedule, Process(name)
+    store, clock = SharedStore(around.store, schedule), VirtualClock(schedule)
+    link = SimLink(schedule, around.fleet, site=store.site, seen=around.seen, fenced=around.fenced)
+    world = World(
+        store=store,
+        link=link,
+        configurator=link,
+        clock=clock,
+        ids=SeededIds(schedule),
+        seeds=PaperSeeds(),
+        images=PaperImages(),
+        keys=PaperKeys(),
+    )
+    refresher = Refresher(store=store, link=link, clock=clock)
+    runner = Runner(world, Journal(store, clock), around.definitions)
+    engine = SimEngine(schedule, process, store, runner, refresher.refresh)
+    settings = Settings.model_construct()
+    reconciler = reconciler_of(settings, world, engine, refresher)
+    services = services_of(settings, world, engine, reconciler, scan, _KEY)
+    return Controller(process=process, clock=clock, engine=engine, services=services, reconciler=reconciler)

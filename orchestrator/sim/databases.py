@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real SQLite database for each run: a copy of one that was migrated and furnished once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.core.host import Host
+from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
+from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.machine import Machine
+from orchestrator.sim.paper import EPOCH_S, PaperImages
+from orchestrator.sim.workload import IMAGE
+
+SITE = "00000000-0000-4000-8000-000000000000"
+_KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
+"""Of the encrypted columns: the databases live in memory and for seconds."""
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; databases there are private directories
+
+
+@lru_cache(maxsize=1)
+def _template() -> bytes:
+    with tempfile.TemporaryDirectory(dir=_directory()) as name:
+        store = _open(Path(name))
+        with store.begin() as tx:
+            tx.networks.add(Network(name=DEFAULT_NAME, subnet=DEFAULT_SUBNET))
+            tx.images.add(PaperImages().take(IMAGE, "guest.qcow2", None, EPOCH_S))
+        store.close()
+        return (Path(name) / "vgpuctl.sqlite").read_bytes()
+
+
+@contextmanager
+def fresh_database() -> Iterator[SqlStore]:
+    """With an image and the default network, without hosts."""
+    directory = Path(tempfile.mkdtemp(dir=_directory(), prefix="vgpuctl-"))
+    try:
+        (directory / "vgpuctl.sqlite").write_bytes(_template())
+        store = _open(directory)
+        yield store
+        store.close()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _open(directory: Path) -> SqlStore:
+    return SqlStore(f"sqlite:///{directory / 'vgpuctl.sqlite'}", key=_KEY, new_site=SITE)
+
+
+def _directory() -> Path | None:
+    return _MEMORY if _MEMORY.is_dir() else None
+
+
+def furnish(store: SqlStore, machines: Sequence[tuple[str, str, Machine]]) -> None:
+    """Hosts as ``host add`` leaves them, all in one transaction: (name, address, machine that is enrolled)."""
+    with store.begin() as tx:
+        for name, address, machine in machines:
+            gpus = tuple(gpu.address for gpu in machine.kernel.gpus)
+            tx.hosts.add(
+                Host(
+                    name=name, address=address, port=22, provisioning_user="root", host_key="ssh-ed25519 AAAA",
+                    state="ready", state_reason=None, cordoned=False, machine_id=machine.machine_id, epoch=1,
+                    managed_gpus=gpus, last_seen_at=EPOCH_S,
+                )
+            )  # fmt: skip
+            for gpu in gpus:
+                tx.hosts.mark_enabled(name, gpu, by_us=True)
+            tx.hosts.put_snapshot(name, snapshot_of(machine), EPOCH_S)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All machines, by address, and what stands between them and the controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import Host
+from orchestrator.core.units import GIB
+from orchestrator.sim.hardware import GpuKind
+from orchestrator.sim.kernel import Gpu, Kernel
+from orchestrator.sim.machine import Machine
+
+
+@dataclass
+class Weather:
+    """What the network and a host's load do to calls; each number is used up by that many calls."""
+
+    cut: bool = False
+    """No packet gets through, either way."""
+    slow: float = 0.0
+    """Seconds that every action takes there."""
+    lose_requests: int = 0
+    lose_answers: int = 0
+    repeat: int = 0
+    """The agent gets the request twice and answers twice."""
+
+
+@dataclass
+class Fleet:
+    """``machines`` by the address that hosts are added with."""
+
+    machines: dict[str, Machine] = field(default_factory=dict)
+    weather: dict[str, Weather] = field(default_factory=dict)
+
+    def add(self, address: str, machine: Machine) -> None:
+        self.machines[address] = machine
+        self.weather[address] = Weather()
+
+    def machine(self, address: str) -> Machine:
+        """:raises InvalidInput: ``host.address_unknown``"""
+        if address not in self.machines:
+            raise InvalidInput("host.address_unknown", f"there is no machine at {address[:60]!a}")
+        return self.machines[address]
+
+    def of(self, host: Host) -> Machine:
+        return self.machine(host.address)
+
+
+def new_machine(
+    index: int, kinds: Iterable[GpuKind], *, vcpus: int = 64, memory_mib: int = 262144, storage_bytes: int = 4096 * GIB
+) -> Machine:
+    """A host as it leaves the rack: no agent, virtual functions off."""
+    gpus = [Gpu(address=f"0000:{0x41 + 2 * number:02x}:00.0", kind=kind) for number, kind in enumerate(kinds)]
+    return Machine(index=index, kernel=Kernel(gpus), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes)
+
+
+def enrolled(machine: Machine, site: str) -> Machine:
+    """The same machine as ``host add`` leaves it."""
+    machine.ledger.site = site
+    machine.ledger.epoch = 1
+    machine.ledger.managed = frozenset(gpu.address for gpu in machine.kernel.gpus)
+    machine.networks.add("default")
+    for gpu in machine.kernel.gpus:
+        machine.kernel.switch_functions(gpu, on=bool(gpu.kind.total_vfs))
+    return machine

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold on every host at every moment, read from host and database. Numbers as in the design.
+
+Not here, because neither host nor database shows it:
+I4 (every operation ends) and I5 (repeating changes nothing) show at the end of a run: ``settled.py``;
+I16 (the audit) has no reader behind the port; I12, I14, I15 (what tenants see, what text becomes, where secrets go)
+belong to the API and to files; I13, I17, I18 (cleaning, rolling upgrades, driver pairs) have no operation yet;
+I20 (clocks) is that all others hold although the nemesis moves the clocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from orchestrator.core.claim import Claim
+from orchestrator.core.operation import Operation
+from orchestrator.core.vm import Vm
+from orchestrator.services.fleet_view import Overcommit, capacity_of
+from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.machine import Effect, Machine
+
+_STOPPING = frozenset({"stop_vm", "delete_vm"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostView:
+    """One host beside what the database says of it, at one moment."""
+
+    host: str
+    machine: Machine
+    vms: dict[str, Vm]
+    claims: tuple[Claim, ...]
+    effects: tuple[Effect, ...]
+    """Since the last look."""
+    operation: Callable[[str], Operation]
+
+
+@dataclass
+class Memory:
+    """What has to be remembered between looks."""
+
+    attempts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(host, operation) → highest attempt that acted there."""
+    running: dict[str, str] = field(default_factory=dict)
+    """Domain → host it runs on."""
+
+
+def i1_a_slot_belongs_to_one_vm(view: HostView, _: Memory) -> Iterator[str]:
+    slots = Counter((claim.device.gpu, slot) for claim in view.claims for slot in claim.device.slots)
+    functions = Counter(claim.function for claim in view.claims if claim.function is not None)
+    used = Counter(device for domain in view.machine.domains.values() if domain.running for device in domain.devices)
+    for what, number in (*slots.items(), *functions.items(), *used.items()):
+        if number > 1:
+            yield f"{what} belongs to {number} VMs"
+
+
+def i2_nothing_leaks(view: HostView, _: Memory) -> Iterator[str]:
+    for key in objects_on(view.machine):
+        owner = view.machine.owner(key)
+        if owner is None:
+            yield f"{key} is in nobody's ledger"
+        elif owner not in view.vms:
+            yield f"{key} belongs to {owner}, which is no VM of this host"
+
+
+def objects_on(machine: Machine) -> Iterator[str]:
+    """Ledger keys of everything that is there and that no foreigner made."""
+    yield from (f"mdev:{uuid}" for uuid in machine.kernel.mdevs if uuid not in machine.foreign)
+    yield from (f"vf:{function}" for function in machine.kernel.typed if function not in machine.foreign)
+    yield from (f"domain:{uuid}" for uuid in machine.domains)
+    yield from (f"volume:{name}" for name in machine.volumes)
+    yield from (f"seed:{name}" for name in machine.seeds)
+
+
+def i3_intent_comes_before_the_effect(view: HostView, _: Memory) -> Iterator[str]:
+    kernel = view.machine.kernel
+    for key in (*(f"mdev:{uuid}" for uuid in kernel.mdevs), *(f"vf:{function}" for function in kernel.typed)):
+        vm = view.vms.get(view.machine.owner(key) or "")
+        if vm is not None and key.partition(":")[2] not in {vm.device.mdev_uuid, vm.device.parent}:
+            yield f"{key} is not the device that was stored for VM {vm.id}"
+
+
+def i6_nothing_in_use_is_taken_away(view: HostView, _: Memory) -> Iterator[str]:
+    yield from (f"{device} was removed while it was open" for device in view.machine.kernel.harmed)
+
+
+def i7_what_may_exist_stays_claimed(view: HostView, _: Memory) -> Iterator[str]:
+    claimed = {claim.vm for claim in view.claims}
+    for key in objects_on(view.machine):
+        owner = view.machine.owner(key)
+        if owner in view.vms and owner not in claimed:
+            yield f"{key} exists and VM {owner} has no claim"
+
+
+def i8_a_controller_that_was_replaced_does_not_act(view: HostView, memory: Memory) -> Iterator[str]:
+    for effect in view.effects:
+        key = (view.host, effect.token.operation)
+        highest = memory.attempts.get(key, 0)
+        if effect.token.attempt < highest:
+            yield f"{effect.action} of attempt {effect.token.attempt} was let in after attempt {highest}"
+        memory.attempts[key] = max(highest, effect.token.attempt)
+
+
+def i9_a_vm_runs_on_one_host(view: HostView, memory: Memory) -> Iterator[str]:
+    for uuid, domain in view.machine.domains.items():
+        there = memory.running.get(uuid)
+        if domain.running and there not in {None, view.host}:
+            yield f"VM {uuid} runs here and on {there}"
+        if domain.running:
+            memory.running[uuid] = view.host
+        elif there == view.host:
+            del memory.running[uuid]
+
+
+def i10_a_device_is_on_the_gpu_that_is_claimed(view: HostView, _: Memory) -> Iterator[str]:
+    kernel = view.machine.kernel
+    gpus = {claim.vm: claim.device.gpu for claim in view.claims}
+    places = {f"mdev:{uuid}": parent for uuid, (parent, _) in kernel.mdevs.items()}
+    places |= {f"vf:{function}": function for function in kernel.typed}
+    for key, place in places.items():
+        owner, gpu = view.machine.owner(key), kernel.gpu_of(place)
+        if owner in gpus and gpu is not None and gpu.address != gpus[owner]:
+            yield f"{key} is on {gpu.address}, claimed is {gpus[owner]}"
+
+
+def i11_no_more_is_claimed_than_there_is(view: HostView, _: Memory) -> Iterator[str]:
+    most = capacity_of(snapshot_of(view.machine), Overcommit()) if view.claims else None
+    if most is not None:
+        for what, claimed, limit in (
+            ("vCPUs", sum(claim.vcpus for claim in view.claims), most.vcpus),
+            ("MiB of memory", sum(claim.memory_mib for claim in view.claims), most.memory_mib),
+        ):
+            if claimed > limit:
+                yield f"{claimed} {what} are claimed, there are {limit}"
+    for address in {claim.device.gpu for claim in view.claims}:
+        gpu = view.machine.gpu_at(address)
+        here = [view.vms[claim.vm] for claim in view.claims if claim.device.gpu == address and claim.vm in view.vms]
+        for vm in here:
+            kind = None if gpu is None else gpu.kind.type_named(vm.device.type_name)
+            if kind is None or len(here) > kind.max_instances:
+                yield f"{len(here)} vGPUs are claimed on {address}, one of them {vm.device.type_name}"
+
+
+def i19_only_a_wish_stops_a_running_vm(view: HostView, _: Memory) -> Iterator[str]:
+    for effect in view.effects:
+        if effect.stopped:
+            operation = view.operation(effect.token.operation)
+            if operation.kind not in _STOPPING and operation.state == "running":
+                yield f"VM {effect.vm} was powered off by {operation.kind}, which was on its way forward"
+
+
+INVARIANTS: tuple[Callable[[HostView, Memory], Iterator[str]], ...] = (
+    i1_a_slot_belongs_to_one_vm,
+    i2_nothing_leaks,
+    i3_intent_comes_before_the_effect,
+    i6_nothing_in_use_is_taken_away,
+    i7_what_may_exist_stays_claimed,
+    i8_a_controller_that_was_replaced_does_not_act,
+    i9_a_vm_runs_on_one_host,
+    i10_a_device_is_on_the_gpu_that_is_claimed,
+    i11_no_more_is_claimed_than_there_is,
+    i19_only_a_wish_stops_a_running_vm,
+)
+
+
+def broken(view: HostView, memory: Memory) -> list[str]:
+    """Everything that does not hold, with the invariant's name."""
+    return [f"{view.host}: {check.__name__}: {text}" for check in INVARIANTS for text in check(view, memory)]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent reports of its host. Everything that many hosts have alike is one object in memory."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from orchestrator.core.snapshot import (
+    DomainSnapshot,
+    FileSnapshot,
+    Framework,
+    GpuSnapshot,
+    HostSnapshot,
+    HostVgpuType,
+    Mdev,
+    VgpuParent,
+)
+from orchestrator.sim.kernel import Gpu
+from orchestrator.sim.machine import Domain, Machine
+
+_BOOT_S = 4.0
+"""After what time a guest has got its address."""
+
+
+def snapshot_of(machine: Machine) -> HostSnapshot:
+    """A fresh look at the whole host."""
+    return HostSnapshot(
+        machine_id=machine.machine_id,
+        boot_id=f"{machine.index}-{machine.boot}",
+        hostname=f"host-{machine.index}",
+        agent_version="1",
+        kernel="6.12.0",
+        os_name="Debian 13",
+        libvirt_version="11.3.0",
+        qemu_version="10.0.0",
+        driver_version="580.95.02",
+        vcpus=machine.vcpus,
+        memory_mib=machine.memory_mib,
+        storage_free_bytes=0 if machine.disk_full else machine.storage_bytes - sum(machine.volumes.values()),
+        storage_total_bytes=machine.storage_bytes,
+        iommu=True,
+        gpus=tuple(_gpu(machine, gpu) for gpu in machine.kernel.gpus),
+        domains=tuple(_domain(machine, uuid, machine.domains[uuid]) for uuid in sorted(machine.domains)),
+        volumes=_files(machine, "volume", machine.volumes),
+        seeds=_files(machine, "seed", machine.seeds),
+        images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
+        networks=tuple(sorted(machine.networks)),
+    )
+
+
+def _files(machine: Machine, kind: str, files: dict[str, int]) -> tuple[FileSnapshot, ...]:
+    return tuple(
+        FileSnapshot(name=name, size_bytes=files[name], owner=machine.owner(f"{kind}:{name}")) for name in sorted(files)
+    )
+
+
+def _domain(machine: Machine, uuid: str, domain: Domain) -> DomainSnapshot:
+    return DomainSnapshot(
+        uuid=uuid,
+        name=domain.name,
+        state="running" if domain.running else "shut_off",
+        owner=machine.owner(f"domain:{uuid}"),
+        devices=domain.devices,
+        addresses=(domain.address,) if domain.running and machine.now >= domain.started_at + _BOOT_S else (),
+    )
+
+
+def _gpu(machine: Machine, gpu: Gpu) -> GpuSnapshot:
+    kind = gpu.kind
+    framework: Framework = "mdev" if not kind.total_vfs else "vendor_vfio" if gpu.functions else "none"
+    creatable = _names(machine.kernel.creatable(gpu))
+    return GpuSnapshot(
+        address=gpu.address,
+        uuid=f"GPU-{machine.index:08x}-{gpu.address}",
+        serial=None,
+        model=kind.model,
+        pci_vendor="10de",
+        pci_device=kind.pci_device,
+        pci_subsystem_vendor="10de",
+        pci_subsystem_device=kind.pci_subsystem,
+        numa_node=0,
+        memory_mib=kind.memory_mib,
+        driver="nvidia",
+        framework=framework,
+        sriov_total_vfs=kind.total_vfs,
+        sriov_enabled_vfs=gpu.functions,
+        mig_enabled=None,
+        heterogeneous=False,
+        module_id=None,
+        types=kind.types,
+        parents=tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents()),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _names(types: tuple[HostVgpuType, ...]) -> tuple[str, ...]:
+    return tuple(one.name for one in types)
+
+
+@lru_cache(maxsize=4096)
+def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
+    return VgpuParent(
+        address=address, is_vf=True, current_type=None, creatable=creatable, mdevs=(), owner=None, in_use=False
+    )
+
+
+def _parent(machine: Machine, gpu: Gpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
+    kernel = machine.kernel
+    typed = kernel.typed.get(address)
+    if gpu.kind.total_vfs and typed is None:
+        return _idle_function(address, creatable)
+    mdevs = tuple(
+        Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"))
+        for uuid, (parent, name) in sorted(kernel.mdevs.items())
+        if parent == address
+    )
+    return VgpuParent(
+        address=address,
+        is_vf=bool(gpu.kind.total_vfs),
+        current_type=typed,
+        creatable=creatable,
+        mdevs=mdevs,
+        owner=machine.owner(f"vf:{address}") if typed is not None else None,
+        in_use=address in kernel.opened or any(one.uuid in kernel.opened for one in mdevs),
+    )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU host: kernel, libvirt, files and the agent's ledger, as small as thousands of them must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.core.host_actions import Token
+from orchestrator.sim.kernel import Gpu, Kernel
+
+
+@dataclass(slots=True)
+class Domain:
+    """A libvirt domain. ``devices``: mdev UUIDs and PCI addresses of its hostdevs."""
+
+    name: str
+    devices: tuple[str, ...]
+    running: bool = False
+    address: str = ""
+    started_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """On the host's disk: outlives agent and host. Values carry the boot they are good for; None: for ever."""
+
+    site: str | None = None
+    epoch: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    """Object → (VM, boot)."""
+    managed: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Effect:
+    """An action that reached the host and was let in, for the invariants."""
+
+    token: Token
+    action: str
+    vm: str | None
+    stopped: bool = False
+    """It powered a running domain off."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """Everything on one host. ``index`` tells machines apart and makes their ids."""
+
+    index: int
+    kernel: Kernel
+    vcpus: int
+    memory_mib: int
+    storage_bytes: int
+    boot: int = 1
+    now: float = 0.0
+    """When the request that is being served arrived."""
+    up: bool = True
+    agent_deaths: int = 0
+    """How many of the next steps inside actions kill the agent in the middle."""
+    disk_full: bool = False
+    ledger: Ledger = field(default_factory=Ledger)
+    domains: dict[str, Domain] = field(default_factory=dict)
+    volumes: dict[str, int] = field(default_factory=dict)
+    """Name → bytes."""
+    seeds: dict[str, int] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)
+    networks: set[str] = field(default_factory=set)
+    effects: list[Effect] = field(default_factory=list)
+    keep_effects: bool = False
+    foreign: set[str] = field(default_factory=set)
+    """Devices that somebody else made."""
+
+    @property
+    def machine_id(self) -> str:
+        return f"{self.index:032x}"
+
+    def gpu_at(self, address: str) -> Gpu | None:
+        return next((gpu for gpu in self.kernel.gpus if gpu.address == address), None)
+
+    def owner(self, key: str) -> str | None:
+        """Whose the object is; what lives in kernel memory is nobody's after a reboot."""
+        found = self.ledger.owners.get(key)
+        return None if found is None or found[1] not in {None, self.boot} else found[0]
+
+    def power_off(self, vm: str) -> None:
+        """The domain stops and QEMU lets go of its devices."""
+        domain = self.domains[vm]
+        domain.running = False
+        self.kernel.opened -= set(domain.devices)
+
+    def reboot(self) -> None:
+        """Domains stay defined and do not run; the kernel forgets everything."""
+        self.boot += 1
+        self.kernel.reboot()
+        self.foreign.clear()
+        self.agent_deaths = 0
+        for domain in self.domains.values():
+            domain.running = False

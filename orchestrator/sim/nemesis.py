@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong: faults drawn from the seed, each over a while or a number of calls."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Protocol
+
+from orchestrator.sim.fleet import Fleet
+from orchestrator.sim.machine import Machine
+from orchestrator.sim.schedule import Schedule
+
+_ERRNOS = (errno.EBUSY, errno.EAGAIN, errno.EIO, errno.ENOSPC, errno.ENODEV, errno.ENOMEM)
+_CLOCK_JUMPS_S = (-3600.0, -30.0, 30.0, 3600.0)
+
+
+class Stage(Protocol):
+    """What the nemesis can do to controllers (run.Run)."""
+
+    def crash(self) -> None:
+        """kill -9 of the controller; another one starts a little later."""
+
+    def pause(self) -> None:
+        """SIGSTOP of the controller, long enough for another one to take over; then it wakes up."""
+
+    def jump(self, seconds: float) -> None:
+        """The controller's wall clock jumps."""
+
+    def disturbed(self, address: str) -> None:
+        """Somebody powered domains of that host off."""
+
+
+class Nemesis:
+    """Strikes until it is told to stop."""
+
+    def __init__(self, schedule: Schedule, fleet: Fleet, stage: Stage) -> None:
+        self._schedule = schedule
+        self._random = schedule.random
+        self._fleet = fleet
+        self._stage = stage
+
+    def strike(self, address: str) -> None:
+        """One fault, at that host or at the controller."""
+        faults: tuple[tuple[Callable[[str], None], float], ...] = (
+            (self._crash, 2.0),
+            (self._pause, 1.0),
+            (self._partition, 1.0),
+            (self._reboot, 1.0),
+            (self._lose, 2.0),
+            (self._repeat, 1.0),
+            (self._driver_refuses, 2.0),
+            (self._slow, 0.5),
+            (self._disk_full, 0.7),
+            (self._clock, 0.5),
+            (self._power_off, 0.7),
+            (self._foreign_device, 0.7),
+            (self._agent_dies, 1.5),
+        )
+        fault = self._random.choices([one for one, _ in faults], [weight for _, weight in faults])[0]
+        self._schedule.note(f"nemesis {fault.__name__.strip('_')} {address}")
+        fault(address)
+
+    def heal(self) -> None:
+        """No fault is left, but what they have done."""
+        for address, machine in self._fleet.machines.items():
+            weather = self._fleet.weather[address]
+            weather.cut, weather.slow = False, 0.0
+            weather.lose_requests = weather.lose_answers = weather.repeat = 0
+            machine.up, machine.disk_full, machine.agent_deaths = True, False, 0
+            machine.kernel.next_errno = 0
+
+    def _crash(self, _: str) -> None:
+        self._stage.crash()
+
+    def _pause(self, _: str) -> None:
+        self._stage.pause()
+
+    def _partition(self, address: str) -> None:
+        weather = self._fleet.weather[address]
+        weather.cut = True
+        self._later(5.0, 200.0, lambda: setattr(weather, "cut", False))
+
+    def _reboot(self, address: str) -> None:
+        machine = self._fleet.machine(address)
+        machine.up = False
+        machine.reboot()
+        self._stage.disturbed(address)
+        self._later(20.0, 120.0, lambda: setattr(machine, "up", True))
+
+    def _lose(self, address: str) -> None:
+        weather = self._fleet.weather[address]
+        weather.lose_requests += self._random.randint(0, 1)
+        weather.lose_answers += self._random.randint(1, 2)
+
+    def _repeat(self, address: str) -> None:
+        self._fleet.weather[address].repeat += self._random.randint(1, 10)
+
+    def _driver_refuses(self, address: str) -> None:
+        self._fleet.machine(address).kernel.next_errno = self._random.choice(_ERRNOS)
+
+    def _slow(self, address: str) -> None:
+        weather = self._fleet.weather[address]
+        weather.slow = self._random.choice((2.0, 30.0, 150.0))
+        self._later(10.0, 100.0, lambda: setattr(weather, "slow", 0.0))
+
+    def _disk_full(self, address: str) -> None:
+        machine = self._fleet.machine(address)
+        machine.disk_full = True
+        self._later(10.0, 100.0, lambda: setattr(machine, "disk_full", False))
+
+    def _clock(self, _: str) -> None:
+        self._stage.jump(self._random.choice(_CLOCK_JUMPS_S))
+
+    def _power_off(self, address: str) -> None:
+        machine = self._fleet.machine(address)
+        running = sorted(uuid for uuid, domain in machine.domains.items() if domain.running)
+        if running:
+            machine.power_off(self._random.choice(running))
+            self._stage.disturbed(address)
+
+    def _foreign_device(self, address: str) -> None:
+        device = make_foreign(
+            self._fleet.machine(address), f"{self._random.getrandbits(128):032x}", self._random.random()
+        )
+        self._schedule.note(f"{address} somebody else made {device}")
+
+    def _agent_dies(self, address: str) -> None:
+        self._fleet.machine(address).agent_deaths = 1
+
+    def _later(self, least: float, most: float, action: Callable[[], None]) -> None:
+        self._schedule.at(self._random.uniform(least, most), action)
+
+
+def make_foreign(machine: Machine, digits: str, where: float) -> str | None:
+    """An mdev or a typed function that is nobody's of ours; None when the driver takes nothing there."""
+    kernel = machine.kernel
+    gpu = kernel.gpus[int(where * len(kernel.gpus))]
+    offered = kernel.creatable(gpu)
+    if not offered or kernel.next_errno:
+        return None
+    if not gpu.kind.total_vfs:
+        uuid = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
+        kernel.create_mdev(gpu.address, offered[0].name, uuid)
+        machine.foreign.add(uuid)
+        return uuid
+    free = [function for function in gpu.parents() if function not in kernel.typed]
+    if not free:
+        return None
+    kernel.write_type(free[0], offered[0].type_id)
+    machine.foreign.add(free[0])
+    return free[0]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be true once faults have stopped and everything had time: database, host and ledger say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.vm import Vm
+from orchestrator.sim.invariants import HostView, objects_on
+
+_RUNS_AFTER = frozenset({"create_vm", "start_vm"})
+
+
+def i4_every_operation_has_ended(operations: tuple[Operation, ...]) -> Iterator[str]:
+    """As done or undone; a stuck one was tried again by its operator until it was."""
+    for operation in operations:
+        if operation.state not in FINISHED or operation.state == "stuck":
+            yield f"operation {operation.id} ({operation.kind}) is {operation.state}: {operation.error}"
+
+
+def i5_a_request_made_twice_made_one_vm(views: list[HostView]) -> Iterator[str]:
+    names: dict[str, str] = {}
+    for view in views:
+        for uuid, domain in view.machine.domains.items():
+            if names.setdefault(domain.name, uuid) != uuid:
+                yield f"{view.host}: there are two domains for {domain.name}"
+
+
+def host_is_as_wanted(view: HostView, disturbed: bool, last: dict[str, Operation]) -> Iterator[str]:
+    """``disturbed``: somebody rebooted it or powered domains off, so a VM that should run may be stopped.
+    ``last``: VM → the operation that said last what becomes of it."""
+    machine = view.machine
+    for vm in view.vms.values():
+        yield from (f"{view.host}: VM {vm.id} {text}" for text in _vm(view, vm, disturbed, last.get(vm.id)))
+    extra = {key for key in objects_on(machine) if (machine.owner(key) or "") not in view.vms}
+    yield from (f"{view.host}: {key} is extra" for key in sorted(extra))
+    there = set(objects_on(machine))
+    for key in machine.ledger.owners:
+        if machine.owner(key) is not None and key not in there:
+            yield f"{view.host}: the ledger has {key}, the host has not"
+    if {claim.vm for claim in view.claims} != set(view.vms):
+        yield f"{view.host}: claims are of {sorted(claim.vm for claim in view.claims)}, VMs are {sorted(view.vms)}"
+
+
+def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iterator[str]:
+    machine, domain = view.machine, view.machine.domains.get(vm.id)
+    if vm.state not in {"running", "stopped"}:
+        yield f"is {vm.state}"
+    if domain is None:
+        yield "has no domain"
+        return
+    if domain.running != (vm.state == "running"):
+        yield f"is {vm.state}, its domain {'runs' if domain.running else 'is off'}"
+    if vm.volume not in machine.volumes or vm.seed not in machine.seeds:
+        yield "lacks its disk or its seed"
+    device = vm.device.mdev_uuid or vm.device.parent
+    exists = device in {*machine.kernel.mdevs, *machine.kernel.typed} - machine.foreign
+    if domain.running and not exists:
+        yield f"runs without its device {device}"
+    if exists and not domain.running and not disturbed:
+        yield f"is off and its device {device} is still there"
+    if last is not None and last.state == "done" and not disturbed:
+        wanted = last.kind in _RUNS_AFTER
+        if domain.running != wanted:
+            yield f"{'runs' if domain.running else 'is off'} after {last.kind} was done"
+
+
+def host_is_empty(view: HostView) -> Iterator[str]:
+    """After every VM was deleted: nothing of ours is left, and what others made is still there."""
+    yield from (f"{view.host}: {key} is left" for key in objects_on(view.machine))
+    yield from (f"{view.host}: claim of {claim.vm} is left" for claim in view.claims)
+    devices = {*view.machine.kernel.mdevs, *view.machine.kernel.typed}
+    yield from (f"{view.host}: {device} of somebody else is gone" for device in view.machine.foreign - devices)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every action of an agent shares: the fence, writing down owners before acting, dying in the middle."""
+
+from __future__ import annotations
+
+from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
+from orchestrator.core.host_actions import ActionResult, Token
+from orchestrator.sim.machine import Machine
+
+DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
+
+
+class AgentDied(Exception):
+    """The agent's process ends here; systemd starts it again. Nobody gets an answer."""
+
+
+def admit(machine: Machine, token: Token) -> None:
+    """Remember the token, or refuse one that is older than what was seen.
+
+    :raises Denied: ``agent.other_site``, ``agent.stale_token``
+    """
+    ledger = machine.ledger
+    if ledger.site is None:
+        raise Retryable("host.unreachable", "no agent answers")
+    if ledger.site != token.site:
+        raise Denied("agent.other_site", "this host obeys another control plane")
+    seen = ledger.attempts.get(token.operation, -1)
+    if token.epoch < ledger.epoch or (token.epoch == ledger.epoch and token.attempt < seen):
+        raise Denied("agent.stale_token", "a newer controller or attempt took this operation over")
+    if token.epoch > ledger.epoch:
+        ledger.epoch = token.epoch
+        ledger.attempts.clear()
+    ledger.attempts[token.operation] = token.attempt
+
+
+def may_die(machine: Machine) -> None:
+    if machine.agent_deaths:
+        machine.agent_deaths -= 1
+        raise AgentDied
+
+
+def check_disk(machine: Machine) -> None:
+    if machine.disk_full:
+        raise Fatal("host.disk_full", "the host's disk is full", hint="free some space there")
+
+
+def claim(machine: Machine, key: str, vm: str, *, until_reboot: bool = False) -> None:
+    owner = machine.owner(key)
+    if owner is not None and owner != vm:
+        raise Conflict("host.owned_by_other", f"{key} belongs to another VM")
+    machine.ledger.owners[key] = (vm, machine.boot if until_reboot else None)
+    may_die(machine)
+
+
+def release(machine: Machine, key: str, vm: str) -> None:
+    may_die(machine)
+    if machine.owner(key) in {vm, None}:
+        machine.ledger.owners.pop(key, None)

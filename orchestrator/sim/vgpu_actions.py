@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making and removing vGPUs as the agent does: read, decide, write, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.agent.sysfs.errno_table import error_for
+from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
+from orchestrator.core.host_actions import (
+    ActionResult,
+    ClearVgpuType,
+    CreateMdev,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    ManageGpus,
+    RemoveMdev,
+    SetVgpuType,
+)
+from orchestrator.sim.machine import Machine
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+
+
+def create_mdev(machine: Machine, action: CreateMdev) -> ActionResult:
+    _check_managed(machine, action.parent)
+    key, kernel = f"mdev:{action.uuid}", machine.kernel
+    there = kernel.mdevs.get(action.uuid)
+    if there is not None:
+        _check_owner(machine, key, action.vm)
+        if there != (action.parent, action.type_name):
+            raise Conflict("vgpu.differs", "the vGPU exists with another type or parent")
+        return SO_ALREADY
+    gpu = kernel.gpu_of(action.parent)
+    if gpu is None or gpu.kind.type_named(action.type_name) is None:
+        raise Fatal("vgpu.type_unknown", f"{action.parent} does not offer {action.type_name}")
+    if all(one.name != action.type_name for one in kernel.creatable(gpu)):
+        raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
+    claim(machine, key, action.vm, until_reboot=True)
+    error = _written(lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid), "create")
+    if error is not None:
+        if action.uuid not in kernel.mdevs:
+            release(machine, key, action.vm)
+        raise error
+    may_die(machine)
+    return DONE
+
+
+def remove_mdev(machine: Machine, action: RemoveMdev) -> ActionResult:
+    key = f"mdev:{action.uuid}"
+    if action.uuid not in machine.kernel.mdevs:
+        release(machine, key, action.vm)
+        return SO_ALREADY
+    _check_owner(machine, key, action.vm)
+    _check_unused(machine, action.uuid)
+    error = _written(lambda: machine.kernel.remove_mdev(action.uuid), "remove")
+    if error is not None:
+        raise error
+    release(machine, key, action.vm)
+    return DONE
+
+
+def set_type(machine: Machine, action: SetVgpuType) -> ActionResult:
+    _check_managed(machine, action.vf)
+    key, kernel = f"vf:{action.vf}", machine.kernel
+    gpu = kernel.gpu_of(action.vf)
+    if gpu is None or action.vf not in gpu.parents():
+        raise Fatal("vgpu.function_gone", "the virtual function cannot be read")
+    there = kernel.typed.get(action.vf)
+    if there is not None:
+        _check_owner(machine, key, action.vm)
+        if there != action.type_name:
+            raise Conflict("vgpu.differs", "the virtual function has another vGPU type")
+        return SO_ALREADY
+    found = next((one for one in kernel.creatable(gpu) if one.name == action.type_name), None)
+    if found is None:
+        raise Fatal("vgpu.no_room", f"{action.vf} takes no {action.type_name} now")
+    claim(machine, key, action.vm, until_reboot=True)
+    error = _written(lambda: kernel.write_type(action.vf, found.type_id), "current_vgpu_type")
+    if error is not None:
+        if action.vf not in kernel.typed:
+            release(machine, key, action.vm)
+        raise error
+    may_die(machine)
+    return DONE
+
+
+def clear_type(machine: Machine, action: ClearVgpuType) -> ActionResult:
+    key = f"vf:{action.vf}"
+    if machine.owner(key) != action.vm:
+        return SO_ALREADY
+    if action.vf not in machine.kernel.typed:
+        release(machine, key, action.vm)
+        return SO_ALREADY
+    _check_unused(machine, action.vf)
+    error = _written(lambda: machine.kernel.write_type(action.vf, 0), "current_vgpu_type")
+    if error is not None:
+        raise error
+    release(machine, key, action.vm)
+    return DONE
+
+
+def manage(machine: Machine, action: ManageGpus) -> ActionResult:
+    wanted = frozenset(action.gpus)
+    for gpu in machine.kernel.gpus:
+        if gpu.address in machine.ledger.managed - wanted:
+            _check_no_vgpus(machine, gpu.address)
+    changed, machine.ledger.managed = machine.ledger.managed != wanted, wanted
+    return ActionResult(changed=changed)
+
+
+def enable(machine: Machine, action: EnableVirtualFunctions) -> ActionResult:
+    return _switch(machine, action.gpu, on=True)
+
+
+def disable(machine: Machine, action: DisableVirtualFunctions) -> ActionResult:
+    _check_no_vgpus(machine, action.gpu)
+    return _switch(machine, action.gpu, on=False)
+
+
+def _switch(machine: Machine, address: str, *, on: bool) -> ActionResult:
+    _check_managed(machine, address)
+    gpu = machine.gpu_at(address)
+    if gpu is None or not gpu.kind.total_vfs:
+        raise Fatal("gpu.no_sriov", f"GPU {address} has no virtual functions")
+    if bool(gpu.functions) == on:
+        return SO_ALREADY
+    machine.kernel.switch_functions(gpu, on=on)
+    return DONE
+
+
+def _check_no_vgpus(machine: Machine, address: str) -> None:
+    gpu = machine.gpu_at(address)
+    if gpu is not None and any(True for _ in machine.kernel.types_on(gpu)):
+        raise Conflict("gpu.in_use", f"GPU {address} has vGPUs or is in use")
+
+
+def _written(write: Callable[[], None], what: str) -> WorldError | None:
+    try:
+        write()
+    except OSError as error:
+        return error_for(error.errno or 0, Path("/sys") / what, "")
+    return None
+
+
+def _check_managed(machine: Machine, address: str) -> None:
+    gpu = machine.kernel.gpu_of(address)
+    if gpu is None or gpu.address not in machine.ledger.managed:
+        raise Denied("gpu.not_managed", f"GPU of {address} was not given to us")
+
+
+def _check_owner(machine: Machine, key: str, vm: str) -> None:
+    if machine.owner(key) != vm:
+        raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
+
+
+def _check_unused(machine: Machine, device: str) -> None:
+    if device in machine.kernel.opened:
+        raise Conflict("vgpu.in_use", "a process still uses the vGPU")

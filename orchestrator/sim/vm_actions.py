@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains, disks, seeds, images and networks as the agent handles them."""
+
+from __future__ import annotations
+
+from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.core.errors import Conflict, Fatal, NotFound
+from orchestrator.core.host_actions import (
+    ActionResult,
+    CreateVolume,
+    DefineDomain,
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    EnsureNetwork,
+    RemoveNetwork,
+    StartDomain,
+    StopDomain,
+    UndefineDomain,
+    WriteSeed,
+)
+from orchestrator.sim.machine import Domain, Machine
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
+
+
+def receive_image(machine: Machine, name: str) -> ActionResult:
+    """:raises Fatal: ``host.disk_full``"""
+    if name in machine.images:
+        return SO_ALREADY
+    check_disk(machine)
+    machine.images.add(name)
+    return DONE
+
+
+def create_volume(machine: Machine, action: CreateVolume) -> ActionResult:
+    if f"{action.base_sha256}.{action.base_format}" not in machine.images:
+        raise Fatal("image.missing", "the base image is not on the host")
+    return _write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
+
+
+def write_seed(machine: Machine, action: WriteSeed) -> ActionResult:
+    return _write_file(machine, machine.seeds, f"seed:{action.seed}", action.vm, len(action.iso_base64))
+
+
+def _write_file(machine: Machine, files: dict[str, int], key: str, vm: str, size: int) -> ActionResult:
+    name = key.partition(":")[2]
+    if name in files:
+        if machine.owner(key) != vm:
+            raise Conflict("host.foreign_file", f"{name} exists and is not this VM's")
+        return SO_ALREADY
+    claim(machine, key, vm)
+    try:
+        check_disk(machine)
+    except Fatal:
+        release(machine, key, vm)
+        raise
+    files[name] = size
+    may_die(machine)
+    return DONE
+
+
+def delete_volume(machine: Machine, action: DeleteVolume) -> ActionResult:
+    return _delete_file(machine, machine.volumes, f"volume:{action.volume}", action.vm)
+
+
+def delete_seed(machine: Machine, action: DeleteSeed) -> ActionResult:
+    return _delete_file(machine, machine.seeds, f"seed:{action.seed}", action.vm)
+
+
+def _delete_file(machine: Machine, files: dict[str, int], key: str, vm: str) -> ActionResult:
+    kind, _, name = key.partition(":")
+    changed = name in files
+    if changed:
+        if machine.owner(key) != vm:
+            raise Conflict("host.foreign_file", f"{name} exists and is not this VM's")
+        domain = machine.domains.get(vm)
+        if domain is not None and domain.running:
+            raise Conflict(f"{kind}.in_use", f"the VM's {kind} is in use")
+        del files[name]
+    release(machine, key, vm)
+    return ActionResult(changed=changed)
+
+
+def delete_image(machine: Machine, action: DeleteImage) -> ActionResult:
+    name = f"{action.sha256}.{action.image_format}"
+    if machine.volumes:
+        raise Conflict("image.in_use", "disks on this host are based on the image")
+    changed = name in machine.images
+    machine.images.discard(name)
+    return ActionResult(changed=changed)
+
+
+def define(machine: Machine, action: DefineDomain) -> ActionResult:
+    key, text = f"domain:{action.vm}", read_domain_xml(action.xml)
+    if text.uuid != action.vm:
+        raise Fatal("vm.definition_refused", "the definition's UUID is not the VM's id")
+    there = machine.domains.get(action.vm)
+    if there is not None and machine.owner(key) is None:
+        raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
+    if there is not None and there.devices == text.devices:
+        return SO_ALREADY
+    claim(machine, key, action.vm)
+    try:
+        check_disk(machine)
+    except Fatal:
+        if there is None:
+            release(machine, key, action.vm)
+        raise
+    if there is None:
+        machine.domains[action.vm] = Domain(name=text.name, devices=text.devices)
+    elif not there.running:
+        there.devices = text.devices
+    may_die(machine)
+    return DONE
+
+
+def undefine(machine: Machine, action: UndefineDomain) -> ActionResult:
+    key, domain = f"domain:{action.vm}", machine.domains.get(action.vm)
+    if domain is not None:
+        if machine.owner(key) is None:
+            raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
+        if domain.running:
+            raise Conflict("vm.running", "the VM is running")
+        del machine.domains[action.vm]
+    release(machine, key, action.vm)
+    return ActionResult(changed=domain is not None)
+
+
+def start(machine: Machine, action: StartDomain) -> ActionResult:
+    domain = machine.domains.get(action.vm)
+    if domain is None:
+        raise NotFound("vm.not_found", "the VM is not defined on this host")
+    if domain.running:
+        return SO_ALREADY
+    kernel = machine.kernel
+    for device in domain.devices:
+        if device not in kernel.mdevs and device not in kernel.typed:
+            raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} not found")
+        if device in kernel.opened:
+            raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
+    domain.running, domain.started_at = True, machine.now
+    domain.address = f"192.168.122.{2 + len(machine.domains) % 250}"
+    kernel.opened |= set(domain.devices)
+    may_die(machine)
+    return DONE
+
+
+def stop(machine: Machine, action: StopDomain) -> ActionResult:
+    domain = machine.domains.get(action.vm)
+    if domain is None or not domain.running:
+        return SO_ALREADY
+    if machine.owner(f"domain:{action.vm}") is None:
+        raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
+    machine.power_off(action.vm)
+    may_die(machine)
+    return ActionResult(changed=True, message="the guest shut down" if action.grace_seconds else "powered off")
+
+
+def ensure_network(machine: Machine, action: EnsureNetwork) -> ActionResult:
+    changed = action.name not in machine.networks
+    machine.networks.add(action.name)
+    return ActionResult(changed=changed)
+
+
+def remove_network(machine: Machine, action: RemoveNetwork) -> ActionResult:
+    changed = action.name in machine.networks
+    machine.networks.discard(action.name)
+    return ActionResult(changed=changed)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users and operators ask for, drawn from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.bootstrap import Services
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.units import GIB
+from orchestrator.services.messages import AddHost, CreateVm
+from orchestrator.sim.paper import fingerprint_of
+from orchestrator.sim.schedule import Schedule
+
+TENANT = "default"
+IMAGE = "guest"
+SECRET = "planted-secret"  # noqa: S105 - nothing is protected by it: runs look for it where it must not be
+
+
+@dataclass(frozen=True)
+class Users:
+    """``names``: VMs they think of. ``profiles``: what they ask for. ``spare``: hosts that come and go."""
+
+    schedule: Schedule
+    names: tuple[str, ...]
+    profiles: tuple[str, ...]
+    spare: tuple[str, ...]
+
+    def one_request(self, services: Services) -> None:
+        """In a fiber: one request of somebody, whatever the answer."""
+        draw = self.schedule.random
+        ask = draw.choices([ask for ask, _ in _ASKS], [weight for _, weight in _ASKS])[0]
+        name = draw.choice(self.names)
+        said = "accepted"
+        try:
+            ask(self, services, name)
+        except VgpuctlError as error:
+            said = error.code
+        self.schedule.note(f"user {ask.__name__.strip('_')} {name}: {said}")
+
+    def wish(self, name: str) -> CreateVm:
+        """The same for the same name in one run, so that asking twice means the same VM."""
+        draw = random.Random(name)  # noqa: S311 - the same wish again
+        return CreateVm(
+            name=name,
+            tenant=TENANT,
+            profile=self.profiles[draw.randrange(len(self.profiles))],
+            image=IMAGE,
+            vcpus=draw.choice((1, 2, 4)),
+            memory_mib=draw.choice((512, 1024, 4096)),
+            disk_bytes=GIB,
+            user_data=f"#cloud-config\npassword: {SECRET}\n",
+            start=draw.random() < 0.8,
+        )
+
+
+def _create(users: Users, services: Services, name: str) -> None:
+    services.vms.create(users.wish(name))
+
+
+def _create_and_cancel(users: Users, services: Services, name: str) -> None:
+    operation = services.vms.create(users.wish(name)).operation
+    users.schedule.sleep(users.schedule.random.choice((0.1, 0.3, 1.0)) * users.schedule.random.random())
+    if operation is not None:
+        services.operations.cancel(operation)
+
+
+def _create_and_delete(users: Users, services: Services, name: str) -> None:
+    services.vms.create(users.wish(name))
+    users.schedule.sleep(users.schedule.random.choice((0.1, 0.3, 3.0)) * users.schedule.random.random())
+    services.vms.delete(TENANT, name)
+
+
+def _delete(_: Users, services: Services, name: str) -> None:
+    services.vms.delete(TENANT, name)
+
+
+def _delete_twice(_: Users, services: Services, name: str) -> None:
+    services.vms.delete(TENANT, name)
+    services.vms.delete(TENANT, name)
+
+
+def _start(_: Users, services: Services, name: str) -> None:
+    services.vms.start(TENANT, name)
+
+
+def _stop(_: Users, services: Services, name: str) -> None:
+    services.vms.stop(TENANT, name)
+
+
+def _cancel(users: Users, services: Services, _: str) -> None:
+    running = services.operations.list(unfinished=True, limit=100)
+    if running:
+        services.operations.cancel(users.schedule.random.choice(running).id)
+
+
+def _add_host(users: Users, services: Services, _: str) -> None:
+    if users.spare:
+        name = users.schedule.random.choice(users.spare)
+        address = f"{name}.test"
+        services.hosts.add(
+            AddHost(name=name, address=address, provisioning_key="key", fingerprint=fingerprint_of(address))
+        )
+
+
+def _remove_host(users: Users, services: Services, _: str) -> None:
+    if users.spare:
+        services.hosts.remove(users.schedule.random.choice(users.spare))
+
+
+_ASKS: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
+    (_create, 0.35),
+    (_create_and_cancel, 0.1),
+    (_create_and_delete, 0.07),
+    (_delete, 0.1),
+    (_delete_twice, 0.04),
+    (_start, 0.1),
+    (_stop, 0.1),
+    (_cancel, 0.06),
+    (_add_host, 0.06),
+    (_remove_host, 0.04),
+)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.step import Definition
+from orchestrator.sim.run import Plan, simulate
+
+SEEDS = range(40)
+
+
+def without_undo(step_name: str) -> Mapping[str, Definition]:
+    """Every operation as it is, but that step is not taken back."""
+    return {
+        kind: replace(
+            definition,
+            steps=tuple(
+                replace(step, undo=None, no_undo_reason="removed on purpose") if step.name == step_name else step
+                for step in definition.steps
+            ),
+        )
+        for kind, definition in DEFINITIONS.items()
+    }
+
+
+def first_broken(plan: Plan) -> str:
+    return next((report.broken[0] for seed in SEEDS if (report := simulate(seed, plan)).broken), "")
+
+
+@pytest.mark.parametrize("step", ["volume.1", "seed.1", "device.1", "define.1"])
+def test_an_undo_that_is_missing_is_noticed_as_a_leak(step: str) -> None:
+    assert "i2_nothing_leaks" in first_broken(Plan(definitions=without_undo(step)))
+
+
+def test_an_agent_without_a_fence_is_noticed() -> None:
+    assert "i8_a_controller_that_was_replaced_does_not_act" in first_broken(Plan(fenced=False))
