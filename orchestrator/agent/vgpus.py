@@ -130,7 +130,7 @@ class Vgpus:
         if owner is None or owner.vm != action.vm:
             return ActionResult(changed=False)
         self._check_settled(function)
-        if not function.current_id:
+        if owner.detail.split(" ", 1)[0] != str(function.current_id):  # gone; or somebody set another type since
             self._ledger.release(key)
             return ActionResult(changed=False)
         self._check_unused(self._paths.pci(action.vf), action.vf)

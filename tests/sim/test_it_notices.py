@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -27,8 +27,8 @@ def without_undo(step_name: str) -> Mapping[str, Definition]:
     }
 
 
-def first_broken(plan: Plan) -> str:
-    return next((report.broken[0] for seed in SEEDS if (report := simulate(seed, plan)).broken), "")
+def first_broken(plan: Plan, seeds: Iterable[int] = SEEDS) -> str:
+    return next((report.broken[0] for seed in seeds if (report := simulate(seed, plan)).broken), "")
 
 
 @pytest.mark.parametrize("step", ["volume.1", "seed.1", "device.1", "define.1"])
@@ -37,4 +37,6 @@ def test_an_undo_that_is_missing_is_noticed_as_a_leak(step: str) -> None:
 
 
 def test_an_agent_without_a_fence_is_noticed() -> None:
-    assert "i8_a_controller_that_was_replaced_does_not_act" in first_broken(Plan(fenced=False))
+    # rare: the journal refuses a replaced controller too, so only an effect that is on its way gets through
+    plan = Plan(fenced=False, faults=40, requests=40)
+    assert "i8_a_controller_that_was_replaced_does_not_act" in first_broken(plan, range(100, 140))

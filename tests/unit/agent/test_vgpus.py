@@ -200,6 +200,15 @@ def test_what_somebody_else_made_is_neither_taken_nor_removed(bench: Bench) -> N
     assert bench.host.writes == []
 
 
+def test_another_type_that_somebody_put_where_ours_was_is_left_alone(bench: Bench) -> None:
+    bench.vgpus.set_type(typed())
+    bench.host.set_type(VF1, 0)
+    bench.host.set_type(VF1, 1145)
+    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert f"{VF1} 1145" in bench.tree()
+    assert bench.ledger.owner(vf_key(VF1)) is None
+
+
 def test_a_late_release_does_not_touch_the_next_owners_vgpu(bench: Bench) -> None:
     bench.vgpus.set_type(typed(vm="a"))
     bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
