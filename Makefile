@@ -44,7 +44,7 @@ demo-down: dev ## end what `make demo` left running
 # Brings the lab up where the time it takes is seen, runs the lab tests given, and takes it down again.
 define on_lab
 $(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml; \
-$(PYTEST) -n 2 --dist loadgroup -m "lab and not gpu and not soak" $(1) || status=$$?; \
+$(PYTEST) -m "lab and not gpu and not soak" $(1) || status=$$?; \
 $(BIN)/python -m lab down
 endef
 

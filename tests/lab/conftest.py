@@ -62,17 +62,6 @@ def listed() -> dict[str, LabHost]:
     return {row["name"]: LabHost(**row) for row in json.loads(lab("status", "-o", "json"))}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process per host (``-n 2 --dist loadgroup``): nothing else happens on a host while a test uses it."""
-    for item in (one for one in items if one.get_closest_marker("lab")):
-        item.add_marker(pytest.mark.xdist_group("l40s" if _is_about_l40s(item) else "t4"))
-
-
-def _is_about_l40s(item: pytest.Item) -> bool:
-    called = getattr(item, "callspec", None)
-    return "l40s" in (called.params.values() if called else ()) or "vendor" in getattr(item, "fixturenames", ())
-
-
 @pytest.fixture(scope="session")
 def lab_hosts() -> Iterator[dict[str, LabHost]]:
     before = set(listed())
