@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -57,9 +58,11 @@ def _literal(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def become(arguments: list[str], state: Path) -> None:
+def become(arguments: list[str], chosen: Mapping[str, str]) -> None:
     """Replace this process by ssh, so that its exit code and terminal are its own.
+
+    ``chosen``: variables by which the proxy that ssh starts finds the same server.
 
     :raises OSError: there is no ssh on this machine
     """
-    os.execvpe(arguments[0], arguments, {**os.environ, "VGPUCTL_STATE": str(state)})
+    os.execvpe(arguments[0], arguments, {**os.environ, **chosen})

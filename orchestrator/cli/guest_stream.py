@@ -12,14 +12,16 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Final
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, unix_connect
+from websockets.sync.client import ClientConnection, connect, unix_connect
 
+from orchestrator.cli.session import Session
 from orchestrator.client.connection import path_of
+from orchestrator.client.contexts import Context
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
+from orchestrator.client.tls_http import headers_of, trust_of
 from orchestrator.client.token import token_headers
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
 
@@ -30,8 +32,20 @@ RETRY_S: Final = 0.5
 OPEN_LIMIT_S: Final = 60
 
 
+def _elsewhere(context: Context, target: str) -> ClientConnection:
+    host, port = context.address()
+    return connect(
+        f"wss://{f'[{host}]' if ':' in host else host}:{port}{target}",
+        ssl=trust_of(context),
+        compression=None,
+        max_size=None,
+        open_timeout=OPEN_LIMIT_S,
+        additional_headers=headers_of(context),
+    )
+
+
 @contextmanager
-def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) -> Iterator[ClientConnection]:
+def open_stream(session: Session, *parts: str, tenant: str, patience_s: float = 0) -> Iterator[ClientConnection]:
     """A websocket to ``/v1/vms/…``; waits up to ``patience_s`` for a guest that does not listen yet.
 
     :raises VgpuctlError: the server's own error
@@ -40,7 +54,7 @@ def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) ->
     with ExitStack() as opened:
         while True:
             try:
-                stream = _connect(opened, state, path_of("vms", *parts), tenant)
+                stream = _connect(opened, session, f"{path_of('vms', *parts)}?tenant={tenant}")
                 break
             except Retryable:
                 if time.monotonic() >= deadline:
@@ -49,14 +63,15 @@ def open_stream(state: Path, *parts: str, tenant: str, patience_s: float = 0) ->
         yield stream
 
 
-def _connect(opened: ExitStack, state: Path, path: str, tenant: str) -> ClientConnection:
+def _connect(opened: ExitStack, session: Session, target: str) -> ClientConnection:
     try:
-        with SocketAddress(state / SOCKET_NAME) as address:
-            uri = f"ws://localhost{path}?tenant={tenant}"
+        if session.context is not None and session.context.url is not None:
+            return opened.enter_context(_elsewhere(session.context, target))
+        with SocketAddress(session.state / SOCKET_NAME) as address:
             return opened.enter_context(
                 unix_connect(
                     address,
-                    uri,
+                    f"ws://localhost{target}",
                     compression=None,
                     max_size=None,
                     open_timeout=OPEN_LIMIT_S,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.client.contexts import CONTEXT_VARIABLE, Context, current
 from orchestrator.client.location import state_directory
+from orchestrator.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from orchestrator.client.client import Client
@@ -31,8 +33,31 @@ class Session:
         self.format = Format.TABLE
 
     @cached_property
+    def context(self) -> Context | None:
+        """Which server was chosen; None: the one of the state directory."""
+        return current()
+
+    @cached_property
     def state(self) -> Path:
-        return state_directory()
+        """What this machine keeps, and where its server is."""
+        chosen = self.context
+        return Path(chosen.state) if chosen is not None and chosen.state is not None else state_directory()
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which another command finds the same server."""
+        chosen = {} if self.context is None else {CONTEXT_VARIABLE: self.context.name}
+        return {"VGPUCTL_STATE": str(self.state), **chosen}
+
+    @property
+    def local_state(self) -> Path:
+        """:raises InvalidInput: ``context.elsewhere``: the chosen server is none of this machine"""
+        if self.context is not None and self.context.url is not None:
+            raise InvalidInput(
+                "context.elsewhere",
+                f"{self.context.name} is a server elsewhere",
+                hint="run this there, or 'vgpuctl context use' for the server here",
+            )
+        return self.state
 
     @cached_property
     def client(self) -> Client:
@@ -40,6 +65,10 @@ class Session:
         from orchestrator.client.autostart import connect
         from orchestrator.client.client import Client
 
+        if self.context is not None and self.context.url is not None:
+            from orchestrator.client.tls_http import connect_to
+
+            return Client(connect_to(self.context))
         return Client(connect(self.state))
 
     def sibling(self) -> Session:

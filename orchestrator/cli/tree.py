@@ -52,6 +52,7 @@ ENTRIES: Final = {
     "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": Entry("why", "explain", "Where a VM would go and why, or why not."),
     "simulate": Entry("simulate", "app", "Try a workload on a fleet that exists on paper."),
+    "context": Entry("context", "app", "Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command."),
     "serve": Entry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
     "server": Entry("server", "app", "The local server that commands start when they need it."),
     "completion": Entry("completion", "completion", "Print the completion script for a shell."),

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from orchestrator.api.limits import Activity
+from orchestrator.api.listening import tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.client import version
@@ -18,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--version", default=version.VERSION)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--tls", nargs=3, metavar=("ADDRESS", "CERTIFICATE", "KEY"))
     wanted = parser.parse_args()
     version.VERSION = wanted.version
     state = state_directory()
@@ -27,8 +30,10 @@ def main() -> None:
     if wanted.busy:
         services.world.begin("create_vm", "nobody", None, lambda: None)
     process = Process(started_at=EPOCH, idle_seconds=None, activity=Activity())
+    address, certificate, key = wanted.tls or (None, None, None)
+    tls = tls_of(address, Path(certificate or "."), Path(key or "."))
     with only_one(state, 0):
-        serve_until_done(state, services.as_services(), process)
+        serve_until_done(state, services.as_services(), process, tls)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
-    with open_stream(session.state, name, "console", tenant=tenant) as stream:
+    with open_stream(session, name, "console", tenant=tenant) as stream:
         print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
         with raw_terminal():
             join_standard_streams(stream, leave=LEAVE)
@@ -41,7 +41,7 @@ def proxy(
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
-    with open_stream(session.state, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
+    with open_stream(session, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
         join_standard_streams(stream, leave=None)
 
 
@@ -59,6 +59,6 @@ def ssh(
         raise Conflict("vm.not_running", f"{name} is {vm['state']}", hint=f"run 'vgpuctl start-vm {name}'")
     arguments = guest_access.ssh_arguments(session.state, vm["id"], name, tenant, user)
     try:
-        guest_access.become([*arguments, *(command or ())], session.state)
+        guest_access.become([*arguments, *(command or ())], session.variables())
     except FileNotFoundError as error:
         raise Fatal("ssh.missing", "there is no ssh on this machine", hint="install the OpenSSH client") from error

@@ -32,14 +32,14 @@ def serve(
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:
-    environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).state)}
+    environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).local_state)}
     os.execve(sys.executable, [sys.executable, "-m", module, *words], environment)
 
 
 @app.command("status")
 def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Show the running server; starts none."""
-    state = session_of(ctx).state
+    state = session_of(ctx).local_state
     connection = connect_running(state)
     if connection is None:
         show({"running": False, "state": str(state)}, output, lambda: [f"no server runs in {state}"])
@@ -68,7 +68,7 @@ def _idle(seconds: object) -> str:
 @app.command("stop")
 def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Stop the server; running operations are taken up by the next one."""
-    state = session_of(ctx).state
+    state = session_of(ctx).local_state
     connection = connect_running(state)
     if connection is not None:
         stop(connection, state, only_idle=False)

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.guest_stream import open_stream
+from orchestrator.cli.session import Session
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from tests.lab.product import COMMAND, Product
+
+
+def _session(product: Product) -> Session:
+    session = Session()
+    session.context, session.state = None, product.state
+    return session
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +32,7 @@ def product(state: Path) -> Product:
 
 def test_bytes_come_back_as_they_went(product: Product) -> None:
     blob = bytes(range(256)) * 100
-    with open_stream(product.state, "talks", "tcp", "22", tenant="default") as stream:
+    with open_stream(_session(product), "talks", "tcp", "22", tenant="default") as stream:
         stream.send(blob)
         got = b""
         while len(got) < len(blob):
@@ -34,7 +41,7 @@ def test_bytes_come_back_as_they_went(product: Product) -> None:
 
 
 def test_the_stream_ends_when_the_guest_hangs_up(product: Product) -> None:
-    with open_stream(product.state, "talks", "console", tenant="default") as stream:
+    with open_stream(_session(product), "talks", "console", tenant="default") as stream:
         stream.send(b"\x04")
         assert list(stream) == []
 
@@ -53,7 +60,7 @@ def test_the_stream_ends_when_the_guest_hangs_up(product: Product) -> None:
 def test_a_stream_that_cannot_be_opened_says_why(
     product: Product, parts: tuple[str, ...], error: type[Exception]
 ) -> None:
-    with pytest.raises(error), open_stream(product.state, *parts, tenant="default"):
+    with pytest.raises(error), open_stream(_session(product), *parts, tenant="default"):
         raise AssertionError("it opened")
 
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl context …``"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import Column, field, show, show_list
+from orchestrator.cli.session import Format, Output
+from orchestrator.client.contexts import Context, load, path, save
+
+app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command.")
+
+Name = Annotated[str, typer.Argument(help="Name of the context.")]
+COLUMNS: Final = (
+    Column("CURRENT", lambda row: "*" if row["current"] else ""),
+    field("NAME", "name"),
+    Column("SERVER", lambda row: str(row["url"] or row["state"])),
+    field("TOKEN FILE", "token_file"),
+)
+
+
+def _absolute(file: Path | None) -> str | None:
+    return None if file is None else str(file.absolute())
+
+
+@app.command("add")
+def add(
+    name: Name,
+    url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
+    ca_file: Annotated[Path | None, typer.Option("--ca-file", help="PEM file of whom to trust.")] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="File with your token, mode 0600.")] = None,
+    state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Remember a server under a name; the first one becomes the current one."""
+    context = Context(
+        name=name, url=url, ca_file=_absolute(ca_file), token_file=_absolute(token_file), state=_absolute(state)
+    )
+    contexts = load(path()).added(context)
+    if contexts.current is None and len(contexts.contexts) == 1:
+        contexts = replace(contexts, current=name)
+    save(path(), contexts)
+    show(asdict(context), output, lambda: [f"{name} is {context.url or context.state}"])
+
+
+@app.command("use")
+def use(
+    name: Annotated[str | None, typer.Argument(help="Name of the context; none: the server here.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a context the current one."""
+    contexts = load(path())
+    if name is not None:
+        contexts.get(name)
+    save(path(), replace(contexts, current=name))
+    show({"current": name}, output, lambda: [f"commands go to {name or 'the server here'}"])
+
+
+@app.command("list")
+def list_contexts(output: Output = Format.TABLE) -> None:
+    """List contexts."""
+    contexts = load(path())
+    rows = [{**asdict(one), "current": name == contexts.current} for name, one in sorted(contexts.contexts.items())]
+    show_list(rows, COLUMNS, output, "no contexts: commands go to the server here")
+
+
+@app.command("remove")
+def remove(name: Name, output: Output = Format.TABLE) -> None:
+    """Forget a context; its server is left alone."""
+    save(path(), load(path()).without(name))
+    show({"removed": name}, output, lambda: [f"{name} is forgotten"])

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts: names for the servers that somebody uses, in a file of theirs. One of them is the current one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Final
+
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.names import check_name
+
+CONTEXT_VARIABLE: Final = "VGPUCTL_CONTEXT"
+_STATE_VARIABLE: Final = "VGPUCTL_STATE"
+_MAX_BYTES: Final = 1024 * 1024
+_URL: Final = re.compile(r"https://(?P<host>\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
+_DEFAULT_PORT: Final = 8443
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One server: a state directory of this machine, or an address that is reached over TLS with a token."""
+
+    name: str
+    state: str | None = None
+    url: str | None = None
+    ca_file: str | None = None
+    """PEM file of whom to trust; None: whom this machine trusts."""
+    token_file: str | None = None
+
+    def address(self) -> tuple[str, int]:
+        """Host and port of ``url``."""
+        parts = _URL.fullmatch(self.url or "")
+        if parts is None or int(parts["port"] or 0) > 65535:
+            raise InvalidInput(
+                "context.url_invalid", f"{ascii(self.url)[:80]} is no address of a server", hint="https://HOST:PORT"
+            )
+        return parts["host"].strip("[]"), int(parts["port"] or _DEFAULT_PORT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contexts:
+    """The file's content."""
+
+    current: str | None = None
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        """:raises NotFound: ``context.unknown``"""
+        found = self.contexts.get(name)
+        if found is None:
+            raise NotFound(
+                "context.unknown", f"there is no context {ascii(name)[:60]}", hint="'vgpuctl context list' shows them"
+            )
+        return found
+
+    def added(self, context: Context) -> Contexts:
+        """:raises Conflict: ``context.exists``"""
+        check_name(context.name, what="context")
+        if (context.state is None) == (context.url is None):
+            raise InvalidInput("context.incomplete", "a context has either a URL or a state directory")
+        if context.url is not None:
+            context.address()
+        if self.contexts.get(context.name, context) != context:
+            raise Conflict(
+                "context.exists", f"{context.name} is another server", hint=f"vgpuctl context remove {context.name}"
+            )
+        return replace(self, contexts={**self.contexts, context.name: context})
+
+    def without(self, name: str) -> Contexts:
+        """:raises NotFound: ``context.unknown``"""
+        self.get(name)
+        left = {key: context for key, context in self.contexts.items() if key != name}
+        return Contexts(current=None if self.current == name else self.current, contexts=left)
+
+
+def path(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the file is."""
+    environment = os.environ if environment is None else environment
+    base = environment.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "vgpuctl" / "contexts.json"
+
+
+def load(file: Path) -> Contexts:
+    """No file: no contexts. :raises InvalidInput: ``context.file_invalid``"""
+    try:
+        with file.open("rb") as stream:
+            data = json.loads(stream.read(_MAX_BYTES))
+        members = {one.name for one in fields(Context)} - {"name"}
+        known = {name: Context(name=name, **_strings(given, members)) for name, given in data["contexts"].items()}
+        current = data["current"]
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidInput(
+            "context.file_invalid",
+            f"{ascii(str(file))[1:-1]} does not hold contexts",
+            hint="remove it and add them again",
+        ) from error
+    return Contexts(current=current if current in known else None, contexts=known)
+
+
+def _strings(given: Mapping[str, object], members: set[str]) -> dict[str, str]:
+    if not set(given) <= members or not all(isinstance(value, str) for value in given.values()):
+        raise ValueError("not a context")
+    return {name: str(value) for name, value in given.items()}
+
+
+def save(file: Path, contexts: Contexts) -> None:
+    """In one piece, so that a reader never sees half of it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    known = {
+        name: {key: value for key, value in asdict(context).items() if key != "name" and value is not None}
+        for name, context in contexts.contexts.items()
+    }
+    scratch = file.with_suffix(f".{os.getpid()}")
+    scratch.write_text(json.dumps({"current": contexts.current, "contexts": known}, indent=2) + "\n")
+    scratch.replace(file)
+
+
+def current(environment: Mapping[str, str] | None = None) -> Context | None:
+    """``VGPUCTL_CONTEXT``; else none when ``VGPUCTL_STATE`` names a directory; else the file's current one.
+
+    :raises NotFound: ``context.unknown``
+    """
+    environment = os.environ if environment is None else environment
+    wanted = environment.get(CONTEXT_VARIABLE)
+    if not wanted and environment.get(_STATE_VARIABLE):
+        return None
+    contexts = load(path(environment))
+    name = wanted or contexts.current
+    return None if name is None else contexts.get(name)

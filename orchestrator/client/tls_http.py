@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To a server elsewhere, over TLS. Imported only when it is needed: loading TLS takes a while."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+
+from orchestrator.client.connection import CALL_TIMEOUT_S, Connection
+from orchestrator.client.contexts import Context
+from orchestrator.client.http import Http
+from orchestrator.client.token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_headers
+from orchestrator.core.errors import Denied, InvalidInput
+
+CONNECT_LIMIT_S = 10.0
+
+
+class TlsHttp(Http):
+    """The server's certificate is always checked, its name too."""
+
+    def __init__(self, context: Context) -> None:
+        self._address = context.address()
+        host, port = self._address
+        super().__init__(str(context.url), f"{host}:{port}", headers_of(context))
+        self._trust = trust_of(context)
+
+    def connected(self) -> socket.socket:
+        """:raises OSError: nobody listens there
+
+        :raises Denied: ``server.not_trusted``
+        """
+        plain = socket.create_connection(self._address, timeout=CONNECT_LIMIT_S)
+        try:
+            secured = self._trust.wrap_socket(plain, server_hostname=self._address[0])
+        except ssl.SSLCertVerificationError as error:
+            plain.close()
+            raise Denied(
+                "server.not_trusted",
+                f"the server at {self.place} is not one to trust: {error.verify_message}",
+                hint="give its context the right --ca-file",
+            ) from error
+        except OSError:
+            plain.close()
+            raise
+        secured.settimeout(CALL_TIMEOUT_S)
+        return secured
+
+
+def connect_to(context: Context) -> Connection:
+    """A connection to a server elsewhere; opened when first used."""
+    return Connection(TlsHttp(context))
+
+
+def trust_of(context: Context) -> ssl.SSLContext:
+    """:raises InvalidInput: ``context.ca_unusable``"""
+    try:
+        return ssl.create_default_context(cafile=context.ca_file)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            "context.ca_unusable",
+            f"{ascii(context.ca_file)[1:-1]} holds no certificates to trust",
+            hint="a PEM file with the server's certificate or its root",
+        ) from error
+
+
+def headers_of(context: Context) -> dict[str, str]:
+    """The token of the environment, else the one of the context's file."""
+    given = {name: os.environ[name] for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE) if os.environ.get(name)}
+    if not given and context.token_file is not None:
+        given = {TOKEN_FILE_VARIABLE: context.token_file}
+    return token_headers(given)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.contexts import Context, Contexts, load, save
+from orchestrator.core.errors import InvalidInput
+from tests.fakes.running import running_server
+from tests.unit.cli.conftest import Cli
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A server that is reached over TLS, and on its own machine by its socket."""
+
+    url: str
+    certificate: Path
+    state: Path
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    directory = tmp_path_factory.mktemp("elsewhere")
+    certificate, key = directory / "server.pem", directory / "server.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with running_server(directory / "state", "--tls", f"127.0.0.1:{port}", str(certificate), str(key)) as state:
+        yield Elsewhere(f"https://127.0.0.1:{port}", certificate, state)
+
+
+@pytest.fixture
+def anywhere(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """No directory is chosen by the environment, so contexts count."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing-here"))
+    monkeypatch.delenv("VGPUCTL_STATE")
+    return cli
+
+
+def _token(elsewhere: Elsewhere, file: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Path:
+    with monkeypatch.context() as there:
+        there.setenv("VGPUCTL_STATE", str(elsewhere.state))
+        made = cli("token", "create", "--tenant", "*", "--role", "operator", "--save", str(file))
+    assert made.code == 0, made.err
+    return file
+
+
+def test_a_server_elsewhere_is_reached_over_tls_with_a_token(
+    anywhere: Cli, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = _token(elsewhere, tmp_path / "token", monkeypatch, anywhere)
+    trusted = ("--ca-file", str(elsewhere.certificate))
+    assert anywhere("context", "add", "far", "--url", elsewhere.url, *trusted, "--token-file", str(token)).code == 0
+    assert anywhere("create-vm", "one", "--profile", "t4-small", "--image", "guest").code == 0
+    assert [vm["name"] for vm in json.loads(anywhere("list-vms", "-o", "json").out)] == ["one"]
+    refused = anywhere("server", "stop")
+    assert (refused.code, "context.elsewhere" in refused.err) == (2, True)
+
+    assert anywhere("context", "add", "nobody", "--url", elsewhere.url, *trusted).code == 0
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "nobody")
+    assert "token.missing" in anywhere("list-vms").err
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "stranger")
+    assert anywhere("context", "add", "stranger", "--url", elsewhere.url, "--token-file", str(token)).code == 0
+    assert "[server.not_trusted]" in anywhere("list-vms").err
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "away")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert anywhere("context", "add", "away", "--url", f"https://127.0.0.1:{port}").code == 0
+    assert "[server.unreachable]" in anywhere("list-vms").err
+
+
+def test_contexts_are_added_used_listed_and_forgotten(anywhere: Cli, state: Path, elsewhere: Elsewhere) -> None:
+    assert anywhere("context", "list").out == "no contexts: commands go to the server here\n"
+    for name, directory in (("first", state), ("second", elsewhere.state)):
+        assert anywhere("context", "add", name, "--state", str(directory)).code == 0
+    assert json.loads(anywhere("server", "status", "-o", "json").out)["state"] == str(state)
+    assert anywhere("context", "use", "second").out == "commands go to second\n"
+    assert json.loads(anywhere("server", "status", "-o", "json").out)["state"] == str(elsewhere.state)
+    assert [row["name"] for row in json.loads(anywhere("context", "list", "-o", "json").out) if row["current"]] == [
+        "second"
+    ]
+    assert anywhere("context", "remove", "second").code == 0
+    assert json.loads(anywhere("server", "status", "-o", "json").out)["running"] is False
+    assert anywhere("context", "use").out == "commands go to the server here\n"
+
+
+def test_a_chosen_state_directory_wins_over_the_current_context_and_a_chosen_context_over_both(
+    cli: Cli, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert cli("context", "add", "other", "--state", str(tmp_path / "other")).code == 0
+    assert json.loads(cli("server", "status", "-o", "json").out)["state"] == str(state)
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "other")
+    assert json.loads(cli("server", "status", "-o", "json").out)["state"] == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("add", "x"), "context.incomplete"),
+        (("add", "x", "--url", "https://h", "--state", "/s"), "context.incomplete"),
+        (("add", "x", "--url", "http://h:1"), "context.url_invalid"),
+        (("add", "x", "--url", "https://h:99999"), "context.url_invalid"),
+        (("add", "x", "--url", "https://h/path"), "context.url_invalid"),
+        (("add", "A b", "--url", "https://h"), "context."),
+        (("use", "x"), "context.unknown"),
+        (("remove", "x"), "context.unknown"),
+        (("add", "known", "--url", "https://elsewhere"), "context.exists"),
+    ],
+)
+def test_a_wrong_context_is_refused_and_nothing_changes(anywhere: Cli, arguments: tuple[str, ...], code: str) -> None:
+    assert anywhere("context", "add", "known", "--url", "https://h").code == 0
+    before = anywhere("context", "list", "-o", "json").out
+    refused = anywhere("context", *arguments)
+    assert (refused.code != 0, refused.out, f"[{code}" in refused.err) == (True, "", True)
+    assert anywhere("context", "list", "-o", "json").out == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"current": 1, "contexts": {"a": {"colour": "red"}}}', "\xff", "{" * 9999]
+)
+def test_a_file_that_holds_no_contexts_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "contexts.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidInput) as refused:
+        load(file)
+    assert refused.value.code == "context.file_invalid"
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    known = Contexts(current="a").added(Context(name="a", url="https://h:1", token_file="/t", ca_file="/c"))
+    save(tmp_path / "new" / "contexts.json", known)
+    assert load(tmp_path / "new" / "contexts.json") == known
+
+
+def test_an_authority_that_is_none_is_refused(anywhere: Cli, tmp_path: Path) -> None:
+    assert (
+        anywhere("context", "add", "x", "--url", "https://127.0.0.1:1", "--ca-file", str(tmp_path / "none")).code == 0
+    )
+    assert "context.ca_unusable" in anywhere("list-vms").err
+
+
+def test_a_context_of_the_environment_that_is_unknown_is_refused(
+    anywhere: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "nowhere")
+    assert "context.unknown" in anywhere("list-vms").err
