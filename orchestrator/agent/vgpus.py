@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import mdev, open_files, pci, vendor_vfio
 from orchestrator.agent.sysfs.write import is_being_written, write
@@ -130,7 +130,7 @@ class Vgpus:
         if owner is None or owner.vm != action.vm:
             return ActionResult(changed=False)
         self._check_settled(function)
-        if owner.detail.split(" ", 1)[0] != str(function.current_id):  # gone; or somebody set another type since
+        if not made_as(owner, function):
             self._ledger.release(key)
             return ActionResult(changed=False)
         self._check_unused(self._paths.pci(action.vf), action.vf)
@@ -229,6 +229,11 @@ class Vgpus:
         owner = self._ledger.owner(key)
         if owner is not None and owner.vm == vm:
             self._ledger.release(key)
+
+
+def made_as(owner: Ownership, function: vendor_vfio.VirtualFunction) -> bool:
+    """Whether the function still has the type its owner set: not none, and not what somebody set there since."""
+    return owner.detail.split(" ", 1)[0] == str(function.current_id)
 
 
 def check_managed(ledger: Ledger, gpu: str) -> None:

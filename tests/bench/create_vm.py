@@ -21,11 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.conftest import SCENARIOS, lab, listed
-from tests.lab.enrolled import KINDS, MDEV, Enrolled, enrol
+from tests.lab.enrolled import KINDS, MDEV, SMALL, Enrolled, enrol
 
 ROUNDS = 5
 REPORT = Path("build/bench/create_vm.json")
-SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 Row = dict[str, object]
 
 _RAW = """
@@ -112,14 +111,14 @@ def _virt_install(enrolled: Enrolled, name: str, device: str, xml: str) -> list[
     host, below = enrolled.host, "/var/lib/vgpuctl-agent"
     reach = f"{host.user}@{host.address}:{host.port}/system?keyfile={host.key_file}&no_verify=1"
     network = re.findall(r"<source network='([^']+)'", xml)[0]
-    hostdev = device if enrolled.kind is MDEV else f"{enrolled.gpu[:-1]}1"
+    hostdev = device if enrolled.kind is MDEV else f"{enrolled.gpu[:-1]}1,managed=no"
     return [
         "virt-install", "--connect", f"qemu+ssh://{reach}", "--name", name, "--memory", "192", "--vcpus", "1",
         "--machine", "q35", "--virt-type", "kvm", "--cpu", "host-passthrough", "--import", "--noautoconsole",
         "--osinfo", "detect=off,require=off", "--network", f"network={network},model=virtio", "--graphics", "none",
         "--disk", f"path={below}/volumes/{name}.qcow2,format=qcow2,bus=virtio",
         "--disk", f"path={below}/seeds/{name}.iso,device=cdrom,bus=sata",
-        "--hostdev", f"{hostdev},managed=no" if enrolled.kind is not MDEV else hostdev,
+        "--hostdev", hostdev,
     ]  # fmt: skip
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from tests.lab.conftest import LabHost, lab
 from tests.lab.product import Product
 
+SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
+"""What a guest of the lab is content with."""
+
 
 @dataclass(frozen=True)
 class Kind:

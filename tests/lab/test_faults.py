@@ -10,12 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import SMALL, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
 
-SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 LIBVIRT = "libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd.service"
 CUT = "pkill -f '[v]gpuctl-agent.pyz relay'; true"
 

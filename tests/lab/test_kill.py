@@ -10,12 +10,11 @@ import time
 
 import pytest
 
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import SMALL, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
 
-SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 SERVER_KILLS = 5
 """Random moments on each kind of host; make soak takes more through VGPUCTL_TEST_KILLS."""
 

@@ -8,12 +8,11 @@ import time
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import SMALL, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
 
-SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 RESTORED_S = 240
 
 

@@ -7,13 +7,11 @@ import time
 
 import pytest
 
-from tests.lab.enrolled import Enrolled
+from tests.lab.enrolled import SMALL, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 from tests.lab.product import names
 
 pytestmark = pytest.mark.lab
-
-SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 
 
 def _when_it_answers(enrolled: Enrolled, name: str, *command: str, limit_s: float = 200) -> str:
