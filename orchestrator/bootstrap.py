@@ -39,6 +39,7 @@ from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
+from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
@@ -66,6 +67,7 @@ class Services:
     """All use cases, as the API takes them."""
 
     vms: VmService
+    adoption: AdoptionService
     hosts: HostService
     gpus: GpuService
     profiles: ProfileService
@@ -240,6 +242,7 @@ def services_of(
     planner = Planner(resolve=_resolve, overcommit=overcommit, clock=clock, ids=ids)
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan_key),
         gpus=GpuService(store=store),
         profiles=ProfileService(store=store, resolve=_resolve, offerings=_offerings, overcommit=overcommit),

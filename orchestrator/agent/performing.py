@@ -17,6 +17,7 @@ from orchestrator.agent.vgpus import Vgpus
 from orchestrator.agent.wanted import Wanted
 from orchestrator.core.host_actions import (
     ActionResult,
+    AdoptDomain,
     ClearVgpuType,
     CreateMdev,
     CreateVolume,
@@ -29,6 +30,7 @@ from orchestrator.core.host_actions import (
     EnsureNetwork,
     HostAction,
     ManageGpus,
+    ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
     SetVgpuType,
@@ -52,6 +54,17 @@ class Parts:
     switches: GpuSwitches
     domains: Domains
     networks: Networks
+
+    def adopt(self, action: AdoptDomain) -> ActionResult:
+        """The vGPU first: as long as the domain is nobody's, nothing can be done to it."""
+        self.vgpus.adopt(action)
+        return self.domains.adopt(action.vm, action.mdev_uuid or action.parent)
+
+    def release(self, action: ReleaseDomain) -> ActionResult:
+        """In the opposite order."""
+        changed = self.domains.release(action.vm)
+        self.vgpus.release(action)
+        return ActionResult(changed=changed)
 
 
 class Performer:
@@ -80,6 +93,8 @@ class Performer:
             UndefineDomain: lambda a: domains.undefine(a.vm),
             StartDomain: lambda a: domains.start(a.vm),
             StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
+            AdoptDomain: parts.adopt,
+            ReleaseDomain: parts.release,
         }
 
     def perform(self, action: HostAction, token: Token) -> ActionResult:

@@ -17,7 +17,15 @@ from orchestrator.agent.sysfs import mdev, open_files, pci, vendor_vfio
 from orchestrator.agent.sysfs.write import is_being_written, write
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
-from orchestrator.core.host_actions import ActionResult, ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from orchestrator.core.host_actions import (
+    ActionResult,
+    AdoptDomain,
+    ClearVgpuType,
+    CreateMdev,
+    ReleaseDomain,
+    RemoveMdev,
+    SetVgpuType,
+)
 from orchestrator.core.pci import parse_pci_address
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
@@ -137,6 +145,32 @@ class Vgpus:
         self._write_gone(self._type_file(action.vf), "0", gone=lambda: self._function(action.vf).current_id == 0)
         self._ledger.release(key)
         return ActionResult(changed=True)
+
+    def adopt(self, action: AdoptDomain) -> None:
+        """Write down that a vGPU which somebody else made is this VM's now.
+
+        :raises Conflict: ``vgpu.differs``, ``host.owned_by_other``; :raises Denied: ``gpu.not_managed``
+        """
+        self._check_managed(action.parent)
+        if action.mdev_uuid is not None:
+            _check_uuid(action.mdev_uuid)
+            there = self._find_mdev(action.mdev_uuid)
+            if there is None or (there.parent, there.type_name) != (action.parent, action.type_name):
+                raise _not_as_seen(action.mdev_uuid)
+            made_as = _made_as(action.parent, action.type_name)
+            self._ledger.claim(mdev_key(action.mdev_uuid), action.vm, detail=made_as, until_reboot=True)
+            return
+        function = self._function(action.parent)
+        names = {**dict(function.creatable), **self._type_names()}
+        if not function.current_id or names.get(function.current_id) != action.type_name:
+            raise _not_as_seen(action.parent)
+        detail = f"{function.current_id} {action.type_name}"
+        self._ledger.claim(vf_key(action.parent), action.vm, detail=detail, until_reboot=True)
+
+    def release(self, action: ReleaseDomain) -> None:
+        """Forget the owner of a vGPU that is left as it is."""
+        key = vf_key(action.parent) if action.mdev_uuid is None else mdev_key(action.mdev_uuid)
+        self._release(key, action.vm)
 
     def _write_new(self, file: Path, value: str, key: str, *, exists: Callable[[], bool]) -> None:
         """Write what makes a vGPU; the ledger keeps the owner when it exists or may yet come to exist."""
@@ -285,6 +319,15 @@ def _check_made(device: mdev.MdevDevice) -> None:
     """
     if not device.type_name:
         raise _still_hangs(device.directory)
+
+
+def _not_as_seen(details: str) -> Conflict:
+    return Conflict(
+        "vgpu.differs",
+        "the vGPU is not there any more as it was seen",
+        hint="look again: vgpuctl doctor",
+        details=details,
+    )
 
 
 def _still_hangs(details: Path) -> Unknown:

@@ -10,11 +10,13 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
 from orchestrator.core.host_actions import (
+    AdoptDomain,
     ClearVgpuType,
     CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     HostAction,
+    ReleaseDomain,
     RemoveMdev,
     SetVgpuType,
     StartDomain,
@@ -62,9 +64,13 @@ class Wanted:
             gpu = pci.physical_gpu(self._paths, function)
             if gpu != function:
                 self._want_functions(gpu)
+        elif isinstance(action, AdoptDomain):
+            self.after(_made_by(action))
+            self._set(action.vm, "running", int(action.running))
+            self._set(action.vm, "boot_policy", action.boot_policy)
         elif isinstance(action, (RemoveMdev, ClearVgpuType)):
             self._set(action.vm, "device", "")
-        elif isinstance(action, UndefineDomain):
+        elif isinstance(action, (UndefineDomain, ReleaseDomain)):
             with self._file.write():
                 self._file.run("DELETE FROM wanted WHERE vm = ?", (action.vm,))
         elif isinstance(action, EnableVirtualFunctions):
@@ -124,3 +130,10 @@ class Wanted:
         with self._file.write():
             self._file.run("INSERT OR IGNORE INTO wanted (vm) VALUES (?)", (vm,))
             self._file.run(f"UPDATE wanted SET {column} = ? WHERE vm = ?", (value, vm))  # noqa: S608 - our own names
+
+
+def _made_by(action: AdoptDomain) -> CreateMdev | SetVgpuType:
+    """What makes the adopted vGPU again after a reboot."""
+    if action.mdev_uuid is None:
+        return SetVgpuType(vm=action.vm, vf=action.parent, type_name=action.type_name)
+    return CreateMdev(vm=action.vm, uuid=action.mdev_uuid, parent=action.parent, type_name=action.type_name)

@@ -33,6 +33,7 @@ _SEE: Final[frozenset[Role]] = _USE | {"read-only"}
 RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms": Rule("body", _USE),
     "POST /v1/vms/plan": Rule("body", _USE),
+    "POST /v1/vms/adopt": Rule("pool", _OPERATE),
     "GET /v1/vms": Rule("list", _SEE),
     "GET /v1/vms/{name}": Rule("query", _SEE),
     "DELETE /v1/vms/{name}": Rule("query", _USE),

@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from orchestrator.api.limits import Activity
 from orchestrator.reconcile.findings import FindingService
+from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -27,6 +28,8 @@ class Services(Protocol):
 
     @property
     def vms(self) -> VmService: ...
+    @property
+    def adoption(self) -> AdoptionService: ...
     @property
     def hosts(self) -> HostService: ...
     @property

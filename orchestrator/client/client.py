@@ -147,6 +147,10 @@ class Client:
         found: Json = self._get(path_of("hosts", name))
         return found
 
+    def adopt_vm(self, wanted: Body) -> Json:
+        started: Json = self._post(path_of("vms", "adopt"), wanted)
+        return started
+
     def remove_host(self, name: str) -> Json:
         started: Json = self._delete(path_of("hosts", name))
         return started

@@ -138,6 +138,33 @@ class StopDomain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdoptDomain:
+    """Write down that a domain and its vGPU, made by somebody else, are ours now. Neither is changed.
+
+    Refused unless the domain takes exactly this vGPU and the vGPU is there as described."""
+
+    vm: str
+    """The domain's UUID."""
+    parent: str
+    """PCI address of the function that the vGPU is on."""
+    type_name: str
+    mdev_uuid: str | None
+    """None: vendor-specific VFIO; the function itself is what the domain takes."""
+    running: bool
+    """Whether it shall run again after a reboot of the host."""
+    boot_policy: BootPolicy = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseDomain:
+    """Forget that an adopted domain and its vGPU are ours. Neither is changed."""
+
+    vm: str
+    parent: str
+    mdev_uuid: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RemoveNetwork:
     """Remove a network that EnsureNetwork made here; one that was there before is left alone."""
 
@@ -162,7 +189,7 @@ class ManageGpus:
 HostAction = (
     CreateVolume | DeleteVolume | WriteSeed | DeleteSeed | EnableVirtualFunctions | DisableVirtualFunctions |
     CreateMdev | RemoveMdev | SetVgpuType | ClearVgpuType | EnsureNetwork |
-    DefineDomain | UndefineDomain | StartDomain | StopDomain |
+    DefineDomain | UndefineDomain | StartDomain | StopDomain | AdoptDomain | ReleaseDomain |
     RemoveNetwork | DeleteImage | ManageGpus
 )  # fmt: skip
 
@@ -171,7 +198,7 @@ ACTIONS: dict[str, type[HostAction]] = {
     for cls in (
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         CreateMdev, RemoveMdev, SetVgpuType, ClearVgpuType, EnsureNetwork,
-        DefineDomain, UndefineDomain, StartDomain, StopDomain,
+        DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
         RemoveNetwork, DeleteImage, ManageGpus,
     )
 }  # fmt: skip
@@ -192,6 +219,8 @@ def inverse(action: HostAction) -> HostAction | None:
         return UndefineDomain(vm=action.vm)
     if isinstance(action, StartDomain):
         return StopDomain(vm=action.vm, grace_seconds=0)
+    if isinstance(action, AdoptDomain):
+        return ReleaseDomain(vm=action.vm, parent=action.parent, mdev_uuid=action.mdev_uuid)
     return None
 
 

@@ -17,7 +17,7 @@ Kind = Literal["network", "image", "vm"]
 Action = Literal["add", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
-BUSY = frozenset({"creating", "starting", "stopping", "deleting"})
+BUSY = frozenset({"creating", "adopting", "starting", "stopping", "deleting"})
 OFF = frozenset({"stopped", "stopping"})
 
 

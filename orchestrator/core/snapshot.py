@@ -98,6 +98,10 @@ class DomainSnapshot:
     """mdev UUIDs and PCI addresses of its hostdevs."""
     addresses: tuple[str, ...] = ()
     """IP addresses seen on its interfaces."""
+    vcpus: int | None = None
+    memory_mib: int | None = None
+    disk_bytes: int | None = None
+    """What its disks hold at most, together; only of domains that are not ours. None: not told, or not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Literal
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.units import MIB, parse_size
 
-VmState = Literal["creating", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
+VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
 
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
@@ -38,11 +38,12 @@ class VmSpec:
     profile: str
     """Name of an offering, of an NVIDIA vGPU type or of a MIG profile."""
     image: str
-    """Name of a registered base image."""
+    """Name of a registered base image; empty for an adopted VM."""
     vcpus: int
     memory_mib: int
     disk_bytes: int
     network: str
+    """Name of one of our networks; empty for an adopted VM."""
     ssh_keys: tuple[str, ...] = ()
     """OpenSSH public key lines."""
     user_data: str | None = None
@@ -53,6 +54,9 @@ class VmSpec:
     boot_policy: BootPolicy = "local"
     label: str | None = None
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
+    adopted: str | None = None
+    """Name of the libvirt domain that it was before we took it over. Its definition and its disks are not ours:
+    we never write or delete them. None: we made it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,7 @@ class Vm:
     @property
     def domain_name(self) -> str:
         """Name of the libvirt domain. Names hold no dot, so two tenants never collide on a host."""
-        return f"{self.spec.tenant}.{self.spec.name}"
+        return self.spec.adopted or f"{self.spec.tenant}.{self.spec.name}"
 
     @property
     def volume(self) -> str:

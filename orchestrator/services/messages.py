@@ -33,6 +33,18 @@ class CreateVm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdoptVm:
+    """A domain that somebody else made and that shall be a VM of ours. ``domain``: its name or UUID on the host."""
+
+    host: str
+    domain: str
+    tenant: str
+    name: str | None = None
+    """What the VM is called; None: as the domain."""
+    boot_policy: BootPolicy = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddHost:
     """A host to enrol. ``gpus`` is ``unused``, ``all`` or PCI addresses separated by commas."""
 

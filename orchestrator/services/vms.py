@@ -126,6 +126,7 @@ class VmService:
             vm = _known(tx, tenant, name)
             if vm.state == "deleting" and vm.operation is not None and _runs(tx, vm.operation):
                 return Started(operation=vm.operation, name=name, existing=True)
+            _check_adopted(tx, vm)
             if vm.operation is not None and _runs(tx, vm.operation):
                 tx.operations.request_cancel(vm.operation)
             started = self._begin(tx, "delete_vm", vm)
@@ -200,6 +201,21 @@ def _known(tx: Transaction, tenant: str, name: str) -> Vm:
 
 def _runs(tx: Transaction, operation_id: str) -> bool:
     return tx.operations.get(operation_id).operation.state not in FINISHED
+
+
+def _check_adopted(tx: Transaction, vm: Vm) -> None:
+    """Deleting powers a VM off; a domain that was not taken over to the end is not ours to power off.
+
+    :raises Conflict: ``vm.busy``"""
+    if vm.operation is None:
+        return
+    last = tx.operations.get(vm.operation).operation
+    if last.kind == "adopt_vm" and last.state != "done":
+        raise Conflict(
+            "vm.busy",
+            f"VM {vm.spec.name} is not taken over yet",
+            hint=f"'vgpuctl operation show {last.id}' tells how far it is; cancelling or abandoning it gives it back",
+        )
 
 
 def _check_state(vm: Vm, needed: VmState) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.core.host_actions import (
     ActionResult,
+    AdoptDomain,
     ClearVgpuType,
     CreateMdev,
     CreateVolume,
@@ -24,6 +25,7 @@ from orchestrator.core.host_actions import (
     EnsureNetwork,
     HostAction,
     ManageGpus,
+    ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
     SetVgpuType,
@@ -33,7 +35,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.sim import vgpu_actions, vm_actions
+from orchestrator.sim import adopting, vgpu_actions, vm_actions
 from orchestrator.sim.machine import Effect, Machine
 from orchestrator.sim.upkeep import admit
 
@@ -69,6 +71,8 @@ _HANDLERS: dict[type[HostAction], Callable[[Machine, Any], ActionResult]] = {
     UndefineDomain: vm_actions.undefine,
     StartDomain: vm_actions.start,
     StopDomain: vm_actions.stop,
+    AdoptDomain: adopting.adopt,
+    ReleaseDomain: adopting.release_domain,
     EnsureNetwork: vm_actions.ensure_network,
     RemoveNetwork: vm_actions.remove_network,
     ManageGpus: vgpu_actions.manage,

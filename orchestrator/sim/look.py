@@ -62,6 +62,9 @@ def _domain(machine: Machine, uuid: str, domain: Domain) -> DomainSnapshot:
         owner=machine.owner(f"domain:{uuid}"),
         devices=domain.devices,
         addresses=(domain.address,) if domain.running and machine.now >= domain.started_at + _BOOT_S else (),
+        vcpus=domain.vcpus,
+        memory_mib=domain.memory_mib,
+        disk_bytes=domain.disk_bytes,
     )
 
 

@@ -18,6 +18,11 @@ class Domain:
     running: bool = False
     address: str = ""
     started_at: float = 0.0
+    vcpus: int = 1
+    memory_mib: int = 1024
+    disk_bytes: int = 0
+    """Of a domain that somebody else made: what its disks hold."""
+    adopted: bool = False
 
 
 @dataclass(slots=True)

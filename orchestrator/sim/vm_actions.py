@@ -97,6 +97,8 @@ def define(machine: Machine, action: DefineDomain) -> ActionResult:
     there = machine.domains.get(action.vm)
     if there is not None and machine.owner(key) is None:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
+    if there is not None and there.adopted:
+        raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
     if there is not None and there.devices == text.devices:
         return SO_ALREADY
     claim(machine, key, action.vm)

@@ -16,6 +16,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
+from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -40,6 +41,7 @@ T4_HOST, L40S_HOST = "t4", "l40s"
 @dataclass(frozen=True, kw_only=True)
 class Services:
     vms: VmService
+    adoption: AdoptionService
     hosts: HostService
     gpus: GpuService
     profiles: ProfileService
@@ -163,6 +165,7 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
     )
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        adoption=AdoptionService(store=store, engine=engine, overcommit=planner.overcommit, clock=clock, ids=ids),
         hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan),
         gpus=GpuService(store=store),
         profiles=ProfileService(

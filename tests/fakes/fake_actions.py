@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import (
     ActionResult,
+    AdoptDomain,
     ClearVgpuType,
     CreateMdev,
     CreateVolume,
@@ -22,6 +23,7 @@ from orchestrator.core.host_actions import (
     EnsureNetwork,
     HostAction,
     ManageGpus,
+    ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
     SetVgpuType,
@@ -109,16 +111,55 @@ def _delete_seed(machine: FakeMachine, action: DeleteSeed) -> None:
     machine.seeds.pop(action.seed, None)
 
 
+def _adopt(machine: FakeMachine, action: AdoptDomain) -> None:
+    gpu_of(machine, action.parent)
+    device = action.mdev_uuid or action.parent
+    if action.vm not in machine.domains or devices(machine.domains[action.vm][0]) != (device,):
+        raise Conflict("vm.definition_differs", "the domain is not as it was seen")
+    _set_owner(machine, action.parent, action.mdev_uuid, was={None, action.vm}, owner=action.vm)
+    if action.vm not in machine.foreign | machine.adopted:
+        raise Conflict("host.owned_by_other", "we made that domain")
+    machine.foreign.discard(action.vm)
+    machine.adopted.add(action.vm)
+
+
+def _release(machine: FakeMachine, action: ReleaseDomain) -> None:
+    if action.vm not in machine.adopted:
+        return
+    machine.adopted.discard(action.vm)
+    machine.foreign.add(action.vm)
+    _set_owner(machine, action.parent, action.mdev_uuid, was={action.vm}, owner=None)
+
+
+def _set_owner(
+    machine: FakeMachine, parent: str, mdev_uuid: str | None, *, was: set[str | None], owner: str | None
+) -> None:
+    if mdev_uuid is not None:
+        there, kind, now = machine.mdevs.get(mdev_uuid, ("", "", "gone"))
+        if now in was:
+            machine.mdevs[mdev_uuid] = (there, kind, owner)
+    else:
+        kind, now = machine.vf_types.get(parent, ("", "gone"))
+        if now in was:
+            machine.vf_types[parent] = (kind, owner)
+    if now not in was:
+        raise Conflict("vgpu.differs", "the vGPU is not as it was seen")
+
+
 def _define(machine: FakeMachine, action: DefineDomain) -> None:
     if ET.fromstring(action.xml).findtext("uuid") != action.vm:
         raise Fatal("vm.definition_refused", "the UUID differs")
+    if action.vm in machine.adopted:
+        raise Conflict("vm.adopted", "an adopted VM keeps its definition")
     machine.domains[action.vm] = (action.xml, machine.domains.get(action.vm, ("", False))[1])
 
 
 def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
+    _check_ours(machine, action.vm)
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vm.running", "the VM runs")
     machine.domains.pop(action.vm, None)
+    machine.adopted.discard(action.vm)
 
 
 def _start(machine: FakeMachine, action: StartDomain) -> None:
@@ -132,8 +173,14 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
 
 
 def _stop(machine: FakeMachine, action: StopDomain) -> None:
+    _check_ours(machine, action.vm)
     if action.vm in machine.domains:
         machine.domains[action.vm] = (machine.domains[action.vm][0], False)
+
+
+def _check_ours(machine: FakeMachine, vm: str) -> None:
+    if vm in machine.foreign:
+        raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
 
 
 def _ensure_network(machine: FakeMachine, action: EnsureNetwork) -> None:
@@ -176,6 +223,8 @@ _ACTIONS: dict[type[HostAction], Callable[..., None]] = {
     UndefineDomain: _undefine,
     StartDomain: _start,
     StopDomain: _stop,
+    AdoptDomain: _adopt,
+    ReleaseDomain: _release,
     EnsureNetwork: _ensure_network,
     RemoveNetwork: _remove_network,
     DeleteImage: _delete_image,

@@ -19,6 +19,7 @@ from orchestrator.core.snapshot import (
 )
 
 GIB = 1024**3
+FOREIGN_DISK = 40 * GIB
 
 
 @dataclass
@@ -53,6 +54,9 @@ class FakeMachine:
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """UUID → (XML, running)."""
+    foreign: set[str] = field(default_factory=set)
+    """UUIDs of domains that somebody else made."""
+    adopted: set[str] = field(default_factory=set)
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     """Name → (owner, size, base)."""
     seeds: dict[str, str] = field(default_factory=dict)
@@ -140,9 +144,12 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
         uuid=uuid,
         name=ET.fromstring(xml).findtext("name") or "",
         state="running" if running else "shut_off",
-        owner=uuid,
+        owner=None if uuid in machine.foreign else uuid,
         devices=devices(xml),
         addresses=("192.168.122.10",) if running and machine.gives_addresses else (),
+        vcpus=int(ET.fromstring(xml).findtext("vcpu") or 0),
+        memory_mib=int(ET.fromstring(xml).findtext("memory") or 0),
+        disk_bytes=FOREIGN_DISK if uuid in machine.foreign else None,
     )
 
 
@@ -186,7 +193,7 @@ def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[s
             if parent == address
         ),
         owner=owner,
-        in_use=machine.domains.get(owner or "", ("", False))[1],
+        in_use=any(running and address in devices(xml) for xml, running in machine.domains.values()),
     )
 
 

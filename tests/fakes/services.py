@@ -24,6 +24,7 @@ from orchestrator.core.operation import FINISHED, Operation, unknown_operation
 from orchestrator.core.vm import Device, Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.messages import (
+    AdoptVm,
     CreateVm,
     DryRun,
     Started,
@@ -129,6 +130,34 @@ class Vms:
         return self.open_console(tenant, name)
 
 
+class Adoption:
+    """Every host has one foreign domain, ``byhand``."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def adopt(self, request: AdoptVm) -> Started:
+        if request.domain != "byhand":
+            raise NotFound("domain.unknown", f"the host has no domain {request.domain[:60]!a}")
+        name = request.name or request.domain
+        vm_id, key = self._world.new_id(), (request.tenant, name)
+
+        def adopted() -> None:
+            self._world.vms[key] = replace(self._world.vms[key], state="running")
+
+        operation = self._world.begin("adopt_vm", vm_id, request.tenant, adopted)
+        spec = VmSpec(
+            name=name, tenant=request.tenant, profile=PROFILE, image="", vcpus=2, memory_mib=2048,
+            disk_bytes=1 << 30, network="", host=request.host, boot_policy=request.boot_policy, adopted=request.domain,
+        )  # fmt: skip
+        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, mdev_uuid=self._world.new_id())
+        self._world.vms[key] = Vm(
+            id=vm_id, spec=spec, state="adopting", host=request.host, device=device, addresses=(),
+            operation=operation, created_at=EPOCH,
+        )  # fmt: skip
+        return Started(operation=operation, name=name)
+
+
 class Operations:
     def __init__(self, world: World) -> None:
         self._world = world
@@ -215,6 +244,7 @@ class InMemory:
         self.world = World()
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24")
         self.vms = Vms(self.world)
+        self.adoption = Adoption(self.world)
         self.hosts = Hosts(self.world)
         self.gpus = Gpus(self.world)
         self.profiles = Profiles(self.world)

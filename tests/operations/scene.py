@@ -18,6 +18,8 @@ from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Job, Store
+from orchestrator.services.messages import AdoptVm
+from tests.fakes import foreign
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 from tests.fakes.fake_host import Strike, no_fault
 from tests.operations.books import Books, PostgresBooks, SqliteBooks
@@ -135,6 +137,53 @@ def _with_device_left(plane: ControlPlane) -> None:
     plane.machine(T4_HOST).mdevs.update(mdevs)
 
 
+def _with_foreign(host: str) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        _hosts(plane)
+        if host == T4_HOST:
+            foreign.with_mdev(plane.machine(host))
+        else:
+            foreign.with_function(plane.machine(host))
+        plane.refresher.refresh(host)
+
+    return prepare
+
+
+def _adopt(host: str) -> Callable[[ControlPlane], str | None]:
+    wanted = AdoptVm(host=host, domain="byhand", tenant="default", name="train")
+    return lambda plane: plane.services.adoption.adopt(wanted).operation
+
+
+def _with_adopted(host: str, *, start: bool) -> Callable[[ControlPlane], None]:
+    def prepare(plane: ControlPlane) -> None:
+        _with_foreign(host)(plane)
+        _adopt(host)(plane)
+        plane.engine.drain()
+        if not start:
+            plane.services.vms.stop("default", "train")
+            plane.engine.drain()
+
+    return prepare
+
+
+def _adoption_scenes(host: str) -> list[Scene]:
+    return [
+        Scene(f"adopt {host}", "adopt_vm", _with_foreign(host), _adopt(host)),
+        Scene(
+            f"start adopted {host}",
+            "start_vm",
+            _with_adopted(host, start=False),
+            lambda plane: plane.services.vms.start("default", "train").operation,
+        ),
+        Scene(
+            f"delete adopted {host}",
+            "delete_vm",
+            _with_adopted(host, start=True),
+            lambda plane: plane.services.vms.delete("default", "train").operation,
+        ),
+    ]
+
+
 def _reconcile(plane: ControlPlane) -> str | None:
     return plane.findings.look(T4_HOST)[0].operation
 
@@ -142,6 +191,8 @@ def _reconcile(plane: ControlPlane) -> str | None:
 SCENES = (
     *_vm_scenes(L40S_HOST),
     *_vm_scenes(T4_HOST)[:1],
+    *_adoption_scenes(T4_HOST),
+    *_adoption_scenes(L40S_HOST)[:1],
     Scene(
         "add host", "add_host", lambda _: None, lambda plane: plane.services.hosts.add(add_host(L40S_HOST)).operation
     ),

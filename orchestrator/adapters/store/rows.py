@@ -34,7 +34,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "tenant": vm.spec.tenant,
         "name": vm.spec.name,
         "host": vm.host,
-        "image": vm.spec.image,
+        "image": vm.spec.image or None,
         "state": vm.state,
         "spec": asdict(vm.spec),
         "device": asdict(vm.device),

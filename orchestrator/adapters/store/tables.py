@@ -92,7 +92,7 @@ vms = Table(
     Column("tenant", String(63), nullable=False),
     Column("name", String(63), nullable=False),
     Column("host", ForeignKey("hosts.name"), nullable=False),
-    Column("image", ForeignKey("images.name"), nullable=False),
+    Column("image", ForeignKey("images.name")),
     Column("state", String(20), nullable=False),
     Column("spec", JSON, nullable=False),
     Column("device", JSON, nullable=False),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -17,6 +18,10 @@ class DomainText:
     """mdev UUIDs and PCI addresses, in the order of the XML."""
     interfaces: tuple[str, ...]
     """Names on the host of its network interfaces; a domain that does not run has none."""
+    vcpus: int | None = None
+    memory_mib: int | None = None
+    disks: tuple[str, ...] = ()
+    """Targets (``vda``) of its disks; media that can be taken out are none."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -33,7 +38,30 @@ def read_domain_xml(xml: str) -> DomainText:
         name=(root.findtext("name") or "").strip(),
         devices=tuple(device for device in devices if device),
         interfaces=tuple(target.get("dev", "") for target in root.findall("./devices/interface/target[@dev]")),
+        vcpus=_number(root.find("vcpu")),
+        memory_mib=_memory_mib(root.find("memory")),
+        disks=tuple(_targets(root)),
     )
+
+
+def _number(element: ElementTree.Element | None) -> int | None:
+    text = (element.text or "").strip() if element is not None else ""
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _memory_mib(element: ElementTree.Element | None) -> int | None:
+    """libvirt answers in KiB, whatever unit the definition was written in; rounded up."""
+    number = _number(element)
+    if element is None or number is None or element.get("unit", "KiB") != "KiB":
+        return None
+    return -(-number // 1024)
+
+
+def _targets(root: ElementTree.Element) -> Iterator[str]:
+    for disk in root.findall("./devices/disk"):
+        target = disk.find("target")
+        if disk.get("device", "disk") == "disk" and target is not None:
+            yield target.get("dev", "")
 
 
 def _device(address: ElementTree.Element) -> str:

@@ -30,6 +30,8 @@ _STATES: dict[int, DomainState] = {
 }
 
 _UNDEFINE = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+ADOPTED = "adopted"
+"""Detail in the ledger of a domain that somebody else has defined; ours have the digest of their definition."""
 _TX_PACKETS = 5
 _POLL_SECONDS = 0.5
 _START_SECONDS = 300.0
@@ -62,6 +64,8 @@ class Domains:
         owner = self._ledger.owner(domain_key(vm))
         if there and owner is None:
             raise _foreign(vm)
+        if owner is not None and owner.detail == ADOPTED:
+            raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", details=vm)
         if there and owner is not None and owner.detail == _digest(xml):
             return ActionResult(changed=False)
         self._ledger.claim(domain_key(vm), vm)  # the digest follows when libvirt has taken the definition
@@ -79,8 +83,43 @@ class Domains:
         self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
         return ActionResult(changed=True)
 
+    def adopt(self, vm: str, device: str) -> ActionResult:
+        """Write down that the domain is ours now; it is not changed. ``device`` is the one host device it has.
+
+        :raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.definition_differs``, ``host.owned_by_other``"""
+
+        def devices_of(connection: Any) -> tuple[str, ...]:
+            domain = _lookup(connection, vm)
+            if domain is None:
+                raise NotFound("vm.not_found", "the domain is not defined on this host", details=vm)
+            return read_domain_xml(domain.XMLDesc()).devices
+
+        devices = self._libvirt.call(devices_of)
+        if devices != (device,):
+            shown = ", ".join(devices) or "none"
+            raise Conflict("vm.definition_differs", "the domain has other host devices than were seen", details=shown)
+        owner = self._ledger.owner(domain_key(vm))
+        if owner is not None and (owner.vm, owner.detail) != (vm, ADOPTED):
+            raise Conflict("host.owned_by_other", "the domain is ours already", details=f"owner {owner.vm}")
+        self._ledger.claim(domain_key(vm), vm, detail=ADOPTED)
+        return ActionResult(changed=owner is None)
+
+    def release(self, vm: str) -> bool:
+        """Forget an adopted domain; whether it was one.
+
+        :raises Conflict: ``host.owned_by_other``"""
+        owner = self._ledger.owner(domain_key(vm))
+        if owner is not None and owner.detail != ADOPTED:
+            raise Conflict("host.owned_by_other", "the domain was made by us", details=vm)
+        self._ledger.release(domain_key(vm))
+        return owner is not None
+
     def undefine(self, vm: str) -> ActionResult:
-        """:raises Conflict: ``vm.foreign_domain``, ``vm.running``"""
+        """The definition; of an adopted domain the UEFI variables stay, as its disks do.
+
+        :raises Conflict: ``vm.foreign_domain``, ``vm.running``"""
+        owner = self._ledger.owner(domain_key(vm))
+        keep_nvram = owner is not None and owner.detail == ADOPTED
 
         def undefine(connection: Any) -> bool:
             domain = _lookup(connection, vm)
@@ -89,8 +128,8 @@ class Domains:
             self.check_ours(vm)
             if domain.isActive():
                 raise Conflict("vm.running", "the VM is running", hint="stop it first")
-            nvram = libvirt.VIR_DOMAIN_UNDEFINE_NVRAM if "<nvram" in domain.XMLDesc() else 0
-            domain.undefineFlags(_UNDEFINE | nvram)
+            nvram = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM if keep_nvram else libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+            domain.undefineFlags(_UNDEFINE | (nvram if "<nvram" in domain.XMLDesc() else 0))
             return True
 
         changed = self._libvirt.call(undefine, code="vm.undefine_failed", message="libvirt did not remove the VM")
@@ -159,13 +198,17 @@ class Domains:
         try:
             uuid = domain.UUIDString().lower()
             owner = self._ledger.owner(domain_key(uuid))
+            text = read_domain_xml(domain.XMLDesc())
             return DomainSnapshot(
                 uuid=uuid,
                 name=domain.name(),
                 state=_state(domain),
                 owner=None if owner is None else owner.vm,
-                devices=read_domain_xml(domain.XMLDesc()).devices,
+                devices=text.devices,
                 addresses=_addresses(domain),
+                vcpus=text.vcpus,
+                memory_mib=text.memory_mib,
+                disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
             )
         except libvirt.libvirtError as error:
             if is_absent(error):
@@ -223,6 +266,14 @@ def _is_active(connection: Any, vm: str) -> bool:
 
 def _state(domain: Any) -> DomainState:
     return _STATES.get(domain.state()[0], "other")
+
+
+def _disk_bytes(domain: Any, targets: tuple[str, ...]) -> int | None:
+    """virDomainBlockInfo: what the guest sees, what is allocated, what the file takes. Of each disk the first."""
+    try:
+        return sum(int(domain.blockInfo(target)[0]) for target in targets)
+    except libvirt.libvirtError:
+        return None  # a disk that is not there now, or on storage that does not answer
 
 
 def _addresses(domain: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.schemas.vms import CreateVmBody, PlanAnswer, VmAnswer
+from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, PlanAnswer, VmAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.core.tenant import DEFAULT_TENANT
 
@@ -26,6 +26,12 @@ def create(body: CreateVmBody, services: ServicesOf) -> StartedAnswer:
 def plan(body: CreateVmBody, services: ServicesOf) -> PlanAnswer:
     """What create would do; nothing is stored."""
     return PlanAnswer.of(services.vms.plan(body.to_request()))
+
+
+@router.post("/adopt", status_code=202)
+def adopt(body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
+    """Make a VM of a domain that somebody else made. Nothing that runs is changed."""
+    return StartedAnswer.of(services.adoption.adopt(body.to_request()))
 
 
 @router.get("")

@@ -22,7 +22,7 @@ from orchestrator.core.vm import (
     VmState,
 )
 from orchestrator.core.wire import action_to_dict
-from orchestrator.services.messages import CreateVm, DryRun
+from orchestrator.services.messages import AdoptVm, CreateVm, DryRun
 
 MAX_SSH_KEYS = 64
 
@@ -71,6 +71,24 @@ class CreateVmBody(RequestBody):
         return CreateVm(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class AdoptVmBody(RequestBody):
+    """A libvirt domain that somebody else made, with one vGPU on a GPU of ours."""
+
+    model_config = ConfigDict(title="AdoptVm")
+
+    host: Name
+    domain: str = Field(min_length=1, max_length=MAX_NAME, description="Name or UUID of the libvirt domain")
+    tenant: Name = "default"
+    name: Name | None = Field(default=None, description="Name of the VM; as the domain's when left out")
+    boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
+
+    def to_request(self) -> AdoptVm:
+        """What the service takes."""
+        return AdoptVm(
+            host=self.host, domain=self.domain, tenant=self.tenant, name=self.name, boot_policy=self.boot_policy
+        )
+
+
 class DeviceAnswer(AnswerBody):
     """The vGPU of a VM; it exists on the host while the VM runs."""
 
@@ -113,6 +131,7 @@ class VmAnswer(AnswerBody):
     has_user_data: bool
     boot_policy: BootPolicy
     label: str | None
+    adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
     created_at: datetime
 
@@ -137,6 +156,7 @@ class VmAnswer(AnswerBody):
             has_user_data=spec.user_data is not None,
             boot_policy=spec.boot_policy,
             label=spec.label,
+            adopted=spec.adopted,
             operation=vm.operation,
             created_at=moment(vm.created_at),
         )

@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli import guest_access
 from orchestrator.cli.commands import guest
-from orchestrator.cli.complete import images, networks, profiles
+from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
@@ -29,7 +29,7 @@ from orchestrator.core.vm import (
     memory_mib,
 )
 
-app = new_group("Create, show, start, stop and delete VMs.")
+app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
 COLUMNS: Final = (
@@ -158,7 +158,10 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("device", f"{shown(device['type_name'])} ({shown(device['kind'])}) on {shown(device['parent'])}"),
             ("GPU", shown(device["gpu"])),
             ("addresses", shown(vm["addresses"])),
-            ("image", shown(vm["image"])),
+            (
+                "image",
+                shown(vm["image"]) if vm["adopted"] is None else f"adopted: it was domain {shown(vm['adopted'])}",
+            ),
             ("vCPUs", shown(vm["vcpus"])),
             ("memory", show_size(vm["memory_mib"] * MIB)),
             ("disk", _disk(vm["disk_bytes"])),
@@ -220,6 +223,31 @@ def stop_vm(
     _finish(session, session.client.stop_vm(name, tenant), tenant, wait=wait)
 
 
+def adopt(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Argument(help="Host that it is on.", autocompletion=hosts)],
+    domain: Annotated[str, typer.Argument(help="Name or UUID of the libvirt domain.")],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the VM; the domain's when left out.")] = None,
+    tenant: Tenant = "default",
+    boot_policy: Annotated[
+        BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
+    ] = BootPolicy.LOCAL,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a VM of a domain that somebody else made; nothing of it is changed."""
+    wanted: dict[str, object] = {
+        "host": check_name(host, what="host"),
+        "domain": _some(domain, "DOMAIN"),
+        "tenant": tenant,
+        "boot_policy": boot_policy.value,
+    }
+    if name is not None:
+        wanted["name"] = check_name(name, what="vm")
+    session = session_of(ctx)
+    _finish(session, session.client.adopt_vm(wanted), tenant, wait=wait)
+
+
 for _verb, _function in (
     ("create", create),
     ("delete", delete),
@@ -227,6 +255,7 @@ for _verb, _function in (
     ("list", list_vms),
     ("start", start_vm),
     ("stop", stop_vm),
+    ("adopt", adopt),
     ("console", guest.console),
     ("ssh", guest.ssh),
 ):

@@ -33,6 +33,8 @@ class _Object:
     used: bool
     """By a running domain or a process, or nobody can tell."""
     remove: HostAction
+    adoptable: str | None = None
+    """UUID of the domain by which it may be taken over."""
 
 
 def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -56,8 +58,14 @@ def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]
             wanted="nothing",
             seen=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
             repair=Repair(kind="clean_up", automatic=True, actions=(found.remove,)) if safe else None,
-            reason="a deleted VM left it behind; it is removed" if safe else _NO_REPAIR[whose],
+            reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, found, whose),
         )
+
+
+def _why_not(wanted: Wanted, found: _Object, whose: Whose) -> str:
+    if whose == "foreign" and found.adoptable is not None:
+        return f"{_NO_REPAIR[whose]}; 'vgpuctl adopt-vm {wanted.host.name} {found.adoptable}' takes it over"
+    return _NO_REPAIR[whose]
 
 
 def _whose(owner: str | None, gone: frozenset[str]) -> Whose:
@@ -72,7 +80,10 @@ def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
         owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
         used = domain.state not in {"shut_off", "crashed"}
         remove = UndefineDomain(vm=owner or domain.uuid)
-        yield _Object(code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used, remove=remove)
+        yield _Object(
+            code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used, remove=remove,
+            adoptable=domain.uuid if domain.devices else None,
+        )  # fmt: skip
     yield from _vgpus(wanted, snapshot)
     for file in snapshot.volumes:
         delete = DeleteVolume(vm=file.owner or "", volume=file.name)
@@ -84,18 +95,20 @@ def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
 
 def _vgpus(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
     """On GPUs that were given to us: what others do on theirs is none of our business."""
-    held = {name for one in snapshot.domains if one.state not in {"shut_off", "crashed"} for name in one.devices}
+    held = {
+        name: one.uuid for one in snapshot.domains if one.state not in {"shut_off", "crashed"} for name in one.devices
+    }
     ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)
     for parent in (parent for gpu in ours for parent in gpu.parents):
         # One mediated device among several on a GPU: which of them a process holds, only the agent can tell.
         for mdev in parent.mdevs:
             yield _Object(
                 code="orphan.vgpu", name=f"vGPU {mdev.uuid}", owner=mdev.owner, used=mdev.uuid in held,
-                remove=RemoveMdev(vm=mdev.owner or "", uuid=mdev.uuid),
+                remove=RemoveMdev(vm=mdev.owner or "", uuid=mdev.uuid), adoptable=held.get(mdev.uuid),
             )  # fmt: skip
         if parent.current_type is not None:
             used = parent.address in held or parent.in_use is not False
             yield _Object(
                 code="orphan.vgpu", name=f"vGPU {parent.address}", owner=parent.owner, used=used,
-                remove=ClearVgpuType(vm=parent.owner or "", vf=parent.address),
+                remove=ClearVgpuType(vm=parent.owner or "", vf=parent.address), adoptable=held.get(parent.address),
             )  # fmt: skip

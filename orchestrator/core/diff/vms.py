@@ -16,6 +16,7 @@ _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"
 _NO_SEED = "only a new VM gets a new seed"
 _NOT_OURS = "somebody defined it anew, or the ledger was lost: look at it on the host, then delete or keep it"
+_NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; delete the VM, or define it there again"
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
 
 
@@ -24,10 +25,11 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
     vm = wanted.vm
     if not wanted.claimed:
         yield _of(vm, "vm.claim_missing", "error", ("a claim", "none"), "its place may be given away; delete the VM")
-    has_disk = any(file.name == vm.volume for file in snapshot.volumes)
-    if not has_disk:
+    adopted = vm.spec.adopted is not None  # disks and definition are somebody else's
+    has_disk = not adopted and any(file.name == vm.volume for file in snapshot.volumes)
+    if not has_disk and not adopted:
         yield _of(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
-    if not any(file.name == vm.seed for file in snapshot.seeds):
+    if not adopted and not any(file.name == vm.seed for file in snapshot.seeds):
         yield _of(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
     domain = next((one for one in snapshot.domains if one.uuid == vm.id), None)
     if domain is None:
@@ -42,6 +44,8 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
 
 def _domain_missing(wanted: WantedVm, has_disk: bool) -> Finding:
     differ = ("a running domain" if wanted.running else "a stopped domain", "none")
+    if wanted.vm.spec.adopted is not None:
+        return _of(wanted.vm, "vm.domain_missing", "error", differ, _NOT_DEFINED_BY_US)
     if not has_disk:
         return _of(wanted.vm, "vm.domain_missing", "error", differ, _TOO_LATE)
     if not wanted.running:
@@ -83,7 +87,10 @@ def _definition(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     if domain.name != vm.domain_name or domain.devices != (ours,):
         seen = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
         differ = (f"{vm.domain_name} with {ours}", seen)
-        yield _of(vm, "vm.definition_changed", "warning", differ, "the next start writes our definition again")
+        why = "the next start writes our definition again"
+        if vm.spec.adopted is not None:
+            why = "it keeps the definition it came with: put that right on the host"
+        yield _of(vm, "vm.definition_changed", "warning", differ, why)
 
 
 def remove_device(vm: Vm) -> HostAction:

@@ -11,6 +11,7 @@ DEFINITIONS: dict[str, Definition] = {
     for definition in (
         vms.CREATE_VM,
         vms.CREATE_STOPPED_VM,
+        vms.ADOPT_VM,
         vms.START_VM,
         vms.STOP_VM,
         vms.DELETE_VM,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import device, domain, storage, vm_record
+from orchestrator.operations.steps import adopt, device, domain, storage, vm_record
 
 _PREPARE = (vm_record.CLAIM, storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
 _RUN = (domain.START, domain.GUEST_SEEN, vm_record.RUNNING)
@@ -19,6 +19,13 @@ CREATE_VM = Definition(
 CREATE_STOPPED_VM = Definition(
     kind="create_stopped_vm",
     steps=(*_PREPARE, domain.DEFINE, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+)
+
+ADOPT_VM = Definition(
+    kind="adopt_vm",
+    steps=(vm_record.CLAIM, adopt.ADOPT, adopt.AS_IT_IS),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )

@@ -35,6 +35,8 @@ def _redraw(context: Context, vm: Vm, cause: Conflict | Fatal) -> Vm:
     gpu = _gpu_now(context, vm.device.gpu)
     if attachment_of(vm.device).still_free(gpu, vm.device, vm.id) and cause.code != "vgpu.foreign":
         return vm
+    if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
+        raise _taken_away(gpu, vm) from cause
     with context.begin() as tx:
         taken = frozenset(c.function for c in tx.claims.of_host(vm.host) if c.function and c.vm != vm.id)
         device = draw(gpu, vm.device.type_name, taken=taken | {vm.device.parent}, new_uuid=context.world.ids.new_uuid())

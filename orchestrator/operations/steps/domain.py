@@ -16,6 +16,8 @@ from orchestrator.operations.step import Step
 
 def _define(context: Context) -> str:
     vm = context.known_vm()
+    if vm.spec.adopted is not None:
+        return f"{vm.domain_name}, as it came"
     context.perform(DefineDomain(vm=vm.id, xml=domain_xml(vm)))
     return vm.domain_name
 

@@ -44,6 +44,8 @@ def _send_image(context: Context) -> str:
 
 def _ensure_network(context: Context) -> str:
     vm = context.known_vm()
+    if vm.spec.adopted is not None:
+        return "left as it is"
     with context.world.store.read() as tx:
         network = tx.networks.get(vm.spec.network)
     context.perform(EnsureNetwork(name=network.name, xml=network_xml(network)))
@@ -58,7 +60,7 @@ def _create_volume(context: Context) -> str:
 
 def _delete_volume(context: Context) -> None:
     vm = context.vm()
-    if vm is not None:
+    if vm is not None and vm.spec.adopted is None:
         context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
@@ -75,13 +77,14 @@ def _write_seed(context: Context) -> str:
 
 def _delete_seed(context: Context) -> None:
     vm = context.vm()
-    if vm is not None:
+    if vm is not None and vm.spec.adopted is None:
         context.perform(DeleteSeed(vm=vm.id, seed=vm.seed))
 
 
 def _removed_volume(context: Context) -> str:
     _delete_volume(context)
-    return ""
+    vm = context.vm()
+    return "" if vm is None or vm.spec.adopted is None else "its disks are not ours: they stay"
 
 
 def _removed_seed(context: Context) -> str:
@@ -91,12 +94,12 @@ def _removed_seed(context: Context) -> str:
 
 def _volume_text(context: Context) -> tuple[str, ...]:
     vm = context.vm()
-    return () if vm is None else (f"volume {vm.volume} on host {vm.host}",)
+    return () if vm is None or vm.spec.adopted is not None else (f"volume {vm.volume} on host {vm.host}",)
 
 
 def _seed_text(context: Context) -> tuple[str, ...]:
     vm = context.vm()
-    return () if vm is None else (f"seed {vm.seed} on host {vm.host}",)
+    return () if vm is None or vm.spec.adopted is not None else (f"seed {vm.seed} on host {vm.host}",)
 
 
 IMAGE = Step(

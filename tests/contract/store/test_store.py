@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2 as sqlite3
 from sqlalchemy import create_engine
 
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound, error_to_dict
@@ -298,6 +301,26 @@ def test_migrations_and_tables_say_the_same(url: str) -> None:
     SqlStore(url, key=KEY, new_site="s").close()
     with create_engine(url, **({"module": sqlite3} if url.startswith("sqlite") else {})).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(store: SqlStore, url: str) -> None:
+    put(store, vm("a"), claim(vm("a"), 0, 1, function="0000:41:00.4"))
+    with store.read() as tx:
+        before = (tx.vms.list(), tx.claims.of_host("h1"))
+    with store._engine.connect() as connection, connection.begin():
+        config = alembic_config(connection)
+        revision = ScriptDirectory.from_config(config).get_revision("0008")
+        command.downgrade(config, str(revision.down_revision))
+    again = SqlStore(url, key=KEY, new_site="other")
+    with again.read() as tx:
+        assert (tx.vms.list(), tx.claims.of_host("h1")) == before
+    with pytest.raises(ClaimLost):
+        put(again, vm("b", 1), claim(vm("b", 1), 1))
+    adopted = replace(vm("c", 2), spec=replace(vm("c").spec, image="", network="", adopted="byhand"))
+    put(again, adopted, claim(adopted, 5))
+    with again.read() as tx:
+        assert tx.vms.find("default", "c") == adopted
+    again.close()
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def _example(name: str) -> HostAction:
     make: Callable[..., HostAction] = ACTIONS[name]
     values: dict[str, object] = {}
     for field, kind in typing.get_type_hints(ACTIONS[name]).items():
-        values[field] = {int: 7, str: field}.get(kind, "qcow2")
+        values[field] = {int: 7, str: field, bool: True}.get(kind, "qcow2")
     return make(**values)
 
 
@@ -27,7 +27,8 @@ def test_the_wire_table_names_every_action() -> None:
 @pytest.mark.parametrize(
     ("action", "undo"),
     [("CreateVolume", "DeleteVolume"), ("WriteSeed", "DeleteSeed"), ("CreateMdev", "RemoveMdev"),
-     ("SetVgpuType", "ClearVgpuType"), ("DefineDomain", "UndefineDomain"), ("StartDomain", "StopDomain")],
+     ("SetVgpuType", "ClearVgpuType"), ("DefineDomain", "UndefineDomain"), ("StartDomain", "StopDomain"),
+     ("AdoptDomain", "ReleaseDomain")],
 )  # fmt: skip
 def test_what_makes_something_has_an_inverse_about_the_same_thing(action: str, undo: str) -> None:
     made = _example(action)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a domain that somebody else made can become a VM of ours, and what it then has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.core.claim import Claim, DeviceClaim
+from orchestrator.core.errors import Conflict, NoCapacity, NotFound
+from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.host import Host
+from orchestrator.core.snapshot import DomainSnapshot, GpuSnapshot, HostSnapshot
+from orchestrator.core.vm import Device
+
+_KEPT_AS_IT_IS = "what it runs is left as it is; make a VM with create-vm and move the work there"
+
+
+def find_domain(snapshot: HostSnapshot, wanted: str) -> DomainSnapshot:
+    """By UUID or name.
+
+    :raises NotFound: ``domain.unknown``"""
+    for domain in snapshot.domains:
+        if wanted in {domain.uuid, domain.name}:
+            return domain
+    others = ", ".join(domain.name for domain in snapshot.domains if domain.owner is None)
+    raise NotFound(
+        "domain.unknown",
+        f"the host has no domain {wanted[:255]!a}",
+        hint=f"domains that we did not make: {others or 'none'}; 'vgpuctl doctor' looks again",
+    )
+
+
+def device_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> Device:
+    """The domain's only host device, as a vGPU on a GPU of ours.
+
+    :raises Conflict: ``domain.no_vgpu``, ``domain.passthrough``, ``domain.several_devices``, ``gpu.not_managed``,
+        ``domain.vgpu_gone``, ``domain.vgpu_ours``
+    """
+    if not domain.devices:
+        raise Conflict("domain.no_vgpu", f"domain {domain.name} has no vGPU", hint=_KEPT_AS_IT_IS)
+    if len(domain.devices) > 1:
+        raise Conflict(
+            "domain.several_devices",
+            f"domain {domain.name} has {len(domain.devices)} host devices; only those with one vGPU are taken",
+            hint=_KEPT_AS_IT_IS,
+        )
+    (name,) = domain.devices
+    for gpu in snapshot.gpus:
+        device = _on_gpu(gpu, name)
+        if device is None:
+            continue
+        if gpu.address not in host.managed_gpus:
+            raise Conflict(
+                "gpu.not_managed",
+                f"its vGPU is on GPU {gpu.address}, which was not given to us",
+                hint="'vgpuctl host show' lists the GPUs that were",
+            )
+        return device
+    if any(name == gpu.address for gpu in snapshot.gpus):
+        raise Conflict("domain.passthrough", f"domain {domain.name} has the whole GPU {name}", hint=_KEPT_AS_IT_IS)
+    raise Conflict(
+        "domain.vgpu_gone",
+        f"domain {domain.name} names {name}, and the host shows no vGPU there",
+        hint="start the domain, then adopt it; a device that is no vGPU cannot be taken over",
+    )
+
+
+def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
+    """:raises Conflict: ``domain.vgpu_ours``"""
+    for parent in gpu.parents:
+        if parent.address == name and parent.current_type is not None:
+            _check_foreign(name, parent.owner)
+            return Device(kind="vendor_vfio", gpu=gpu.address, parent=name, type_name=parent.current_type)
+        for mdev in parent.mdevs:
+            if mdev.uuid == name:
+                _check_foreign(name, mdev.owner)
+                return Device(
+                    kind="mdev", gpu=gpu.address, parent=parent.address, type_name=mdev.type_name, mdev_uuid=name
+                )
+    return None
+
+
+def _check_foreign(name: str, owner: str | None) -> None:
+    if owner is not None:
+        raise Conflict("domain.vgpu_ours", f"vGPU {name} was made by us for VM {owner}", hint="see 'vgpuctl doctor'")
+
+
+def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> DeviceClaim:
+    """The slots the vGPU takes. In a cut of equal sizes all places are alike, so it is the first free one.
+
+    :raises Conflict: ``domain.type_unknown``, ``gpu.cut_differs``
+    :raises NoCapacity: ``gpu.no_capacity``
+    """
+    here = [claim.device for claim in claims if claim.device.gpu == device.gpu]
+    cuts = [cut for cut, _ in geometry.options.get(device.type_name, ())]
+    if not cuts:
+        raise Conflict(
+            "domain.type_unknown",
+            f"GPU {device.gpu} does not list {device.type_name} among its types",
+            hint="'vgpuctl gpu show' lists them",
+        )
+    cut = here[0].cut if here else cuts[0]
+    shapes = geometry.cut(cut)
+    if cut not in cuts or shapes is None:
+        raise Conflict(
+            "gpu.cut_differs",
+            f"GPU {device.gpu} is claimed for vGPUs of another size",
+            hint="delete the stopped VMs that hold it, or start them elsewhere",
+        )
+    taken = {slot for claim in here for slot in claim.slots}
+    slot = next((slot for slot in range(shapes.slots) if slot not in taken), None)
+    if slot is None:
+        raise NoCapacity(
+            "gpu.no_capacity",
+            f"every place of GPU {device.gpu} is claimed, also by VMs that are stopped",
+            hint="delete one of them: 'vgpuctl gpu show' names them",
+        )
+    return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,))

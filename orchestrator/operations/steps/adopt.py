@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking over a domain that somebody else made: the host's ledger learns whose it is, the guest notices nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import Bug, Fatal
+from orchestrator.core.host_actions import AdoptDomain, inverse
+from orchestrator.core.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+
+
+def _action(context: Context, vm: Vm) -> AdoptDomain:
+    return AdoptDomain(
+        vm=vm.id,
+        parent=vm.device.parent,
+        type_name=vm.device.type_name,
+        mdev_uuid=vm.device.mdev_uuid,
+        running=context.inputs.get("running") is True,
+        boot_policy=vm.spec.boot_policy,
+    )
+
+
+def _adopt(context: Context) -> str:
+    vm = context.known_vm()
+    context.perform(_action(context, vm))
+    return f"{vm.domain_name} with {vm.device.type_name} on {vm.device.parent}"
+
+
+def _release(context: Context) -> None:
+    vm = context.vm()
+    if vm is None:
+        return
+    action = inverse(_action(context, vm))
+    if action is None:
+        raise Bug("domain.no_inverse", "an adopted domain cannot be released")
+    context.perform(action)
+
+
+def _remains(context: Context) -> tuple[str, ...]:
+    vm = context.vm()
+    return () if vm is None else (f"domain {vm.domain_name} ({vm.id}) in the ledger of host {vm.host}",)
+
+
+def _as_it_is(context: Context) -> str:
+    """The VM's state is what the host shows: nobody has asked for another one."""
+    domain = next((one for one in context.observe().domains if one.uuid == context.subject), None)
+    if domain is None:
+        raise Fatal("vm.gone", "the domain is not defined on its host any more", hint="somebody removed it there")
+    running = domain.state not in {"shut_off", "crashed"}
+    with context.begin() as tx:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None and vm.operation == context.operation_id:
+            tx.vms.update(replace(vm, state="running" if running else "stopped", addresses=domain.addresses))
+    return domain.state.replace("_", " ")
+
+
+ADOPT = Step(name="adopt.1", title="the host's ledger", do=_adopt, undo=_release, remains=_remains)
+AS_IT_IS = Step(
+    name="as_it_is.1",
+    title="record how it is",
+    do=_as_it_is,
+    no_undo_reason="the steps before it forget the VM",
+)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A domain that somebody else made becomes a VM of ours: checks, claim and operation in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.adoption import device_of, find_domain, place_of
+from orchestrator.core.attachments import exclusive_function
+from orchestrator.core.claim import Claim
+from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.names import check_name
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store import ClaimLost, Store, Transaction
+from orchestrator.services.begin import new_operation, record
+from orchestrator.services.fleet_view import Overcommit, capacity_of, geometry_of
+from orchestrator.services.messages import AdoptVm, Started
+from orchestrator.services.quotas import within_quota
+from orchestrator.services.tenants import known_tenant
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptionService:
+    """Nothing that runs is changed: what is written is the claim, the VM, and the host's ledger."""
+
+    store: Store
+    engine: Engine
+    overcommit: Overcommit
+    clock: Clock
+    ids: Ids
+
+    def adopt(self, request: AdoptVm) -> Started:
+        """The same request again is answered with what it started before.
+
+        :raises NotFound: ``host.unknown``, ``tenant.unknown``, ``domain.unknown``
+        :raises Conflict: ``host.not_ready``, ``domain.ours``, ``vm.exists``, and those of core/adoption.py
+        :raises NoCapacity: ``gpu.no_capacity``, ``host.no_capacity``
+        :raises QuotaExceeded: ``quota.exceeded``
+        """
+        check_name(request.host, what="host")
+        check_name(request.tenant, what="tenant")
+        if request.name is not None:
+            check_name(request.name, what="vm")
+        try:
+            started = self._begin(request)
+        except ClaimLost as error:
+            raise NoCapacity(
+                "host.no_capacity",
+                f"the vCPUs or the memory that are not claimed on host {request.host} are fewer than it has",
+                hint="delete or shrink VMs there, or allow more vCPU overcommit",
+                details=str(error),
+            ) from error
+        if started.operation is not None and not started.existing:
+            self.engine.submit(started.operation)
+        return started
+
+    def _begin(self, request: AdoptVm) -> Started:
+        with self.store.begin() as tx:
+            snapshot = self._look(tx, request.host)
+            domain = find_domain(snapshot, request.domain)
+            name = request.name if request.name is not None else check_name(domain.name, what="vm")
+            there = tx.vms.find_id(domain.uuid)
+            if there is not None and (there.spec.tenant, there.spec.name, there.host) == (
+                request.tenant, name, request.host,
+            ):  # fmt: skip
+                return _repeated(tx, there)
+            _check_foreign(domain, there)
+            known_tenant(tx, request.tenant)
+            if tx.vms.find(request.tenant, name) is not None:
+                raise Conflict("vm.exists", f"there is already a VM {name}", hint="give it another one with --name")
+            vm, claim = self._adopted(tx, request, name, snapshot, domain)
+            within_quota(tx, vm)
+            operation = new_operation(
+                "adopt_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
+            )  # fmt: skip
+            tx.vms.add(replace(vm, operation=operation.id))
+            tx.claims.take(claim, capacity_of(snapshot, self.overcommit))
+            inputs: dict[str, object] = {"vm": name, "running": domain.state not in {"shut_off", "crashed"}}
+            record(tx, operation, host=request.host, inputs=inputs)
+        return Started(operation=operation.id, name=name)
+
+    def _look(self, tx: Transaction, name: str) -> HostSnapshot:
+        host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+        if host.state != "ready" or snapshot is None:
+            raise Conflict("host.not_ready", f"host {name} is {host.state}", hint="'vgpuctl host show' tells why")
+        return snapshot
+
+    def _adopted(
+        self, tx: Transaction, request: AdoptVm, name: str, snapshot: HostSnapshot, domain: DomainSnapshot
+    ) -> tuple[Vm, Claim]:
+        host, claims = tx.hosts.get(request.host), tx.claims.of_host(request.host)
+        device = device_of(host, snapshot, domain)
+        function = exclusive_function(device)
+        if function is not None and any(claim.function == function for claim in claims):
+            raise NoCapacity(
+                "gpu.function_claimed",
+                f"function {function} is claimed by a stopped VM",
+                hint="start that VM, which then takes another function, or delete it",
+            )
+        place = place_of(next(geometry_of(g) for g in snapshot.gpus if g.address == device.gpu), device, claims)
+        if domain.vcpus is None or domain.memory_mib is None or domain.disk_bytes is None:
+            raise Conflict(
+                "domain.size_unknown",
+                f"the host's agent cannot tell the vCPUs, memory or disks of domain {domain.name}",
+                hint="are all its disks there? Older agents cannot tell: 'vgpuctl host upgrade-agent'",
+            )
+        spec = VmSpec(
+            name=name,
+            tenant=request.tenant,
+            profile=device.type_name,
+            image="",
+            vcpus=domain.vcpus,
+            memory_mib=domain.memory_mib,
+            disk_bytes=domain.disk_bytes,
+            network="",
+            host=request.host,
+            boot_policy=request.boot_policy,
+            adopted=domain.name,
+        )
+        vm = Vm(
+            id=domain.uuid,
+            spec=spec,
+            state="adopting",
+            host=request.host,
+            device=device,
+            addresses=domain.addresses,
+            operation=None,
+            created_at=self.clock.now(),
+        )
+        # Its disks are none of our volumes: what they take is missing from what the host has free already.
+        claim = Claim(
+            vm=vm.id,
+            host=vm.host,
+            device=place,
+            function=function,
+            vcpus=spec.vcpus,
+            memory_mib=spec.memory_mib,
+            disk_bytes=0,
+        )
+        return vm, claim
+
+
+def _repeated(tx: Transaction, vm: Vm) -> Started:
+    running = vm.operation is not None and tx.operations.get(vm.operation).operation.state not in FINISHED
+    return Started(operation=vm.operation if running else None, name=vm.spec.name, existing=True)
+
+
+def _check_foreign(domain: DomainSnapshot, there: Vm | None) -> None:
+    """:raises Conflict: ``domain.ours``"""
+    if there is not None:
+        raise Conflict(
+            "domain.ours",
+            f"domain {domain.name} is VM {there.spec.name} of tenant {there.spec.tenant} already",
+            hint=f"'vgpuctl show-vm {there.spec.name} --tenant {there.spec.tenant}' shows it",
+        )
+    if domain.owner is not None:
+        raise Conflict(
+            "domain.ours",
+            f"domain {domain.name} was made by us, for a VM that the database does not know",
+            hint="was a backup restored? 'vgpuctl doctor' tells what else is left",
+        )
