@@ -74,7 +74,10 @@ class CreateVmBody(RequestBody):
 class AdoptVmBody(RequestBody):
     """A libvirt domain that somebody else made, with one vGPU on a GPU of ours."""
 
-    model_config = ConfigDict(title="AdoptVm")
+    model_config = ConfigDict(
+        title="AdoptVm",
+        json_schema_extra={"examples": [{"host": "gpu-1", "domain": "byhand", "tenant": "research", "name": "train"}]},
+    )
 
     host: Name
     domain: str = Field(min_length=1, max_length=MAX_NAME, description="Name or UUID of the libvirt domain")
