@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -169,13 +171,34 @@ def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
 
 
 def near_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
-    """Known names that look like ``name``, best first, without regard to case. For hints."""
+    """Known names that look like ``name``, best first, without regard to case. For hints.
+
+    Names that differ in a number only come first, the nearest number before the others: who writes ``3g.41gb``
+    means ``3g.40gb``, although ``3g.71gb`` has as many letters in common.
+    """
     by_folded: dict[str, str] = {}
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
         by_folded.setdefault(candidate.rpartition(" ")[2].casefold(), candidate)
-    found = difflib.get_close_matches(name[:80].casefold(), list(by_folded), n=most + 2, cutoff=0.6)
+    asked = name[:80].casefold()
+    found = difflib.get_close_matches(asked, list(by_folded), n=_LOOKED_AT, cutoff=0.6)
+    found.sort(key=lambda match: _number_distance(asked, match))
     return tuple(dict.fromkeys(by_folded[match] for match in found))[:most]
+
+
+_LOOKED_AT = 60
+"""Similar names among which those with the nearest numbers are looked for."""
+
+
+def _number_distance(asked: str, match: str) -> float:
+    """Sum of the differences of the numbers in two names; infinite when they differ in more than numbers."""
+    if _NUMBER.sub("#", asked) != _NUMBER.sub("#", match):
+        return math.inf
+    pairs = zip(_NUMBER.findall(asked), _NUMBER.findall(match), strict=True)
+    return sum(abs(int(one) - int(other)) for one, other in pairs)
+
+
+_NUMBER = re.compile(r"[0-9]+")
 
 
 @lru_cache(maxsize=1)

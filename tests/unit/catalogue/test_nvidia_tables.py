@@ -112,3 +112,17 @@ def test_near_names_ignore_case_and_the_brand() -> None:
     assert near_names("l40s-12q", CATALOGUE.type_names)[0] == "NVIDIA L40S-12Q"
     assert near_names("no such thing at all", CATALOGUE.type_names) == ()
     assert near_names("x" * 1_000_000, CATALOGUE.type_names) == ()
+
+
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        ("3g.41gb", "3g.40gb"),
+        ("3g.39gb", "3g.40gb"),
+        ("3g40gb", "3g.40gb"),
+        ("l40s-11q", "NVIDIA L40S-12Q"),
+        ("NVIDIA L4-9Q", "NVIDIA L4-8Q"),
+    ],
+)
+def test_of_names_that_differ_in_a_number_the_nearest_number_comes_first(typed: str, meant: str) -> None:
+    assert near_names(typed, [*CATALOGUE.type_names, *CATALOGUE.profile_names])[0] == meant
