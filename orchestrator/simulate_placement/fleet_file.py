@@ -51,6 +51,7 @@ def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
     items, where = _groups(document)
     problems: list[Problem] = []
     hosts: list[HostView] = []
+    prefixes: set[str] = set()
     for number, item in enumerate(items):
         path_here: tuple[str | int, ...] = (*where, number)
         try:
@@ -64,6 +65,9 @@ def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
             ]
             continue
         wrong = list(_check(group, catalogue))
+        if _prefix(group, number) in prefixes:
+            wrong.append(("name", f"name: another group's hosts are called {_prefix(group, number)!r} too"))
+        prefixes.add(_prefix(group, number))
         problems += [
             Problem(file=document.file, line=document.line_of((*path_here, field)), reason=reason)
             for field, reason in wrong
@@ -123,6 +127,11 @@ def _partitions(baseboard: str, catalogue: Catalogue) -> tuple[tuple[int, ...], 
     return exact or tuple(p.module_ids for p in catalogue.partitions_of(baseboard))
 
 
+def _prefix(group: Group, number: int) -> str:
+    """What the names of the group's hosts begin with."""
+    return group.name or f"{re.sub(r'[^a-z0-9]+', '-', group.gpu_model.lower()).strip('-')}-{number}"
+
+
 def _hosts(group: Group, number: int, catalogue: Catalogue) -> Iterator[HostView]:
     model = find_model(catalogue, group.gpu_model)
     if not isinstance(model, GpuModel):
@@ -135,7 +144,7 @@ def _hosts(group: Group, number: int, catalogue: Catalogue) -> Iterator[HostView
         for i in range(group.gpus_per_host)
     )
     partitions = _partitions(group.baseboard, catalogue) if group.baseboard else ()
-    prefix = group.name or f"{re.sub(r'[^a-z0-9]+', '-', group.gpu_model.lower()).strip('-')}-{number}"
+    prefix = _prefix(group, number)
     for i in range(group.count):
         yield HostView(
             host_id=f"{prefix}-{i}", name=f"{prefix}-{i}", free_vcpus=group.vcpus,

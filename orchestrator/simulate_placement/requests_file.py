@@ -6,8 +6,8 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from orchestrator.catalogue.problems import Problem
 from orchestrator.core.errors import InvalidInput
@@ -18,8 +18,7 @@ _HINT = f"the first line is {','.join(HEADER)}; rows are sorted by arrive_s, an 
 _MOST_TEXT = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One request. ``depart_s`` is infinite for VMs that stay."""
 
     line: int
@@ -40,10 +39,10 @@ def read_requests(path: Path) -> Iterator[Row]:
     :raises InvalidInput: ``requests.invalid`` with file, line and reason of the first mistake
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             yield from _rows(str(path), csv.reader(file, strict=True))
     except (OSError, UnicodeDecodeError) as error:
-        raise row_error(path, 0, f"cannot be read: {error}") from error
+        raise row_error(path, 1, f"cannot be read: {error}") from error
 
 
 def row_error(path: Path | str, line: int, reason: str) -> InvalidInput:
@@ -107,13 +106,14 @@ def _which(cells: list[str]) -> str:
 
 def _out_of_range(row: Row) -> str | None:
     checks = (
-        (math.isfinite(row.arrive_s), "arrive_s: not a finite number"),
+        (0 <= row.arrive_s < math.inf, "arrive_s: negative or not a finite number"),
         (row.depart_s >= row.arrive_s, "depart_s: before arrive_s, or not a number"),
         (0 < len(row.id) <= _MOST_TEXT, "id: empty or too long"),
         (0 < len(row.profile) <= _MOST_TEXT, "profile: empty or too long"),
         (len(row.tenant) <= _MOST_TEXT, "tenant: too long"),
         (1 <= row.count <= 1024, "count: not between 1 and 1024"),
         (0 <= row.vcpus <= 1_000_000, "vcpus: not between 0 and 1000000"),
+        (abs(row.priority) <= 1_000_000_000, "priority: not between -1000000000 and 1000000000"),
         (0 <= row.memory_mib <= 1 << 40, "memory_gib: negative or too large"),
     )
     return next((reason for fine, reason in checks if not fine), None)

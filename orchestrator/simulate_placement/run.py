@@ -27,6 +27,9 @@ Summary = dict[str, float | int | None]
 def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path: Path) -> Summary:
     """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
 
+    A request that finds no place stops VMs of lower priority, those whose loss wastes the fewest slot-hours. Such a
+    VM's row stays accepted, and its ``reason`` says who preempted it and when.
+
     The file appears when everything went well, never half-written. ``gpu`` is the position on the host and
     ``start`` the first slot; both are lists when a VM has several devices. ``moves`` is the most VMs moved to
     make room for one; the policies that are there for comparison never move any.
@@ -42,18 +45,39 @@ def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path
     try:
         with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".simulate-") as scratch:
             draft = Path(scratch) / "result.json"
+            stopped: dict[str, str] = {}
             with draft.open("w", encoding="utf-8") as file:
                 file.write('{"requests": [')
                 separator = "\n"
-                for line in _results(simulation, requests_path, profiles):
+                for line in _results(simulation, requests_path, profiles, stopped):
                     file.write(separator + line)
                     separator = ",\n"
                 summary: Summary = {**simulation.score.summary(), "gpus": len(simulation.engine.fleet.gpus)}
                 file.write('\n],\n"summary": ' + json.dumps({"policy": known, **summary}) + "}\n")
+            if stopped:
+                draft = _with_reasons(draft, stopped)
             draft.replace(out_path)
     except OSError as error:
         raise InvalidInput("simulate.out_invalid", f"cannot write {out_path}: {error.strerror}") from error
     return summary
+
+
+def _with_reasons(draft: Path, stopped: dict[str, str]) -> Path:
+    """A copy of ``draft`` in which the rows of VMs in ``stopped`` have a reason: known long after they were written."""
+    told = draft.with_suffix(".told")
+    with draft.open(encoding="utf-8") as before, told.open("w", encoding="utf-8") as after:
+        for line in before:
+            text = line.rstrip("\n")
+            if text.startswith(_ROW):
+                row = json.loads(text.removesuffix(","))
+                reason = stopped.get(row["id"])
+                if reason is not None and row["accepted"]:
+                    text = json.dumps({**row, "reason": reason}) + ("," if text.endswith(",") else "")
+            after.write(text + "\n")
+    return told
+
+
+_ROW = '{"id": '
 
 
 def checked_policy(policy: str) -> PolicyName:
@@ -69,7 +93,8 @@ def checked_policy(policy: str) -> PolicyName:
     )
 
 
-def _results(simulation: Simulation, path: Path, profiles: Profiles) -> Iterator[str]:
+def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: dict[str, str]) -> Iterator[str]:
+    """One line per request. VMs that are preempted are entered in ``stopped``, with by whom and when."""
     offerings: dict[str, Offering] = {}
     for row in read_requests(path):
         offering = offerings.get(row.profile)
@@ -80,6 +105,8 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles) -> Iterator
                 raise row_error(path, row.line, f"profile: {error.message}; {error.hint}") from error
         request = request_of(row, offering)
         outcome = simulation.offer(request, row.depart_s)
+        for vm_id in outcome.preempted:
+            stopped[vm_id] = f"preempted by {row.id} at {row.arrive_s:.15g} s"
         yield json.dumps(
             {
                 "id": row.id,

@@ -44,18 +44,19 @@ class Score:
         self.latencies = Latencies()
         self._count = [0, 0]
         self._weight = [0, 0]
-        self._avoidable = self._moves = 0
+        self._avoidable = self._moves = self._preempted = 0
         self._active = self._minimum = 0
 
     def latency(self, nanoseconds: int) -> None:
         """One decision took this long."""
         self.latencies.add(nanoseconds)
 
-    def accepted(self, weight: int, moves: int) -> None:
-        """One request was placed, after that many moves."""
+    def accepted(self, weight: int, moves: int, preempted: int = 0) -> None:
+        """One request was placed, after that many moves, and that many VMs of lower priority stopped."""
         self._count[1] += 1
         self._weight[1] += weight
         self._moves += moves
+        self._preempted += preempted
 
     def rejected(self, weight: int, *, avoidable: bool) -> None:
         """One request was refused; ``avoidable``: with all VMs rearranged it would have fitted."""
@@ -81,6 +82,7 @@ class Score:
             "active_over_min": _share(self._active, self._minimum),
             "moves": self._moves,
             "moves_per_vm": _share(self._moves, self._count[1]),
+            "preempted": self._preempted,
             "latency_p50_us": self.latencies.percentile_us(0.5),
             "latency_p99_us": self.latencies.percentile_us(0.99),
             "latency_p999_us": self.latencies.percentile_us(0.999),

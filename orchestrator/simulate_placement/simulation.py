@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine, Plan, demand_of
+from orchestrator.core.placement.preemption import plan_preemption
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.scores import PolicyName
@@ -20,6 +21,8 @@ from orchestrator.simulate_placement.score import Score
 
 _SAMPLE_EVERY = 16
 """Arrivals between two looks at the number of active GPUs."""
+_LACKS_ROOM = frozenset({"gpu.no_capacity", "host.no_room"})
+"""Refusals that stopping other VMs can help against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Outcome:
     placement: Placement | None
     moves: tuple[Moved, ...]
     reason: str | None
+    preempted: tuple[str, ...] = ()
+    """VMs of lower priority that were stopped for it."""
 
 
 class Simulation:
@@ -47,7 +52,7 @@ class Simulation:
         self.moves = moves
         self.score = Score()
         self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)
-        self._departures: list[tuple[float, int, str, Request]] = []
+        self._departures: list[tuple[float, int, str]] = []
         self._weights: dict[tuple[Demand, int], int] = {}
         self._now_ns = now_ns
         self._seen = 0
@@ -62,6 +67,9 @@ class Simulation:
         engine.see(request)
         begin = self._now_ns()
         plan, moves, reason = self._plan(request)
+        preempted = self._preempt(request) if reason in _LACKS_ROOM else ()
+        if preempted:
+            plan, reason = engine.plan(request), None
         self.score.latency(self._now_ns() - begin)
         weight = self._weight(request)
         if plan is None:
@@ -69,11 +77,11 @@ class Simulation:
             self.score.rejected(weight, avoidable=avoidable)
             return Outcome(None, (), reason)
         placement = engine.take(request, plan)
-        self.score.accepted(weight, len(moves))
+        self.score.accepted(weight, len(moves), len(preempted))
         self._ceiling.add(demand_of(request), request.count)
         if depart_s < math.inf:
-            heapq.heappush(self._departures, (depart_s, self._seen, request.vm_id, request))
-        return Outcome(placement, moves, None)
+            heapq.heappush(self._departures, (depart_s, self._seen, request.vm_id))
+        return Outcome(placement, moves, None, preempted)
 
     def _plan(self, request: Request) -> tuple[Plan | None, tuple[Moved, ...], str | None]:
         over = self.engine.usage.refuses(request)
@@ -86,6 +94,13 @@ class Simulation:
         if moves is None:
             return None, (), self._why_not(request)
         return self.engine.plan(request), moves, None
+
+    def _preempt(self, request: Request) -> tuple[str, ...]:
+        """Stop the VMs of lower priority that cost the fewest slot-hours and give ``request`` room; empty: none do."""
+        preemption = plan_preemption(self.engine, request)
+        for vm_id in preemption.victims if preemption is not None else ():
+            self._leave(vm_id)
+        return preemption.victims if preemption is not None else ()
 
     def _weight(self, request: Request) -> int:
         key = (demand_of(request), request.count)
@@ -107,9 +122,14 @@ class Simulation:
 
     def _leave_until(self, now_s: float) -> None:
         while self._departures and self._departures[0][0] <= now_s:
-            _, _, vm_id, request = heapq.heappop(self._departures)
-            self.engine.release(vm_id)
-            self._ceiling.add(demand_of(request), -request.count)
+            vm_id = heapq.heappop(self._departures)[2]
+            if vm_id in self.engine.vms:  # else it was preempted
+                self._leave(vm_id)
+
+    def _leave(self, vm_id: str) -> None:
+        request = self.engine.vms[vm_id].request
+        self.engine.release(vm_id)
+        self._ceiling.add(demand_of(request), -request.count)
 
 
 def weight_mib(engine: Engine, request: Request) -> int:

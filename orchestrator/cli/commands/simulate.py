@@ -23,10 +23,16 @@ def placement(
     requests: Annotated[Path, typer.Option("--requests", metavar="FILE", help="Requests (CSV), by time of arrival.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the result (JSON) goes.")],
     policy: Annotated[str, typer.Option("--policy", help="Ours, or one to compare with, e.g. first_fit.")] = "vgpuctl",
-    moves: Annotated[int, typer.Option("--moves", min=0, help="Most VMs moved to make room for one.")] = DEFAULT_MOVES,
+    moves: Annotated[
+        int, typer.Option("--moves", min=0, help="Most VMs moved to make room for one, 0 to 3.")
+    ] = DEFAULT_MOVES,
     output: Output = Format.TABLE,
 ) -> None:
-    """Place a stream of requests on a fleet and say how well that went."""
+    """Place a stream of requests on a fleet and say how well that went.
+
+    A request that finds no place, with or without moves, stops VMs of lower priority: those that lose the fewest
+    slot-hours.
+    """
     from orchestrator.simulate_placement.run import run
 
     summary = run(fleet, requests, policy, moves, out)

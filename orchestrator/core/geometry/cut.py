@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 CutKind = Literal["mig", "time_sliced", "mixed", "whole"]
@@ -85,8 +86,13 @@ class Cut(ABC):
     def slots_of(self, start: int, choice: Choice) -> tuple[int, ...]:
         """Slot numbers to claim for ``choice`` placed at its real ``start``."""
         if choice.mask:
-            return tuple(i for i in range(self.slots) if choice.mask >> i & 1)
+            return _positions(choice.mask)
         return tuple(range(start, start + choice.size))
+
+
+@lru_cache(maxsize=4096)
+def _positions(mask: int) -> tuple[int, ...]:
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
 def bits(mask: int) -> int:

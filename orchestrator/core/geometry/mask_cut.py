@@ -41,6 +41,7 @@ class MaskCut(Cut):
             name: tuple(mask | _single_bit(slots, single, p.at_most_one) for mask in p.masks)
             for name, p in self.places.items()
         }
+        self._mask_from = {(name, _lowest(mask)): mask for name, masks in self._masks.items() for mask in masks}
 
     def size(self, shape: str) -> int:
         """Slots of one instance."""
@@ -57,9 +58,9 @@ class MaskCut(Cut):
         return state
 
     def _mask_at(self, place: Taken) -> int:
-        for mask in self._masks.get(place.shape, ()):
-            if _lowest(mask) == place.start:
-                return mask
+        known = self._mask_from.get((place.shape, place.start))
+        if known is not None:
+            return known
         if place.start < 0 or place.start + place.size > self.slots or place.shape in self._masks:
             raise IllegalLayout(f"{place.shape} may not start at slot {place.start} of {self.name}")
         return ((1 << place.size) - 1) << place.start

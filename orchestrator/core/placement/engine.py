@@ -53,6 +53,8 @@ class Engine:
         self.vms: dict[str, Held] = {}
         self.counts: dict[Demand, int] = {}
         """Devices in use, by demand."""
+        self.priorities: dict[int, int] = {}
+        """VMs by priority."""
         self.layouts = Layouts(self.fleet)
         for view in hosts:
             self.add_host(view)
@@ -75,6 +77,7 @@ class Engine:
         """Count a VM in (1) or out (-1)."""
         demand = demand_of(request)
         self.counts[demand] = self.counts.get(demand, 0) + sign * request.count
+        self.priorities[request.priority] = self.priorities.get(request.priority, 0) + sign
         if sign > 0:
             self.usage.add(request)
         else:
@@ -249,7 +252,7 @@ def whole_parts(host: Host, choice: Choice) -> tuple[tuple[int, Step | None], ..
 
 def demand_of(request: Request) -> Demand:
     """What of the request decides which places are legal."""
-    return Demand(request.profile, request.cut_kinds, request.gpu_models)
+    return request.demand
 
 
 def _filter(engine: Engine, request: Request) -> Callable[[Host, Gpu | None], bool] | None:

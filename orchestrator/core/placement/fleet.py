@@ -235,7 +235,8 @@ class Fleet:
         """The cheap form of ``reindex`` for one GPU whose state was ``old_state``."""
         bit = 1 << gpu.position
         busy = host.busy | bit if gpu.held or not gpu.usable else host.busy & ~bit
-        self.unindex_gpu(gpu, old_state)
+        if gpu.bucket is not None:  # asked here and below: most were taken out before, and this path is the hot one
+            self.unindex_gpu(gpu, old_state)
         levels = self.classes.levels(host.vcpus, host.memory_mib)
         if levels != host.levels:
             self._set_busy(host, busy)
@@ -278,7 +279,8 @@ class Fleet:
 
     def reindex_gpu(self, gpu: Gpu) -> None:
         """Index a GPU that is partly taken; empty ones are found through their host."""
-        self.unindex_gpu(gpu, gpu.state)
+        if gpu.bucket is not None:
+            self.unindex_gpu(gpu, gpu.state)
         levels = gpu.host.levels
         if levels is not None and gpu.state != EMPTY and gpu.usable:
             gpu.bucket = self.classes.class_of(levels, gpu.tenant)

@@ -41,12 +41,17 @@ class HostClasses:
         self._keys: list[tuple[int, int, str | None]] = []
         self._fitting: dict[tuple[int, int, str], list[bool]] = {}
         self._kept_for: set[str] = set()
+        self._learned: set[tuple[int, int]] = set()
         self._levels: dict[tuple[int, int], tuple[int, int]] = {}
         self.hosts: dict[tuple[int, int], int] = {}
         """(CPU level, memory level) → number of hosts there."""
 
     def learn(self, vcpus: int, memory_mib: int) -> bool:
         """Make these amounts steps. True: levels changed, classify every host again."""
+        if (vcpus, memory_mib) in self._learned:
+            return False
+        if len(self._learned) < _MOST_LEVELS:
+            self._learned.add((vcpus, memory_mib))
         changed = self.vcpus.learn(vcpus) | self.memory.learn(memory_mib)
         if changed:
             self._fitting.clear()

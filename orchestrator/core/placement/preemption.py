@@ -33,6 +33,8 @@ def plan_preemption(engine: Engine, request: Request) -> Preemption | None:
     """
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
+    if not any(count for priority, count in engine.priorities.items() if priority < request.priority):
+        return None
     best: tuple[float, int, Preemption] | None = None
     for host in engine.fleet.hosts:
         if _closed(request, host):

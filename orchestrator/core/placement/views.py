@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.placement.state_table import Demand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,11 +112,16 @@ class Request:
     priority: int = 0
     migratable: bool = False
     now_s: float = 0.0
+    demand: Demand = field(init=False, repr=False, compare=False)
+    """What of it decides which places are legal: made once, as every step of a decision asks for it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "demand", Demand(self.profile, self.cut_kinds, self.gpu_models))
 
     @property
     def whole_gpus(self) -> int:
         """N of ``gpu:N``, 0 for parts of GPUs."""
-        return int(self.profile.removeprefix("gpu:")) if self.profile.startswith("gpu:") else 0
+        return self.demand.whole_gpus
 
     @property
     def is_filtered(self) -> bool:

@@ -88,6 +88,32 @@ def test_moves_make_room_and_are_listed_with_from_and_to(tmp_path: Path) -> None
     assert answers[-1]["accepted"] >= without["accepted"]
 
 
+ONE_H100 = "- {count: 1, gpu_model: H100 SXM5 80GB, gpus_per_host: 1, vcpus: 64, memory_gib: 512, modes_allowed: [mig]}"
+
+
+def test_a_request_of_higher_priority_stops_those_that_lose_the_fewest_slot_hours(tmp_path: Path) -> None:
+    rows = (
+        "old,0,9000,3g.40gb,1,1,1,t,0", "young,3600,9000,3g.40gb,1,1,1,t,0", "equal,3700,9000,3g.40gb,1,1,1,t,0",
+        "urgent,7200,8000,3g.40gb,1,1,1,t,5", "later,8500,,3g.40gb,1,1,1,t,0", "last,8600,,3g.40gb,1,1,1,t,0",
+    )  # fmt: skip
+    fleet, requests, out = write(tmp_path, ONE_H100, rows)
+    run(fleet, requests, "vgpuctl", 0, out)
+    result = json.loads(out.read_text())
+    answers = {answer["id"]: answer for answer in result["requests"]}
+    assert [name for name, answer in answers.items() if answer["accepted"]] == ["old", "young", "urgent", "later"]
+    assert answers["young"]["reason"] == "preempted by urgent at 7200 s"
+    assert answers["old"]["reason"] is None
+    assert answers["urgent"]["start"] == answers["young"]["start"]
+    assert answers["equal"]["reason"] == answers["last"]["reason"] == "gpu.no_capacity"
+    assert (result["summary"]["preempted"], result["summary"]["accepted"]) == (1, 4)
+
+
+def test_equal_priorities_stop_nobody(tmp_path: Path) -> None:
+    rows = ("a,0,,7g.80gb,1,1,1,t,5", "b,1,,7g.80gb,1,1,1,t,5", "c,2,,1g.10gb,1,1,1,t,3")
+    fleet, requests, out = write(tmp_path, ONE_H100, rows)
+    assert run(fleet, requests, "vgpuctl", 3, out)["preempted"] == 0
+
+
 def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
     fleet, requests, out = write(tmp_path)
     results = []
@@ -109,6 +135,9 @@ def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
         ("memory_gib: 64", "memory: 64", 10, "memory_gib"),
         ("groups:", "racks:", 2, "unknown racks"),
         ("  - name: hgx", "  - name: [", 4, "not YAML"),
+        ("  - count: 1", "  - name: hgx\n    count: 1", 10, "another group's hosts are called 'hgx' too"),
+        ("memory_gib: 64", "memory_gib: .nan", 14, "memory_gib"),
+        ("count: 1", "count: 10000000000", 10, "count"),
     ],
 )
 def test_mistakes_in_a_fleet_file_come_with_line_and_reason(
@@ -136,7 +165,10 @@ def test_mistakes_in_a_fleet_file_come_with_line_and_reason(
         ("a,0,,3g.40gb,,4,1,t,0", "number"),
         (",0,,3g.40gb,1,4,16,t,0", "id"),
         ("first,0,,3g.40gb,1,4,16,t,0", "given twice"),
-        ("a,-1,,3g.40gb,1,4,16,t,0", "comes after"),
+        ("a,-1,,3g.40gb,1,4,16,t,0", "arrive_s: negative"),
+        ("a,0,nan,3g.40gb,1,4,16,t,0", "depart_s: before arrive_s, or not a number"),
+        ("a,0,,3g.40gb,1,4,16,t,99999999999", "priority"),
+        ("a,0,,3g.40gb,99999999999999999999,4,16,t,0", "count: not between"),
         ("a,0,,3g.41gb,1,4,16,t,0", "no profile is called '3g.41gb'"),
         ('a,0,,"3g.40gb,1,4,16,t,0', "unexpected end"),
     ],
@@ -149,6 +181,21 @@ def test_mistakes_in_a_request_file_come_with_line_and_reason(tmp_path: Path, ro
     assert words in caught.value.message
     assert not out.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.yaml", "requests.csv"]
+
+
+@pytest.mark.parametrize("text", ["\ufeff{}\n{}\n", "{}\r\n{}\r\n"])
+def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_bytes(text.format(",".join(HEADER), ROWS[0]).encode())
+    assert [row.id for row in read_requests(path)] == ["a"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfei\x00d\x00"])
+def test_a_file_that_is_empty_or_no_text_is_refused_at_its_first_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"requests.csv:1: "):
+        list(read_requests(path))
 
 
 def test_a_wrong_header_is_named(tmp_path: Path) -> None:
