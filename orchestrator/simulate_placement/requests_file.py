@@ -6,8 +6,8 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from orchestrator.catalogue.problems import Problem
 from orchestrator.core.errors import InvalidInput
@@ -18,7 +18,8 @@ _HINT = f"the first line is {','.join(HEADER)}; rows are sorted by arrive_s, an 
 _MOST_TEXT = 200
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One request. ``depart_s`` is infinite for VMs that stay."""
 
     line: int

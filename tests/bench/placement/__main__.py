@@ -2,7 +2,7 @@
 """``make bench-placement``: runs all suites and writes build/bench/placement.json.
 
 ``VGPUCTL_BENCH_SCALE`` is the length of the runs (0.5; 1 has less noise and takes twice as long),
-``VGPUCTL_BENCH_SUITES`` names some suites (``S1,S7``).
+``VGPUCTL_BENCH_SUITES`` names some suites (``S1,S7``); the rows of the others stay as they were measured before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.bench.placement import suite_latency, suite_offline, suite_priorities, suites_online
-from tests.bench.placement.rows import Row, averaged, table, write
+from tests.bench.placement.rows import Row, averaged, read, table, write
 
 OUT = Path("build/bench/placement.json")
 SUITES = ("S1", "S3", "S4", "S5", "S6", "S7", "S8")
@@ -33,7 +33,7 @@ def main() -> None:
     for suite, measure in alone:
         if suite in wanted:
             rows += measure(scale)
-    means = averaged(rows)
+    means = sorted([*averaged(rows), *(row for row in read(OUT) if row.suite not in wanted)], key=lambda row: row.suite)
     write(means, OUT)
     print(table(means))
     print(f"{len(means)} rows in {OUT}")

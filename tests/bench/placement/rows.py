@@ -34,6 +34,11 @@ def write(rows: Iterable[Row], path: Path) -> None:
     path.write_text("[\n" + ",\n".join(json.dumps(row._asdict()) for row in rows) + "\n]\n", encoding="utf-8")
 
 
+def read(path: Path) -> list[Row]:
+    """What ``write`` wrote; nothing where no file is."""
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
 def table(rows: list[Row]) -> str:
     """A line per case and policy, a column per metric; a block per suite."""
     lines: list[str] = []

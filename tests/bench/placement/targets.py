@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.placement.rows import Row
+from tests.bench.placement.rows import Row, read
 
 PAGE = Path("docs/reference/placement-numbers.md")
 MEASURED = Path("build/bench/placement.json")
@@ -100,7 +99,7 @@ def _met(target: Target, value: float | None) -> str:
 
 
 def main() -> None:
-    rows = [Row(**row) for row in json.loads(MEASURED.read_text(encoding="utf-8"))]
+    rows = read(MEASURED)
     day = datetime.datetime.fromtimestamp(MEASURED.stat().st_mtime, datetime.UTC).date()
     scale = os.environ.get("VGPUCTL_BENCH_SCALE", "0.5")
     cores = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
