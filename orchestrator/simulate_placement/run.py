@@ -17,6 +17,7 @@ from orchestrator.core.placement.repack import MOST_MOVES
 from orchestrator.core.placement.scores import POLICIES, PolicyName
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import Placement, Request
+from orchestrator.simulate_placement.compacted import checked_compaction
 from orchestrator.simulate_placement.fleet_file import read_fleet
 from orchestrator.simulate_placement.requests_file import Row, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
@@ -24,7 +25,9 @@ from orchestrator.simulate_placement.simulation import Simulation
 Summary = dict[str, float | int | None]
 
 
-def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path: Path) -> Summary:
+def run(
+    fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path: Path, compaction: str | None = None
+) -> Summary:
     """Simulate and write ``out_path``: ``requests`` in order of arrival, then ``summary``, which is returned too.
 
     A request that finds no place stops VMs of lower priority, those whose loss wastes the fewest slot-hours. Such a
@@ -32,11 +35,14 @@ def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path
 
     The file appears when everything went well, never half-written. ``gpu`` is the position on the host and
     ``start`` the first slot; both are lists when a VM has several devices. ``moves`` is the most VMs moved to
-    make room for one; the policies that are there for comparison never move any.
+    make room for one; the policies that are there for comparison never move any. ``compaction`` adds to the summary
+    what moving VMs together would gain at the end.
 
-    :raises InvalidInput: a file is malformed, or ``policy`` or ``moves`` is not one of those there are
+    :raises InvalidInput: a file is malformed, ``policy``, ``moves`` or ``compaction`` is not one of those there are,
+        or an optimizer is wanted and not installed
     """
     known = checked_policy(policy)
+    compacted = checked_compaction(compaction)
     if not 0 <= moves <= MOST_MOVES:
         raise InvalidInput("simulate.moves_invalid", f"{moves} moves", hint=f"0 to {MOST_MOVES} moves are possible")
     profiles = shipped_profiles()
@@ -53,6 +59,7 @@ def run(fleet_path: Path, requests_path: Path, policy: str, moves: int, out_path
                     file.write(separator + line)
                     separator = ",\n"
                 summary: Summary = {**simulation.score.summary(), "gpus": len(simulation.engine.fleet.gpus)}
+                summary.update(compacted(simulation.engine))
                 file.write('\n],\n"summary": ' + json.dumps({"policy": known, **summary}) + "}\n")
             if stopped:
                 draft = _with_reasons(draft, stopped)

@@ -24,7 +24,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("orchestrator/cli/",),
     "httpx2": ("orchestrator/client/", "orchestrator/adapters/images/"),
     "prometheus_client": ("orchestrator/api/metrics.py",),
-    "highspy": ("orchestrator/core/placement/", "orchestrator/adapters/"),
+    "highspy": ("orchestrator/adapters/optimizer/",),
 }
 
 

@@ -26,6 +26,14 @@ def placement(
     moves: Annotated[
         int, typer.Option("--moves", min=0, help="Most VMs moved to make room for one, 0 to 3.")
     ] = DEFAULT_MOVES,
+    compaction: Annotated[
+        str | None,
+        typer.Option(
+            "--compaction",
+            metavar="METHOD",
+            help="Plan how to free GPUs at the end: greedy, or optimum (at most 60 s, with the gap).",
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Place a stream of requests on a fleet and say how well that went.
@@ -35,7 +43,7 @@ def placement(
     """
     from orchestrator.simulate_placement.run import run
 
-    summary = run(fleet, requests, policy, moves, out)
+    summary = run(fleet, requests, policy, moves, out, compaction)
     show(summary, output, lambda: render_details([(name, _number(value)) for name, value in summary.items()]))
 
 

@@ -30,22 +30,24 @@ class Drain:
     left: tuple[str, ...]
 
 
-def compact(engine: Engine, most_moves: int = 10**9) -> Compaction:
+def compact(engine: Engine, most_moves: int = 10**9, trial: Trial | None = None) -> Compaction:
     """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
 
-    GPUs with the fewest VMs and slots go first. A GPU is emptied whole or left alone.
+    GPUs with the fewest VMs and slots go first. A GPU is emptied whole or left alone. ``trial`` can take it all back.
     """
+    trial = trial or Trial(engine)
     moves: list[Moved] = []
     freed = 0
     for helped in (False, True):
-        done = _pass(engine, most_moves - len(moves), helped=helped)
+        done = _pass(trial, most_moves - len(moves), helped=helped)
         moves += done.moves
         freed += done.freed
     return Compaction(tuple(moves), freed)
 
 
-def _pass(engine: Engine, most_moves: int, *, helped: bool) -> Compaction:
+def _pass(trial: Trial, most_moves: int, *, helped: bool) -> Compaction:
     """Each GPU once; ``helped``: another VM may step aside for one that finds no place."""
+    engine = trial.engine
     moves: list[Moved] = []
     freed = 0
     failed: set[object] = set()
@@ -60,7 +62,7 @@ def _pass(engine: Engine, most_moves: int, *, helped: bool) -> Compaction:
         if weight != _weight(gpu):  # it took in VMs of others meanwhile: its turn comes later
             heappush(waiting, (_weight(gpu), number))
             continue
-        made = _empty(engine, gpu, helped=helped)
+        made = _empty(trial, gpu, helped=helped)
         if made is None:
             failed.add(layout)
         else:
@@ -80,9 +82,9 @@ def _weight(gpu: Gpu) -> tuple[int, int, int]:
     return slots, len(gpu.held), -gpu.number
 
 
-def _empty(engine: Engine, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
+def _empty(trial: Trial, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
     """Move everything off a GPU without opening another; None, with nothing changed, when that fails."""
-    trial = Trial(engine)
+    engine, mark = trial.engine, trial.mark
     active = engine.fleet.active
     staying = frozenset(item.vm_id for _, item in gpu.held)
 
@@ -96,11 +98,11 @@ def _empty(engine: Engine, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
             moves += step_aside(trial, engine.vms[vm_id].request, staying) or ()
             moved = _move(engine, trial, vm_id, accept)
         if moved is None:
-            trial.undo()
+            trial.undo(mark)
             return None
         moves.append(moved)
     if engine.fleet.active >= active:
-        trial.undo()
+        trial.undo(mark)
         return None
     return moves
 
@@ -116,9 +118,9 @@ def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu 
     return trial.move(vm_id, plan) if plan is not None else None
 
 
-def drain(engine: Engine, host: Host) -> Drain:
+def drain(engine: Engine, host: Host, trial: Trial | None = None) -> Drain:
     """Move every VM off a host, biggest first, onto other hosts that are not cordoned."""
-    trial = Trial(engine)
+    trial = trial or Trial(engine)
     sizes = {
         item.vm_id: gpu.table.total_mib if gpu.whole else taken.size * gpu.table.cuts[gpu.cut].slot_mib
         for gpu in host.gpus

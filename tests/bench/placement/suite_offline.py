@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import time
 
+from orchestrator.adapters.optimizer.highs import load_optimizer
 from orchestrator.core.placement.batch import place_batch
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.optimum import best_compaction
 from orchestrator.core.placement.scores import PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
@@ -16,6 +18,7 @@ from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
 from tests.bench.placement.workloads import MIG_MIXES, arrivals, mig_kinds
 
+OPTIMIZER_SECONDS = 20.0
 POLICIES: tuple[PolicyName, ...] = ("vgpuctl", "best_fit", "first_fit", "spread", "max_capability", "fgd")
 
 
@@ -57,18 +60,37 @@ def _batch(mix: str, count: int) -> list[Row]:
     return rows
 
 
-def _compaction(load: float, policy: PolicyName, seed: int) -> list[Row]:
+def _settled(load: float, policy: PolicyName, seed: int) -> Engine:
     simulation = Simulation(single_gpu_hosts(200, geometry(H100, "mig")), policy=policy, now_ns=time.perf_counter_ns)
     for arrival in arrivals(mig_kinds("uniform"), slots=1600.0, load=load, count=6000, seed=seed):
         simulation.offer(arrival.request, arrival.depart_s)
-    engine = simulation.engine
+    return simulation.engine
+
+
+def _optimum(load: float, seed: int) -> list[Row]:
+    """The same state as ``vgpuctl`` has, compacted by the optimizer."""
+    engine = _settled(load, "vgpuctl", seed)
+    before = engine.fleet.active
+    begin = time.perf_counter()
+    best = best_compaction(engine, load_optimizer(), OPTIMIZER_SECONDS)
+    seconds = time.perf_counter() - begin
+    return rows_of("S6", f"compaction load={load} gpus=200 mix=uniform", "vgpuctl_optimum", {
+        "active_over_min_before": before / best.minimum, "active_over_min": best.active / best.minimum,
+        "moves_per_freed_gpu": len(best.plan.moves) / best.plan.freed if best.plan.freed else None,
+        "plan_seconds": seconds, "gap_gpus": best.gap,
+    })  # fmt: skip
+
+
+def _compaction(load: float, policy: PolicyName, seed: int) -> list[Row]:
+    engine = _settled(load, policy, seed)
+    rows = _optimum(load, seed) if policy == "vgpuctl" else []
     before = engine.fleet.active
     minimum = Ceiling(engine.fleet, engine.counts).minimum_gpus()
     begin = time.perf_counter()
     plan = compact(engine)
     seconds = time.perf_counter() - begin
     case = f"compaction load={load} gpus=200 mix=uniform"
-    rows = rows_of("S6", case, policy, {
+    rows += rows_of("S6", case, policy, {
         "active_over_min_before": before / minimum, "active_over_min": engine.fleet.active / minimum,
         "moves_per_freed_gpu": len(plan.moves) / plan.freed if plan.freed else None, "plan_seconds": seconds,
     })  # fmt: skip
