@@ -30,16 +30,17 @@ def _maximise(program: WholeProgram, seconds: float) -> Answer | None:
 
     if not program.gains:
         return Answer((), 0.0, 0.0, proved=True)
-    solver = highspy.Highs()
+    library: Any = highspy  # its annotations are not complete
+    solver = library.Highs()
     for option, value in (
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", seconds), ("mip_rel_gap", 0.0),
     ):  # fmt: skip
         solver.setOptionValue(option, value)
-    solver.passModel(_model(highspy, program))
+    solver.passModel(_model(library, program))
     solver.run()
     info = solver.getInfo()
     values = solver.getSolution().col_value
-    if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible) or not values:
+    if info.primal_solution_status != int(library.SolutionStatus.kSolutionStatusFeasible) or not values:
         return None
     proved = solver.modelStatusToString(solver.getModelStatus()) == _SOLVED
     bound = info.objective_function_value if proved else info.mip_dual_bound

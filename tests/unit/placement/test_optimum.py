@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.optimizer import highs
 from orchestrator.adapters.optimizer.highs import load_optimizer
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.placement.compaction import compact, drain
@@ -146,7 +145,7 @@ def test_a_program_without_columns_has_an_answer() -> None:
 
 
 def test_an_optimizer_that_is_not_installed_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(highs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InvalidInput) as caught:
         load_optimizer()
     assert caught.value.code == "optimizer.missing"
