@@ -36,6 +36,7 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.engine import Engine
 from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
@@ -217,6 +218,7 @@ def reconciler_of(settings: Settings, world: World, engine: Engine, refresher: R
         store=world.store,
         refresher=refresher,
         repairer=repairer,
+        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
         clock=world.clock,
         at_once=settings.hosts_at_once,
         repairs=settings.repairs,

@@ -23,6 +23,7 @@ from orchestrator.api.routes import (
     images,
     networks,
     operations,
+    policies,
     profiles,
     quotas,
     server,
@@ -63,6 +64,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         tenants,
         tokens,
         quotas,
+        policies,
         audit,
     ):
         v1.include_router(noun.router)

@@ -58,6 +58,11 @@ class Client:
         started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant)
         return started
 
+    def extend_vm(self, name: str, tenant: str, end: Body) -> Json:
+        """``lease_s`` from now, or ``until``; the VM."""
+        vm: Json = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
+        return vm
+
     def tenants(self) -> list[Json]:
         found: list[Json] = self._get(path_of("tenants"))
         return found
@@ -93,6 +98,15 @@ class Client:
         """By resource; None takes a limit away. Framebuffer, memory and disk in MiB."""
         path = path_of("tenants", tenant, "quota")
         found: list[Json] = self.connection.call("PATCH", path, {"limits": limits})
+        return found
+
+    def policy(self, tenant: str) -> Json:
+        found: Json = self._get(path_of("tenants", tenant, "policy"))
+        return found
+
+    def change_policy(self, tenant: str, values: Body) -> Json:
+        """Durations in seconds; what is not named stays."""
+        found: Json = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
         return found
 
     def create_token(self, wanted: Body) -> Json:

@@ -82,7 +82,10 @@ def show_amount(resource: str, amount: int) -> str:
 
 
 def amounts_of(vm: Vm) -> Counter[str]:
-    """All that a VM holds, stopped ones too: its claim stays."""
+    """All that a VM holds, stopped ones too: its claim stays, unless its place was taken back."""
+    disk = -(-vm.spec.disk_bytes // MIB)
+    if vm.freed is not None:
+        return Counter({"vms": 1, "disk": disk})
     kind = parse_vgpu_type_name(vm.device.type_name)
     return Counter(
         {
@@ -95,7 +98,7 @@ def amounts_of(vm: Vm) -> Counter[str]:
             "mig-slices": kind.gi_slices or 0,
             "vcpus": vm.spec.vcpus,
             "memory": vm.spec.memory_mib,
-            "disk": -(-vm.spec.disk_bytes // MIB),
+            "disk": disk,
         }
     )
 

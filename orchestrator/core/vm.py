@@ -12,6 +12,9 @@ from orchestrator.core.units import MIB, parse_size
 VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
 
+Freed = Literal["lease_over", "preempted"]
+"""Why a stopped VM has no place on a GPU any more; its disk is still there."""
+
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
 MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
 MAX_VCPUS = 1024
@@ -87,6 +90,10 @@ class Vm:
     operation: str | None
     """Id of the operation that works on it now or did last."""
     created_at: float
+    lease_end: float | None = None
+    """When it gives its place back; None: never."""
+    freed: Freed | None = None
+    """None: it has its claim. Otherwise starting it claims a place anew, on the host where its disk is."""
 
     @property
     def domain_name(self) -> str:

@@ -11,7 +11,7 @@ from orchestrator.core.errors import Bug
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, Token
 from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.vm import Device, Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
@@ -80,6 +80,13 @@ class Context:
         if not isinstance(value, str):
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
         return value
+
+    def device_before(self) -> Device:
+        """The device that the VM had before the operation gave it another one."""
+        value = self.inputs.get("device")
+        if not isinstance(value, dict):
+            raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input device")
+        return Device(**value)
 
     def begin(self) -> AbstractContextManager[Transaction]:
         """A writing transaction of this attempt, refused once another one has begun."""

@@ -13,6 +13,7 @@ from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.diff.finding import Finding, KeptFinding
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
+from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.quota import Limit
@@ -81,6 +82,9 @@ class Vms(Protocol):
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
         """By tenant and name."""
 
+    def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
+        """Those on the host whose lease has ended and that still have their place, by tenant and name."""
+
     def update(self, vm: Vm) -> None: ...
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""
@@ -88,10 +92,20 @@ class Vms(Protocol):
 
 class Claims(Protocol):
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
-        """:raises ClaimLost: the transaction must be given up"""
+        """Also for a VM that gave its place back and kept its disk.
 
-    def of_host(self, host: str) -> tuple[Claim, ...]: ...
-    def find(self, vm_id: str) -> Claim | None: ...
+        :raises ClaimLost: the transaction must be given up
+        """
+
+    def of_host(self, host: str) -> tuple[Claim, ...]:
+        """Of VMs that have a place there."""
+
+    def find(self, vm_id: str) -> Claim | None:
+        """None: no such VM, or it has no place."""
+
+    def free_place(self, vm_id: str) -> None:
+        """All but the disk. Free already is fine."""
+
     def move_function(self, vm_id: str, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""
 
@@ -200,7 +214,7 @@ class Tenants(Protocol):
         """By name."""
 
     def remove(self, name: str) -> None:
-        """With its members, tokens and quota. Gone already is fine."""
+        """With its members, tokens, quota and policy. Gone already is fine."""
 
     def put_member(self, member: Member) -> None:
         """Replaces the role that the subject had there."""
@@ -227,6 +241,14 @@ class Quotas(Protocol):
         """Replaces the one there was."""
 
     def remove(self, tenant: str, resource: str) -> None: ...
+
+
+class Policies(Protocol):
+    def get(self, tenant: str) -> TenantPolicy:
+        """The one that says nothing, where none was set."""
+
+    def put(self, tenant: str, policy: TenantPolicy) -> None:
+        """Replaces the one there was."""
 
 
 class Controllers(Protocol):
@@ -266,6 +288,8 @@ class Transaction(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def quotas(self) -> Quotas: ...
+    @property
+    def policies(self) -> Policies: ...
 
 
 class Store(Protocol):

@@ -12,6 +12,7 @@ from orchestrator.core.diff import Finding, compare, host_findings
 from orchestrator.core.errors import NotFound
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store, Transaction
+from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.refresh import Refresher
@@ -24,6 +25,7 @@ class Reconciler:
     store: Store
     refresher: Refresher
     repairer: Repairer
+    leases: LeaseKeeper
     clock: Clock
     at_once: int = 16
     """Hosts that are looked at side by side."""
@@ -49,9 +51,10 @@ class Reconciler:
         self._begin([name])
 
     def look(self, name: str) -> None:
-        """See the host, compare, write down, repair what is safe. Never raises what a host does wrong."""
+        """See the host, compare, write down, end leases, repair what is safe. Never raises what a host does wrong."""
         self.refresher.refresh(name)
         self._compare(name)
+        self.leases.end_leases(name)
         if self.repairs:
             self.repairer.repair(host=name, automatic_only=True)
 
@@ -80,7 +83,7 @@ class Reconciler:
             except NotFound:
                 return
             snapshot = tx.hosts.snapshot(name)
-            found = list(host_findings(host))
+            found = [*host_findings(host), *self.leases.findings(tx, name, now)]
             complete = host.state == "ready" and snapshot is not None and host.last_seen_at is not None
             if snapshot is not None and host.last_seen_at is not None and complete:
                 wanted = wanted_of(tx, host, snapshot, host.last_seen_at)

@@ -12,8 +12,8 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store import Transaction
 
-_TO_RUN = frozenset({"create_vm", "start_vm"})
-_TO_REST = frozenset({"create_stopped_vm", "stop_vm", "clean_up"})
+_TO_RUN = frozenset({"create_vm", "start_vm", "start_freed_vm"})
+_TO_REST = frozenset({"create_stopped_vm", "stop_vm", "clean_up", "free_vm"})
 _REMOVED = {"delete_vm": "done", "create_vm": "undone", "create_stopped_vm": "undone"}
 """Kind → the end after which nothing of the VM is wanted."""
 
@@ -26,7 +26,7 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, since: float)
         if operation is None or vm.state not in {"running", "stopped"} or not _over(operation, since):
             busy.add(vm.id)
             continue
-        claimed = tx.claims.find(vm.id) is not None
+        claimed = vm.freed is not None or tx.claims.find(vm.id) is not None
         vms.append(WantedVm(vm=vm, running=_to_run(vm, operation), claimed=claimed))
     for owner in set(_owners(snapshot)) - busy - {one.vm.id for one in vms}:
         operations = tx.operations.of_subject(owner)

@@ -55,7 +55,8 @@ def _host_view(
     host: Host, snapshot: HostSnapshot, claims: Sequence[Claim], vms: dict[str, Vm], overcommit: Overcommit
 ) -> HostView:
     capacity = capacity_of(snapshot, overcommit)
-    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims)
+    left_disks = sum(vm.spec.disk_bytes for vm in vms.values() if vm.freed is not None)
+    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - left_disks
     return HostView(
         host_id=host.name,
         name=host.name,

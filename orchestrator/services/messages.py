@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import BootPolicy, HostAction
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
@@ -30,6 +31,8 @@ class CreateVm:
     start: bool = True
     boot_policy: BootPolicy = "local"
     label: str | None = None
+    end: WantedEnd = field(default_factory=WantedEnd)
+    """Of its lease."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,15 +45,17 @@ class Planner:
     clock: Clock
     ids: Ids
 
-    def plan(self, tx: Transaction, spec: VmSpec) -> Plan:
-        """:raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
+    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None) -> Plan:
+        """``stored``: the VM is there already and has no place; its id stays.
+
+        :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
         :raises NoCapacity: with reasons"""
         _check_image(tx, spec)
         _known("network", lambda: tx.networks.get(spec.network))
         if spec.host is not None:
             wanted = spec.host
             _known("host", lambda: tx.hosts.get(wanted))
-        vm_id = self.ids.new_uuid()
+        vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = self.resolve(spec.profile, offered_types(tx))
         type_name = _type_of(offering)
         placement = self._place(tx, spec, vm_id, type_name, offering.gpu_models)

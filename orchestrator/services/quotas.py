@@ -27,8 +27,10 @@ from orchestrator.services.acting import actor
 from orchestrator.services.tenants import known_tenant
 
 
-def within_quota(tx: Transaction, vm: Vm) -> None:
+def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
     """Called where the VM is about to be stored; writers come one after the other, so what it finds stays true.
+
+    ``stored``: the VM as it is stored already; only what it comes to hold beyond that is asked for.
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
@@ -37,7 +39,8 @@ def within_quota(tx: Transaction, vm: Vm) -> None:
     if concerned:
         # Only a pool makes other tenants' VMs count.
         vms = tx.vms.list(tenant=None if EVERYWHERE in concerned else vm.spec.tenant)
-        check_quota(vm.spec.tenant, amounts_of(vm), limits, totals_of(vms))
+        asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
+        check_quota(vm.spec.tenant, asked, limits, totals_of(vms))
 
 
 @dataclass(frozen=True, kw_only=True)

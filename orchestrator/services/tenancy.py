@@ -9,6 +9,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.access import AccessService
 from orchestrator.services.audit import AuditService, audit_key
+from orchestrator.services.policies import PolicyService
 from orchestrator.services.quotas import QuotaService
 from orchestrator.services.tenants import TenantService
 from orchestrator.services.tokens import TokenService
@@ -20,6 +21,7 @@ class Tenancy:
     tenants: TenantService
     tokens: TokenService
     quotas: QuotaService
+    policies: PolicyService
     audit: AuditService
 
 
@@ -30,6 +32,7 @@ def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes) -> Tenanc
         tenants=TenantService(store=store, clock=clock),
         tokens=TokenService(store=store, clock=clock),
         quotas=QuotaService(store=store, clock=clock),
+        policies=PolicyService(store=store, clock=clock),
         audit=AuditService(store=store, clock=clock, key=audit_key(key)),
     )
     made.tenants.ensure_default()

@@ -51,7 +51,7 @@ class TenantService:
             return known_tenant(tx, name)
 
     def delete(self, name: str) -> None:
-        """With its members, tokens and quota.
+        """With its members, tokens, quota and policy.
 
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``tenant.in_use``, ``tenant.default``

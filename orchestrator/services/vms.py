@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.attachments import attachment_of
 from orchestrator.core.domain_xml import domain_xml
@@ -15,6 +16,7 @@ from orchestrator.core.host_actions import (
     StartDomain,
     WriteSeed,
 )
+from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.network import network_xml
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.vm import Vm, VmSpec, VmState
@@ -22,6 +24,7 @@ from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.ports.store import ClaimLost, Store, Transaction
+from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
@@ -52,14 +55,16 @@ class VmService:
         :raises NotFound: ``tenant.unknown``
         """
         wanted = checked(request)
+        return self._raced(lambda: self._claim(wanted))
+
+    def _raced(self, claim: Callable[[], Started]) -> Started:
+        """Again when others were faster; what was started anew is submitted."""
         for _ in range(_RACES):
             try:
-                started = self._claim(wanted)
+                started = claim()
             except ClaimLost:
                 continue
-            if started.operation is not None and not started.existing:
-                self.engine.submit(started.operation)
-            return started
+            return started if started.existing else self._submitted(started)
         raise NoCapacity(
             "gpu.no_capacity",
             "others were faster at every try",
@@ -74,14 +79,16 @@ class VmService:
                 return _repeated(tx, there, request)
             known_tenant(tx, request.tenant)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
-            plan = self.planner.plan(tx, spec_of(request, secret))
+            plan = self._leased(tx, self.planner.plan(tx, spec_of(request, secret)), request)
             within_quota(tx, plan.vm)
             if secret is not None and request.user_data is not None:
                 tx.secrets.put(secret, request.user_data)
             kind = "create_vm" if request.start else "create_stopped_vm"
             return self._begin(tx, kind, plan.vm, plan)
 
-    def _begin(self, tx: Transaction, kind: str, vm: Vm, plan: Plan | None = None) -> Started:
+    def _begin(
+        self, tx: Transaction, kind: str, vm: Vm, plan: Plan | None = None, more: Mapping[str, object] | None = None
+    ) -> Started:
         operation = new_operation(
             kind, subject=vm.id, tenant=vm.spec.tenant, clock=self.planner.clock, ids=self.planner.ids
         )
@@ -90,7 +97,7 @@ class VmService:
         else:
             tx.vms.add(replace(vm, operation=operation.id))
             tx.claims.take(plan.claim, plan.capacity)
-        with_state: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state}
+        with_state: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state, **(more or {})}
         record(tx, operation, host=vm.host, inputs=with_state)
         return Started(operation=operation.id, name=vm.spec.name)
 
@@ -102,11 +109,30 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             known_tenant(tx, wanted.tenant)
-            plan = self.planner.plan(tx, spec_of(wanted, None))
+            plan = self._leased(tx, self.planner.plan(tx, spec_of(wanted, None)), wanted)
             within_quota(tx, plan.vm)
             actions = _actions(tx, plan.vm)
         gpu = plan.claim.device.gpu
         return DryRun(host=plan.vm.host, gpu=gpu, why=plan.why, actions=actions, domain_xml=domain_xml(plan.vm))
+
+    def _leased(self, tx: Transaction, plan: Plan, request: CreateVm) -> Plan:
+        policy, now = tx.policies.get(request.tenant), plan.vm.created_at
+        return replace(plan, vm=replace(plan.vm, lease_end=new_lease_end(policy, request.end, now)))
+
+    def extend(self, tenant: str, name: str, end: WantedEnd) -> Vm:
+        """A later end of its lease. A VM whose lease was over is started by :meth:`start`.
+
+        :raises NotFound: ``vm.unknown``; :raises InvalidInput, QuotaExceeded: ``lease.…``
+        """
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            now = self.planner.clock.now()
+            later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
+            extended = replace(vm, lease_end=later)
+            tx.vms.update(extended)
+            outcome = f"until {show_moment(later)}"
+            tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=f"{tenant}/{name}", outcome=outcome)
+        return extended
 
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
@@ -134,15 +160,30 @@ class VmService:
         return self._submitted(started)
 
     def start(self, tenant: str, name: str) -> Started:
-        """:raises Conflict: ``vm.busy``"""
+        """One that has no place claims it anew, on the host where its disk is.
+
+        :raises Conflict: ``vm.busy``, ``lease.over``; :raises NoCapacity, QuotaExceeded: as :meth:`create` does
+        """
+        return self._raced(lambda: self._restart(tenant, name))
+
+    def _restart(self, tenant: str, name: str) -> Started:
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
             if vm.state in {"running", "starting"}:
                 return Started(operation=vm.operation, name=name, existing=True)
             _check_state(vm, "stopped")
-            started = self._begin(tx, "start_vm", vm)
+            _check_lease(vm, self.planner.clock.now())
+            started = self._begin(tx, "start_vm", vm) if vm.freed is None else self._placed_again(tx, vm)
             self._set_state(tx, vm.id, "starting")
-        return self._submitted(started)
+        return started
+
+    def _placed_again(self, tx: Transaction, vm: Vm) -> Started:
+        """Claimed like a new VM, on the host where its disk is."""
+        plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
+        placed = replace(vm, device=plan.vm.device, freed=None)
+        within_quota(tx, placed, vm)
+        tx.claims.take(plan.claim, plan.capacity)
+        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.freed, "device": asdict(vm.device)})
 
     def stop(self, tenant: str, name: str) -> Started:
         """Shut down (power off after a grace time) and remove the device; the claim stays.
@@ -227,8 +268,17 @@ def _check_state(vm: Vm, needed: VmState) -> None:
         )
 
 
+def _check_lease(vm: Vm, now: float) -> None:
+    if vm.lease_end is not None and vm.lease_end <= now:
+        raise Conflict(
+            "lease.over",
+            f"the lease of VM {vm.spec.name} ended {show_moment(vm.lease_end)}",
+            hint=f"'vgpuctl vm extend {vm.spec.name} --lease 4h' makes it longer",
+        )
+
+
 def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
-    """The same VM asked for again. How it is started, and who keeps it in a file, is no part of it."""
+    """The same VM asked for again. How it is started, for how long, and who keeps it in a file, is no part of it."""
     kept = vm.spec.user_data
     same_data = (kept is None) == (request.user_data is None) and (
         kept is None or tx.secrets.get(kept) == request.user_data

@@ -21,7 +21,7 @@ from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.sim.look import snapshot_of
 from orchestrator.sim.machine import Effect, Machine
 
-_STOPPING = frozenset({"stop_vm", "delete_vm"})
+_STOPPING = frozenset({"stop_vm", "free_vm", "delete_vm"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.adopting import AdoptionService
@@ -134,7 +135,10 @@ def control_plane(
     engine = HeldEngine(runner.run)
     refresher = Refresher(store=store, link=fake, clock=world.clock)
     repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids)
-    reconciler = Reconciler(store=store, refresher=refresher, repairer=repairer, clock=world.clock, at_once=2)
+    leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids)
+    reconciler = Reconciler(
+        store=store, refresher=refresher, repairer=repairer, leases=leases, clock=world.clock, at_once=2
+    )
     services = _services(world, engine, reconciler)
     services.networks.ensure_default()
     if not services.images.list():

@@ -7,10 +7,11 @@ import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.operation import Operation, OperationState, StepState
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -188,7 +189,32 @@ def _reconcile(plane: ControlPlane) -> str | None:
     return plane.findings.look(T4_HOST)[0].operation
 
 
+def _with_lease_over(plane: ControlPlane) -> None:
+    _hosts(plane)
+    plane.services.vms.create(replace(create_vm(profile=PROFILES[L40S_HOST]), end=WantedEnd(after_s=3600)))
+    plane.engine.drain()
+    plane.world.clock.sleep(3600)
+
+
+def _end_lease(plane: ControlPlane) -> str:
+    return plane.reconciler.leases.end_leases(L40S_HOST)[0]
+
+
+def _with_place_given_back(plane: ControlPlane) -> None:
+    _with_lease_over(plane)
+    _end_lease(plane)
+    plane.engine.drain()
+    plane.services.vms.extend("default", "train", WantedEnd(after_s=1000 * 86400))
+
+
 SCENES = (
+    Scene("lease over", "free_vm", _with_lease_over, _end_lease),
+    Scene(
+        "start freed",
+        "start_freed_vm",
+        _with_place_given_back,
+        lambda plane: plane.services.vms.start("default", "train").operation,
+    ),
     *_vm_scenes(L40S_HOST),
     *_vm_scenes(T4_HOST)[:1],
     *_adoption_scenes(T4_HOST),

@@ -41,6 +41,8 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "addresses": list(vm.addresses),
         "operation": vm.operation,
         "created_at": vm.created_at,
+        "lease_end": vm.lease_end,
+        "freed": vm.freed,
     }
 
 
@@ -55,6 +57,8 @@ def vm_of(row: AnyRow) -> Vm:
         addresses=tuple(row.addresses),
         operation=row.operation,
         created_at=row.created_at,
+        lease_end=row.lease_end,
+        freed=row.freed,
     )
 
 

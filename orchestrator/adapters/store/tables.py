@@ -99,6 +99,8 @@ vms = Table(
     Column("addresses", JSON, nullable=False),
     Column("operation", String(36)),
     Column("created_at", Float, nullable=False),
+    Column("lease_end", Float, index=True),
+    Column("freed", String(20)),
     UniqueConstraint("tenant", "name"),
 )
 
@@ -259,4 +261,11 @@ quotas = Table(
     Column("tenant", String(63), primary_key=True),
     Column("resource", String(100), primary_key=True),
     Column("amount", BigInteger, nullable=False),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("document", JSON, nullable=False),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants, members, tokens, quotas."""
+"""Tenants, members, tokens, quotas, policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.adapters.store.tables import members, quotas, tenants, tokens
+from orchestrator.adapters.store.tables import members, policies, quotas, tenants, tokens
+from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
 from orchestrator.core.tenant import Member, Tenant, Token
 
@@ -27,7 +28,8 @@ class SqlTenants:
         return tuple(Tenant(**row._asdict()) for row in self._db.execute(select(tenants).order_by(tenants.c.name)))
 
     def remove(self, name: str) -> None:
-        """With its members, tokens and quota. Gone already is fine."""
+        """With its members, tokens, quota and policy. Gone already is fine."""
+        self._db.execute(delete(policies).where(policies.c.tenant == name))
         self._db.execute(delete(quotas).where(quotas.c.tenant == name))
         self._db.execute(delete(members).where(members.c.tenant == name))
         self._db.execute(delete(tokens).where(tokens.c.tenant == name))
@@ -88,3 +90,18 @@ class SqlQuotas:
 
     def remove(self, tenant: str, resource: str) -> None:
         self._db.execute(delete(quotas).where(quotas.c.tenant == tenant, quotas.c.resource == resource))
+
+
+class SqlPolicies:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def get(self, tenant: str) -> TenantPolicy:
+        """The one that says nothing, where none was set."""
+        document = self._db.execute(select(policies.c.document).where(policies.c.tenant == tenant)).scalar_one_or_none()
+        return TenantPolicy(**(document or {}))
+
+    def put(self, tenant: str, policy: TenantPolicy) -> None:
+        """Replaces the one there was."""
+        self._db.execute(delete(policies).where(policies.c.tenant == tenant))
+        self._db.execute(insert(policies).values(tenant=tenant, document=asdict(policy)))

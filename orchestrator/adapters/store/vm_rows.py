@@ -44,20 +44,32 @@ class SqlVms:
             query = query.where(vms.c.host == host)
         return tuple(vm_of(row) for row in self._db.execute(query))
 
+    def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
+        """Those on the host whose lease has ended and that still have their place, by tenant and name."""
+        over = (vms.c.host == host, vms.c.lease_end <= at, vms.c.freed.is_(None))
+        query = select(vms).where(*over).order_by(vms.c.tenant, vms.c.name)
+        return tuple(vm_of(row) for row in self._db.execute(query))
+
     def update(self, vm: Vm) -> None:
         self._db.execute(update(vms).where(vms.c.id == vm.id).values(vm_values(vm)))
 
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""
-        for table in (slot_claims, function_claims, host_claims):
-            self._db.execute(delete(table).where(table.c.vm == vm_id))
-        still_cut = (
-            select(slot_claims.c.slot)
-            .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
-            .exists()
-        )
-        self._db.execute(delete(gpu_cuts).where(~still_cut))
+        _drop_place(self._db, vm_id)
+        self._db.execute(delete(host_claims).where(host_claims.c.vm == vm_id))
         self._db.execute(delete(vms).where(vms.c.id == vm_id))
+
+
+def _drop_place(connection: Connection, vm_id: str) -> None:
+    """Slots and function; a GPU with nothing left on it is cut no more."""
+    for table in (slot_claims, function_claims):
+        connection.execute(delete(table).where(table.c.vm == vm_id))
+    still_cut = (
+        select(slot_claims.c.slot)
+        .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
+        .exists()
+    )
+    connection.execute(delete(gpu_cuts).where(~still_cut))
 
 
 class SqlClaims:
@@ -65,7 +77,12 @@ class SqlClaims:
         self._db = connection
 
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
-        """:raises ClaimLost: the transaction must be given up"""
+        """Also for a VM that gave its place back and kept its disk.
+
+        :raises ClaimLost: the transaction must be given up
+        """
+        if not self._slots(claim.vm):
+            self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
         place = {"host": claim.host, "gpu": claim.device.gpu, "cut": claim.device.cut}
         is_cut_so = self._checked(claim, capacity, place)  # writers come one after the other (Store.begin)
         try:
@@ -97,15 +114,26 @@ class SqlClaims:
             row.vm: row.function
             for row in self._db.execute(select(function_claims).where(function_claims.c.host == host))
         }
-        return tuple(claim_of(share, slots[share.vm], functions.get(share.vm)) for share in shares)
+        return tuple(claim_of(share, slots[share.vm], functions.get(share.vm)) for share in shares if share.vm in slots)
 
     def find(self, vm_id: str) -> Claim | None:
         share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
         if share is None:
             return None
-        slots = self._db.execute(select(slot_claims).where(slot_claims.c.vm == vm_id).order_by(slot_claims.c.slot))
+        slots = self._slots(vm_id)
+        if not slots:
+            return None
         function = select(function_claims.c.function).where(function_claims.c.vm == vm_id)
-        return claim_of(share, list(slots), self._db.execute(function).scalar_one_or_none())
+        return claim_of(share, slots, self._db.execute(function).scalar_one_or_none())
+
+    def free_place(self, vm_id: str) -> None:
+        """All but the disk. Free already is fine."""
+        _drop_place(self._db, vm_id)
+        self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
+
+    def _slots(self, vm_id: str) -> list[AnyRow]:
+        query = select(slot_claims).where(slot_claims.c.vm == vm_id).order_by(slot_claims.c.slot)
+        return list(self._db.execute(query))
 
     def move_function(self, vm_id: str, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""

@@ -9,7 +9,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, PlanAnswer, VmAnswer
+from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, ExtendBody, PlanAnswer, VmAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.core.tenant import DEFAULT_TENANT
 
@@ -63,3 +63,9 @@ def start(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TEN
 def stop(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
     """Shut the VM down and remove its device; the claim stays."""
     return StartedAnswer.of(services.vms.stop(tenant, name))
+
+
+@router.post("/{name}/extend")
+def extend(name: NameInPath, body: ExtendBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+    """Make its lease longer, within what the tenant's policy allows."""
+    return VmAnswer.of(services.vms.extend(tenant, name, body.to_request()))

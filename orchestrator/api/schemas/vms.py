@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment
+from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -18,6 +19,7 @@ from orchestrator.core.vm import (
     MIN_DISK_BYTES,
     MIN_MEMORY_MIB,
     Device,
+    Freed,
     Vm,
     VmState,
 )
@@ -25,6 +27,24 @@ from orchestrator.core.wire import action_to_dict
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun
 
 MAX_SSH_KEYS = 64
+
+
+LeaseSeconds = Annotated[
+    int | None, Field(ge=1, le=MAX_LEASE_S, description="How long it has its place, in seconds from now")
+]
+Until = Annotated[
+    str | None,
+    Field(
+        max_length=40,
+        description="Or when it gives its place back, like 2026-12-01T10:00Z",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
+
+
+def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
+    """:raises InvalidInput: ``until.invalid``"""
+    return WantedEnd(after_s=lease_s, at=None if until is None else parse_moment(until, field="until"))
 
 
 class CreateVmBody(RequestBody):
@@ -65,10 +85,26 @@ class CreateVmBody(RequestBody):
     start: bool = True
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
     label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
+    lease_s: LeaseSeconds = None
+    until: Until = None
 
     def to_request(self) -> CreateVm:
         """What the service takes."""
-        return CreateVm(**{name: getattr(self, name) for name in type(self).model_fields})
+        values = {name: getattr(self, name) for name in type(self).model_fields if name not in {"lease_s", "until"}}
+        return CreateVm(**values, end=wanted_end(self.lease_s, self.until))
+
+
+class ExtendBody(RequestBody):
+    """A later end of a VM's lease: after some seconds from now, or at a moment."""
+
+    model_config = ConfigDict(title="ExtendLease", json_schema_extra={"examples": [{"lease_s": 14400}]})
+
+    lease_s: LeaseSeconds = None
+    until: Until = None
+
+    def to_request(self) -> WantedEnd:
+        """What the service takes."""
+        return wanted_end(self.lease_s, self.until)
 
 
 class AdoptVmBody(RequestBody):
@@ -137,6 +173,8 @@ class VmAnswer(AnswerBody):
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
     created_at: datetime
+    lease_end: datetime | None = Field(description="When it gives its place back; null: never")
+    freed: Freed | None = Field(description="Why it has no place any more; starting it claims one on its host")
 
     @classmethod
     def of(cls, vm: Vm) -> VmAnswer:
@@ -162,6 +200,8 @@ class VmAnswer(AnswerBody):
             adopted=spec.adopted,
             operation=vm.operation,
             created_at=moment(vm.created_at),
+            lease_end=moment_or_none(vm.lease_end),
+            freed=vm.freed,
         )
 
 

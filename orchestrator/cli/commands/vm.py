@@ -20,8 +20,9 @@ from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
-from orchestrator.core.units import GIB, MIB, show_size
+from orchestrator.core.units import GIB, MIB, parse_duration, show_size
 from orchestrator.core.vm import (
     MAX_USER_DATA_BYTES,
     MAX_VCPUS,
@@ -32,15 +33,26 @@ from orchestrator.core.vm import (
 app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
+def state_of(vm: Mapping[str, Any]) -> str:
+    """``stopped (lease over)`` of one that gave its place back."""
+    freed = vm["freed"]
+    return shown(vm["state"]) if freed is None else f"{shown(vm['state'])} ({shown(freed).replace('_', ' ')})"
+
+
 COLUMNS: Final = (
     field("NAME", "name"),
     field("TENANT", "tenant"),
-    field("STATE", "state"),
+    Column("STATE", state_of),
     field("PROFILE", "profile"),
     field("HOST", "host"),
     Column("GPU", lambda vm: shown(vm["device"]["gpu"])),
     field("ADDRESS", "addresses"),
+    field("LEASE END", "lease_end"),
 )
+
+
+Lease = Annotated[str | None, typer.Option("--lease", help="How long it has its place, from now: 45m, 8h, 30d.")]
+Until = Annotated[str | None, typer.Option("--until", help="Or when it gives it back: 2026-12-01T10:00Z.")]
 
 
 def create(
@@ -68,6 +80,8 @@ def create(
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
     ] = BootPolicy.LOCAL,
+    lease: Lease = None,
+    until: Until = None,
     wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     output: Output = Format.TABLE,
@@ -86,6 +100,7 @@ def create(
         "start": start,
         "boot_policy": boot_policy.value,
     }
+    wanted |= _end(lease, until)
     if user_data is not None:
         wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)
     if on_host is not None:
@@ -100,6 +115,17 @@ def create(
     for path in ssh_key or ():
         guest_access.remember_identity(session.state, vm_id, path)
     _finish(session, started, tenant, wait=wait)
+
+
+def _end(lease: str | None, until: str | None) -> dict[str, object]:
+    """As the API takes it; what was not given is left out."""
+    end: dict[str, object] = {}
+    if lease is not None:
+        end["lease_s"] = parse_duration(lease, field="lease", at_most_s=MAX_LEASE_S)
+    if until is not None:
+        parse_moment(until, field="until")
+        end["until"] = until
+    return end
 
 
 def _some(text: str, option: str) -> str:
@@ -152,7 +178,7 @@ def details(vm: Mapping[str, Any]) -> list[str]:
         [
             ("name", shown(vm["name"])),
             ("tenant", shown(vm["tenant"])),
-            ("state", shown(vm["state"])),
+            ("state", state_of(vm)),
             ("host", shown(vm["host"])),
             ("profile", shown(vm["profile"])),
             ("device", f"{shown(device['type_name'])} ({shown(device['kind'])}) on {shown(device['parent'])}"),
@@ -169,6 +195,7 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("id", shown(vm["id"])),
             ("operation", shown(vm["operation"])),
             ("created", shown(vm["created_at"])),
+            ("lease end", shown(vm["lease_end"])),
         ]
     )
 
@@ -248,6 +275,19 @@ def adopt(
     _finish(session, session.client.adopt_vm(wanted), tenant, wait=wait)
 
 
+def extend_vm(
+    ctx: typer.Context,
+    name: Name,
+    lease: Lease = None,
+    until: Until = None,
+    tenant: Tenant = "default",
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a VM's lease longer; one whose lease was over is started with start-vm then."""
+    vm = session_of(ctx).client.extend_vm(name, tenant, _end(lease, until))
+    show(vm, output, lambda: details(vm))
+
+
 for _verb, _function in (
     ("create", create),
     ("delete", delete),
@@ -256,6 +296,7 @@ for _verb, _function in (
     ("start", start_vm),
     ("stop", stop_vm),
     ("adopt", adopt),
+    ("extend", extend_vm),
     ("console", guest.console),
     ("ssh", guest.ssh),
 ):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.core.diff.finding import Finding, KeptFinding, Repair, RepairKind, Severity, Wanted, WantedVm, Whose
+from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.host import Host
@@ -13,7 +14,7 @@ from orchestrator.core.snapshot import HostSnapshot
 
 __all__ = [
     "Finding", "KeptFinding", "Repair", "RepairKind", "Severity", "Wanted", "WantedVm", "Whose",
-    "changes", "compare", "host_findings",
+    "changes", "compare", "host_findings", "lease_finding",
 ]  # fmt: skip
 
 _ORDER: dict[str, int] = {"clean_up": 0, "stop_vm": 1, "start_vm": 2}

@@ -52,6 +52,11 @@ class Finding:
         return (self.host, self.code, self.subject)
 
 
+def vm_subject(vm: Vm) -> str:
+    """A VM as a finding names it."""
+    return f"VM {vm.spec.tenant}/{vm.spec.name}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WantedVm:
     """A VM that no operation works on."""

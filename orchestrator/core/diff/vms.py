@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.attachments import attachment_of
-from orchestrator.core.diff.finding import Finding, Repair, Severity, WantedVm
+from orchestrator.core.diff.finding import Finding, Repair, Severity, WantedVm, vm_subject
 from orchestrator.core.errors import Bug
 from orchestrator.core.host_actions import HostAction, inverse
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
@@ -38,7 +38,8 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
         yield _of(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
     else:
         yield from _run_state(wanted, domain)
-        yield from _device(wanted, domain, snapshot)
+        if vm.freed is None:  # what it had is somebody else's now
+            yield from _device(wanted, domain, snapshot)
         yield from _definition(wanted, domain)
 
 
@@ -124,7 +125,7 @@ def _of(
         code=code,
         severity=severity,
         host=vm.host,
-        subject=f"VM {vm.spec.tenant}/{vm.spec.name}",
+        subject=vm_subject(vm),
         vm=vm.id,
         whose="ours",
         wanted=differ[0],

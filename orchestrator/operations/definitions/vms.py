@@ -37,6 +37,14 @@ START_VM = Definition(
     abandoned=vm_record.say_stopped,
 )
 
+START_FREED_VM = Definition(
+    kind="start_freed_vm",
+    steps=(vm_record.PLACED, storage.NETWORK, device.DEVICE, domain.REDEFINE_PLACED, *_RUN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+"""One that gave its place back and has claimed another on its host."""
+
 STOP_VM = Definition(
     kind="stop_vm",
     steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.STOPPED),
@@ -44,6 +52,15 @@ STOP_VM = Definition(
     abandoned=vm_record.say_stopped,
     forward_only=True,
 )
+
+FREE_VM = Definition(
+    kind="free_vm",
+    steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.FREED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+    forward_only=True,
+)
+"""Stopped, and its place is given back: its lease is over. The disk stays."""
 
 DELETE_VM = Definition(
     kind="delete_vm",

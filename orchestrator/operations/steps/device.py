@@ -82,7 +82,7 @@ def _taken_away(gpu: GpuSnapshot, vm: Vm) -> NoCapacity:
 
 def _remove(context: Context) -> None:
     vm = context.vm()
-    if vm is None:
+    if vm is None or vm.freed is not None:  # what a freed one had may be somebody else's now
         return
     action = inverse(attachment_of(vm.device).create(vm.id, vm.device))
     if action is None:

@@ -22,6 +22,12 @@ def _define(context: Context) -> str:
     return vm.domain_name
 
 
+def _define_as_before(context: Context) -> None:
+    """With the device that it had before it was placed again."""
+    vm = context.known_vm()
+    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(replace(vm, device=context.device_before()))))
+
+
 def _undefine(context: Context) -> None:
     context.perform(UndefineDomain(vm=context.subject))
 
@@ -125,6 +131,9 @@ REDEFINE = Step(
     title="definition",
     do=_define,
     no_undo_reason="the definition is the VM's own, with the device that is claimed for it",
+)
+REDEFINE_PLACED = Step(
+    name="redefine_placed.1", title="definition", do=_define, undo=_define_as_before, remains=_domain_text
 )
 START = Step(name="start.1", title="start", do=_start, undo=_power_off, remains=_running_text)
 GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only looks")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import WorldError
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vm import Freed, Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store import Transaction
@@ -102,14 +102,45 @@ def _stopped(context: Context) -> str:
     return ""
 
 
+def _freed(context: Context) -> str:
+    """Stopped, and without its place; a delete that came meanwhile gives everything back itself."""
+    with context.begin() as tx:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None and vm.operation == context.operation_id:
+            _free(tx, vm, context.text("freed"))
+    return ""
+
+
+def _free_again(context: Context) -> None:
+    """As it was before it was to be started: without a place, and with the device it once had."""
+    with context.begin() as tx:
+        vm = tx.vms.find_id(context.subject)
+        if vm is not None and vm.operation == context.operation_id:
+            _free(tx, replace(vm, device=context.device_before()), context.text("freed"))
+
+
+def _free(tx: Transaction, vm: Vm, why: str) -> None:
+    tx.claims.free_place(vm.id)
+    tx.vms.update(replace(vm, state="stopped", addresses=(), freed=_FREED[why]))
+
+
+_FREED: dict[str, Freed] = {"lease_over": "lease_over", "preempted": "preempted"}
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
 CLAIM = Step(name="claim.1", title="claim the device", do=_check_claim, undo=forget_vm, remains=_claim_text)
 STARTING = Step(name="vm_starting.1", title="check the claim", do=_check_claim, undo=say_stopped)
+PLACED = Step(name="placed.1", title="claim a device again", do=_check_claim, undo=_free_again, remains=_claim_text)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=_check_claim, undo=_as_observed)
 DELETING = Step(name="vm_deleting.1", title="check the state", do=_check_claim, undo=_as_observed)
 RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
 STOPPED = Step(name="vm_stopped.1", title="record that it is stopped", do=_stopped, no_undo_reason=_NO_RECORD_UNDO)
+FREED = Step(
+    name="free_place.1",
+    title="give its place back, keep its disk",
+    do=_freed,
+    no_undo_reason="starting the VM claims a place again",
+    remains=_claim_text,
+)
 RELEASE = Step(
     name="release.1",
     title="release the claim",

@@ -49,6 +49,14 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("quota set default gpus", "quota.invalid"),
         ("quota set default gpu=1", "quota.resource_unknown"),
         ("quota set absent gpus=1", "tenant.unknown"),
+        ("policy set default lease", "policy.invalid"),
+        ("policy set default grace=1d", "policy.invalid"),
+        ("policy set default disk-grace=none", "request.invalid"),
+        ("policy set absent lease=8h", "tenant.unknown"),
+        ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
+        ("create-vm x --profile t4-small --until tomorrow", "until.invalid"),
+        ("create-vm x --profile t4-small --until 2001-01-01T00:00Z", "lease.past"),
+        ("create-vm x --profile t4-small --lease 8h --until 2999-01-01T00:00Z", "lease.invalid"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
     ],
 )
@@ -103,3 +111,11 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
     assert {"resource": "gpus", "limit": None, "used": 0} in shown
     assert cli("quota", "set", "*", "gpus=4").code == 0
     assert json.loads(cli("quota", "show", "*", "-o", "json").out) == [{"resource": "gpus", "limit": 4, "used": 0}]
+
+
+def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
+    shown = cli("policy", "set", research, "lease=8h", "max-lease=30d", "disk-grace=36h")
+    assert shown.out.split() == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
+    assert cli("policy", "set", research, "lease=none").code == 0
+    kept = json.loads(cli("policy", "show", research, "-o", "json").out)
+    assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600}

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/tenants/{tenant}/policy"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from orchestrator.api.schemas.base import MAX_NAME
+from orchestrator.api.schemas.policies import ChangePolicyBody, PolicyAnswer
+from orchestrator.api.services import ServicesOf
+
+router = APIRouter(prefix="/tenants/{tenant}/policy", tags=["tenants"])
+
+TenantInPath = Annotated[str, Path(max_length=MAX_NAME)]
+
+
+@router.get("")
+def get(tenant: TenantInPath, services: ServicesOf) -> PolicyAnswer:
+    """What holds for all VMs of the tenant."""
+    return PolicyAnswer.of(services.tenancy.policies.get(tenant))
+
+
+@router.patch("")
+def change(tenant: TenantInPath, body: ChangePolicyBody, services: ServicesOf) -> PolicyAnswer:
+    """Set what is named; the rest stays, and so do the ends of leases that are there."""
+    return PolicyAnswer.of(services.tenancy.policies.change(tenant, body.model_dump(exclude_unset=True)))

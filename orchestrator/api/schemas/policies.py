@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about policies of tenants. Durations are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody
+from orchestrator.core.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
+
+
+class ChangePolicyBody(RequestBody):
+    """New values; what is not named stays."""
+
+    model_config = ConfigDict(
+        title="ChangePolicy", json_schema_extra={"examples": [{"default_lease_s": 28800, "max_lease_s": 2592000}]}
+    )
+
+    default_lease_s: int | None = Field(
+        default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S, description="Of a VM made without one; null: it never ends"
+    )
+    max_lease_s: int | None = Field(
+        default=None, ge=MIN_LEASE_S, le=MAX_LEASE_S, description="The longest lease, from now on; null: any"
+    )
+    disk_grace_s: int = Field(
+        default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S, description="How long a disk is kept after its lease"
+    )
+
+
+class PolicyAnswer(AnswerBody):
+    model_config = ConfigDict(title="Policy")
+
+    default_lease_s: int | None
+    max_lease_s: int | None
+    disk_grace_s: int
+
+    @classmethod
+    def of(cls, policy: TenantPolicy) -> PolicyAnswer:
+        return cls(**asdict(policy))

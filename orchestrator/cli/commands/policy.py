@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl policy …``"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.complete import tenants
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import render_details, show
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.lease import MAX_LEASE_S, show_span
+from orchestrator.core.names import check_name
+from orchestrator.core.units import parse_duration
+
+app = new_group("What holds for all VMs of a tenant: how long their leases may be.")
+
+_MEMBERS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
+
+
+def _tenant_name(text: str) -> str:
+    return check_name(text, what="tenant")
+
+
+Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=_tenant_name)]
+
+
+@app.command("show")
+def show_policy(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+    """Show a tenant's policy."""
+    policy = session_of(ctx).client.policy(tenant)
+    show(policy, output, lambda: _lines(policy))
+
+
+@app.command("set")
+def set_policy(
+    ctx: typer.Context,
+    tenant: Place,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=DURATION...", help="lease=8h, max-lease=30d, disk-grace=7d; none: unlimited."),
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Set parts of a tenant's policy; those not named stay, and so do the leases of VMs that are there."""
+    wanted = dict(_parsed(text) for text in values)
+    policy = session_of(ctx).client.change_policy(tenant, wanted)
+    show(policy, output, lambda: _lines(policy))
+
+
+def _parsed(text: str) -> tuple[str, int | None]:
+    name, equals, value = text.partition("=")
+    if not equals or name not in _MEMBERS:
+        raise InvalidInput(
+            "policy.invalid", f"{text[:40]!a} sets nothing", hint=f"one of {', '.join(_MEMBERS)}, like lease=8h"
+        )
+    return _MEMBERS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
+
+
+def _lines(policy: Json) -> list[str]:
+    return render_details(
+        [(name, "none" if policy[key] is None else show_span(policy[key])) for name, key in _MEMBERS.items()]
+    )

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends leases: a VM whose lease is over is stopped and gives its place back, by an ordinary operation.
+
+A lease ends by the wall clock. A clock that jumps ahead (a wrong time server, a suspended machine) must not end all
+leases at once, so after a jump nothing ends until the clock has run evenly for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from orchestrator.core.diff import Finding, lease_finding
+from orchestrator.core.lease import show_moment
+from orchestrator.core.operation import FINISHED
+from orchestrator.core.vm import Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.begin import new_operation, record
+
+ACTOR = "lease"
+_JUMP_S = 60.0
+_EVEN_FOR_S = 600.0
+
+
+@dataclass
+class _Evenness:
+    """Wall clock and monotonic clock at the last look, and until when (monotonic) the wall clock is not believed."""
+
+    wall: float
+    monotonic: float
+    doubted_until: float = float("-inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseKeeper:
+    """Safe to call from many threads."""
+
+    store: Store
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _even: _Evenness = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_even", _Evenness(self.clock.now(), self.clock.monotonic()))
+
+    def findings(self, tx: Transaction, host: str, now: float) -> list[Finding]:
+        """What is to be said of the leases on the host."""
+        vms = [vm for vm in tx.vms.list(host=host) if vm.lease_end is not None]
+        policies = {tenant: tx.policies.get(tenant) for tenant in {vm.spec.tenant for vm in vms}}
+        return [one for vm in vms for one in lease_finding(vm, policies[vm.spec.tenant], now)]
+
+    def end_leases(self, host: str) -> tuple[str, ...]:
+        """Ids of the operations that were begun. On a host that does not answer nothing is: its VMs are left alone."""
+        now = self.clock.now()
+        if not self._believed(now):
+            return ()
+        with self.store.read() as tx:
+            over = tx.vms.lease_over(host, now)
+        if not over:
+            return ()
+        with self.store.begin() as tx:
+            begun = list(self._begin(tx, host, now))
+        for operation in begun:
+            self.engine.submit(operation)
+        return tuple(begun)
+
+    def _believed(self, now: float) -> bool:
+        with self._lock:
+            even, monotonic = self._even, self.clock.monotonic()
+            if abs((now - even.wall) - (monotonic - even.monotonic)) > _JUMP_S:
+                even.doubted_until = monotonic + _EVEN_FOR_S
+            even.wall, even.monotonic = now, monotonic
+            return monotonic >= even.doubted_until
+
+    def _begin(self, tx: Transaction, host: str, now: float) -> Iterator[str]:
+        """Decided again: since the first look a lease may have been extended, or an operation begun."""
+        if not any(one.name == host and one.state == "ready" for one in tx.hosts.list()):
+            return
+        for vm in tx.vms.lease_over(host, now):
+            if vm.state in {"running", "stopped"} and _idle(tx, vm):
+                operation = new_operation(
+                    "free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
+                )
+                tx.vms.update(replace(vm, state="stopping", operation=operation.id))
+                inputs: dict[str, object] = {
+                    "vm": vm.spec.name, "previous_state": vm.state, "freed": "lease_over",
+                }  # fmt: skip
+                record(tx, operation, host=vm.host, inputs=inputs)
+                subject, ended = f"{vm.spec.tenant}/{vm.spec.name}", show_moment(vm.lease_end or now)
+                tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
+                yield operation.id
+
+
+def _idle(tx: Transaction, vm: Vm) -> bool:
+    return all(one.state in FINISHED - {"stuck"} for one in tx.operations.of_subject(vm.id))

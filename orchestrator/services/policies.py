@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies of tenants: shown and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.core.lease import TenantPolicy, changed_policy
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store
+from orchestrator.services.acting import actor
+from orchestrator.services.tenants import known_tenant
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyService:
+    store: Store
+    clock: Clock
+
+    def get(self, tenant: str) -> TenantPolicy:
+        """:raises NotFound: ``tenant.unknown``"""
+        with self.store.read() as tx:
+            known_tenant(tx, tenant)
+            return tx.policies.get(tenant)
+
+    def change(self, tenant: str, values: Mapping[str, int | None]) -> TenantPolicy:
+        """Set these; others stay. VMs that are there keep their ends.
+
+        :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``
+        """
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            policy = changed_policy(tx.policies.get(tenant), values)
+            tx.policies.put(tenant, policy)
+            action = "set_policy " + ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=tenant, outcome="done")
+        return policy
