@@ -22,21 +22,29 @@ SUITES = ("S1", "S3", "S4", "S5", "S6", "S7", "S8")
 def main() -> None:
     scale = float(os.environ.get("VGPUCTL_BENCH_SCALE", "0.5"))
     wanted = set(os.environ.get("VGPUCTL_BENCH_SUITES", ",".join(SUITES)).split(","))
-    rows: list[Row] = []
     online = [job for job in suites_online.jobs(scale) if job.suite in wanted]
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for found in pool.map(suites_online.perform, online, chunksize=4):
-            rows += found
+    if online:
+        rows: list[Row] = []
+        with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for found in pool.map(suites_online.perform, online, chunksize=4):
+                rows += found
+        _keep(rows)
     alone: tuple[tuple[str, Callable[[float], list[Row]]], ...] = (
-        ("S6", suite_offline.measure), ("S7", suite_latency.measure), ("S8", suite_priorities.measure),
+        ("S8", suite_priorities.measure), ("S6", suite_offline.measure), ("S7", suite_latency.measure),
     )  # fmt: skip
     for suite, measure in alone:
         if suite in wanted:
-            rows += measure(scale)
-    means = sorted([*averaged(rows), *(row for row in read(OUT) if row.suite not in wanted)], key=lambda row: row.suite)
-    write(means, OUT)
+            _keep(measure(scale))
+    means = read(OUT)
     print(table(means))
     print(f"{len(means)} rows in {OUT}")
+
+
+def _keep(rows: list[Row]) -> None:
+    """Write these suites' rows at once, so that a run that is stopped keeps what it has."""
+    new = {row.suite for row in rows}
+    kept = [row for row in read(OUT) if row.suite not in new]
+    write(sorted([*averaged(rows), *kept], key=lambda row: row.suite), OUT)
 
 
 if __name__ == "__main__":

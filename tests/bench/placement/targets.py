@@ -13,6 +13,8 @@ from typing import NamedTuple
 from tests.bench.placement.rows import Row, read
 
 PAGE = Path("docs/reference/placement-numbers.md")
+BY_HAND = "## Notes"
+"""What follows this heading is kept when the page is written again."""
 MEASURED = Path("build/bench/placement.json")
 
 
@@ -47,6 +49,7 @@ TARGETS = (
     Target("S6", "batch ", "vgpuctl", "gap_gpus", False, 0.0),
     Target("S6", "batch ", "vgpuctl", "batch_seconds", False, 1.0),
     Target("S6", "compaction ", "vgpuctl", "active_over_min", False, 1.005),
+    Target("S6", "compaction ", "vgpuctl_optimum", "active_over_min", False, 1.005),
     Target("S6", "compaction ", "vgpuctl", "moves_per_freed_gpu", False, 2.0),
 )
 
@@ -66,6 +69,12 @@ def page(rows: Iterable[Row], head: str) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *(_line(target, found) for target in TARGETS)]) + "\n"
+
+
+def by_hand(old: str) -> str:
+    """The part of an older page that people wrote: it stays."""
+    at = old.find(BY_HAND)
+    return "" if at < 0 else "\n" + old[at:]
 
 
 def _line(target: Target, rows: list[Row]) -> str:
@@ -103,7 +112,8 @@ def main() -> None:
     day = datetime.datetime.fromtimestamp(MEASURED.stat().st_mtime, datetime.UTC).date()
     scale = os.environ.get("VGPUCTL_BENCH_SCALE", "0.5")
     cores = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    PAGE.write_text(page(rows, f"Measured {day} at scale {scale} on {cores}."), encoding="utf-8")
+    text = page(rows, f"Measured {day} at scale {scale} on {cores}.")
+    PAGE.write_text(text + by_hand(PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from tests.bench.placement.rows import rows_of
-from tests.bench.placement.targets import TARGETS, page
+from tests.bench.placement.targets import TARGETS, by_hand, page
 
 
 def _lines(*values: tuple[str, str, dict[str, float]]) -> list[str]:
@@ -20,6 +20,11 @@ def test_a_target_is_met_or_missed_by_the_mean_of_its_cases_without_the_heavy_ta
     )
     assert "| ≥ 94 | 94.25 | 96.5 | yes |" in first[0]
     assert any("active_over_min | ≤ 1.06 | 1.07 | - | no |" in line for line in first)
+
+
+def test_what_people_wrote_stays_when_the_page_is_written_again() -> None:
+    assert by_hand(page([], "") + "\n## Notes\n\nBy hand.\n") == "\n## Notes\n\nBy hand.\n"
+    assert by_hand(page([], "")) == ""
 
 
 def test_what_was_not_measured_is_said_to_be_so() -> None:
