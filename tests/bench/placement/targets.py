@@ -19,7 +19,10 @@ MEASURED = Path("build/bench/placement.json")
 
 
 class Target(NamedTuple):
-    """The mean of ``metric`` over the cases that begin with ``case`` must be at least or at most ``bar``."""
+    """The mean of ``metric`` over the cases that begin with ``case`` must be at least or at most ``bar``.
+
+    ``hosts=1000`` is that one case alone.
+    """
 
     suite: str
     case: str
@@ -51,6 +54,15 @@ TARGETS = (
     Target("S6", "compaction ", "vgpuctl", "active_over_min", False, 1.005),
     Target("S6", "compaction ", "vgpuctl_optimum", "active_over_min", False, 1.005),
     Target("S6", "compaction ", "vgpuctl", "moves_per_freed_gpu", False, 2.0),
+    Target("S7", "hosts=1000", "vgpuctl", "latency_p50_us", False, 30.0),
+    Target("S7", "hosts=1000", "vgpuctl", "latency_p99_us", False, 150.0),
+    Target("S7", "hosts=10000", "vgpuctl", "latency_p50_us", False, 40.0),
+    Target("S7", "hosts=10000", "vgpuctl", "latency_p99_us", False, 200.0),
+    Target("S7", "hosts=10000", "vgpuctl", "latency_p999_us", False, 1000.0),
+    Target("S7", "hosts=10000", "vgpuctl", "decisions_per_s", True, 10_000.0),
+    Target("S7", "hosts=10000 state=full", "vgpuctl", "latency_p99_us", False, 100.0),
+    Target("S7", "hosts=10000 state=repack", "vgpuctl", "latency_p99_us", False, 10_000.0),
+    Target("S8", "load=", "vgpuctl", "quota_violations", False, 0.0),
 )
 
 
@@ -92,9 +104,13 @@ def _mean(target: Target, rows: list[Row], policy: str) -> float | None:
     values = [
         row.value for row in rows
         if row.suite == target.suite and row.policy == policy and row.metric == target.metric
-        and row.case.startswith(target.case) and not row.case.endswith("lognormal")
+        and _covers(target.case, row.case) and not row.case.endswith("lognormal")
     ]  # fmt: skip
     return sum(values) / len(values) if values else None
+
+
+def _covers(wanted: str, case: str) -> bool:
+    return case == wanted if wanted.startswith("hosts=") else case.startswith(wanted)
 
 
 def _shown(value: float | None) -> str:
