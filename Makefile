@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check soak bench docs clean \
+.PHONY: help dev demo demo-down test test-lab check soak mutants bench docs clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
 
 help: ## list the targets
@@ -62,8 +62,14 @@ test-lab: dev lab-packages ## the tests on lab hosts; LAB_TESTS chooses some
 	@status=0; $(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
 LAB_TESTS ?= tests/lab
 
-soak: dev lab-packages ## randomised runs for hours; SOAK_HOURS bounds them
-	@$(PYTEST) -m soak --timeout=0
+soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
+	@status=0; mkdir -p build; \
+	$(PYTEST) -m soak --timeout=0 --junitxml=build/soak.xml $(SOAK_TESTS) | tee build/soak.log || status=$$?; \
+	$(BIN)/python -m tests.soak build/soak.xml build/soak.log; exit $$status
+SOAK_TESTS ?= tests
+
+mutants: dev ## take out one protection after the other and see which test notices; writes docs/reference/mutants.md
+	@$(BIN)/python -m tests.mutants
 
 check: dev ## format, lint, types, import contracts, dead code, fast tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
@@ -89,7 +95,8 @@ bench: bench-placement bench-control-plane bench-create-vm ## all benchmarks; ro
 .PHONY: bench-placement bench-control-plane bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
-bench-control-plane: dev ## claims per second against bare inserts, operations per second
+bench-control-plane: dev ## claims per second against bare inserts, operations per second, 1,000 SSH connections
+	@$(ENSURE) tests/bench/control_plane/packages.txt
 	@$(BIN)/python -m tests.bench.control_plane
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install
 	@$(ENSURE) tests/bench/packages.txt

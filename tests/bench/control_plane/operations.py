@@ -16,6 +16,7 @@ from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
+from tests.bench.control_plane.memory import memory_mib
 from tests.bench.placement.rows import Row, rows_of
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.postgres.cluster import cluster
@@ -71,7 +72,7 @@ def _waiting(plane: ControlPlane, engine: DurableEngine) -> dict[str, float]:
     first = plane.services.vms.delete("default", "warm")
     engine.submit(str(first.operation))
     running.wait()
-    threads, memory = threading.active_count(), _memory_mib()
+    threads, memory = threading.active_count(), memory_mib()
     with plane.store.begin() as tx:
         job = tx.operations.get(str(first.operation))
         for number in range(WAITING):
@@ -85,12 +86,7 @@ def _waiting(plane: ControlPlane, engine: DurableEngine) -> dict[str, float]:
     values = {
         "waiting": float(WAITING),
         "threads_more": float(threading.active_count() - threads),
-        "memory_more_mib": _memory_mib() - memory,
+        "memory_more_mib": memory_mib() - memory,
     }
     go_on.set()
     return values
-
-
-def _memory_mib() -> float:
-    words = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()
-    return int(words[0]) / 1024

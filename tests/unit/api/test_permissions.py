@@ -145,10 +145,22 @@ def test_nobody_who_only_reads_and_no_tenant_reaches_what_changes_the_pool() -> 
             assert not rule.roles & {"tenant-admin", "tenant-user"}, route
 
 
+@pytest.mark.parametrize("role", ["tenant-admin", "tenant-user"])
+def test_no_tenant_takes_over_what_runs_on_a_host(scene: Scene, role: Role) -> None:
+    assert scene.ask(scene.token("own", role), "POST /v1/vms/adopt", "own")[0] == 403
+
+
 @pytest.mark.parametrize("spoilt", ["", "vgpuctl_", "x", "vgpuctl_0123456789ab_" + "A" * 43])
 def test_a_token_that_is_none_of_ours_opens_nothing(scene: Scene, spoilt: str) -> None:
     for route in RULES:
         assert scene.ask(spoilt, route, "own")[1]["code"] == "token.refused"
+
+
+def test_a_token_of_ours_with_another_secret_opens_nothing(scene: Scene) -> None:
+    good = scene.token("own", "tenant-user")
+    spoilt = good[:-1] + ("A" if good[-1] != "A" else "B")
+    assert scene.ask(good, "GET /v1/vms", "own")[0] == 200
+    assert scene.ask(spoilt, "GET /v1/vms", "own")[1]["code"] == "token.refused"
 
 
 def test_a_revoked_and_an_expired_token_are_refused_with_the_same_words(scene: Scene) -> None:

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is taken out of the program on purpose, and the tests that should notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``before`` stands exactly once in the file; ``after`` stands there instead."""
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``tests``: arguments of pytest, as few as should do."""
+
+    removed: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+def _one(removed: str, file: str, before: str, after: str, *tests: str) -> Mutation:
+    return Mutation(removed, (Edit(f"orchestrator/{file}", before, after),), tests)
+
+
+_MATRIX = "tests/operations/test_every_fault.py"
+_VGPUS = "tests/unit/agent/test_vgpus.py"
+_STORE = "tests/contract/store/test_store.py"
+_SCHEMA = "adapters/store/migrations/versions/0001_the_first_schema.py"
+
+MUTATIONS = (
+    _one(
+        "undo: the disk of a VM that was not made to the end stays",
+        "operations/steps/storage.py",
+        "do=_create_volume, undo=_delete_volume,",
+        "do=_create_volume, undo=lambda _: None,",
+        _MATRIX, "-k", "create-stopped-l40s and not postgresql",
+    ),
+    _one(
+        "undo: an adoption that failed leaves its entry in the host's ledger",
+        "operations/steps/adopt.py",
+        "do=_adopt, undo=_release,",
+        "do=_adopt, undo=lambda _: None,",
+        _MATRIX, "-k", "adopt-t4 and not start and not delete and not postgresql",
+    ),
+    _one(
+        "undo: the claim of a VM that was not made stays",
+        "operations/steps/vm_record.py",
+        "do=_check_claim, undo=forget_vm,",
+        "do=_check_claim, undo=lambda _: None,",
+        _MATRIX, "-k", "adopt-t4 and not start and not delete and not postgresql",
+    ),
+    _one(
+        "fence on the host: an older attempt or epoch is let in",
+        "agent/ledger.py",
+        "if token.epoch < epoch or (token.epoch == epoch and token.attempt < seen):",
+        "if False:",
+        "tests/unit/agent/test_ledger.py",
+    ),
+    _one(
+        "fence in the database: an attempt that was overtaken writes",
+        "operations/fencing.py",
+        "            raise Parked\n",
+        "            pass\n",
+        "tests/operations/test_records.py",
+    ),
+    _one(
+        "fsync: the agent's ledger is not on the disk when a change returns",
+        "agent/ledger_file.py",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA synchronous=NORMAL",
+        "tests/unit/agent/test_durability.py",
+    ),
+    _one(
+        "fsync: a volume's content is not on the disk before it has its name",
+        "agent/images/files.py",
+        "        sync(part)\n",
+        "",
+        "tests/unit/agent/test_durability.py",
+    ),
+    _one(
+        "fsync: the control plane's SQLite database loses its last commits with the power",
+        "adapters/store/database.py",
+        '"synchronous=FULL",',
+        '"synchronous=NORMAL",',
+        _STORE, "-k", "durable",
+    ),
+    _one(
+        "lock: actions on one VM run at the same time in the agent",
+        "agent/turns.py",
+        "            with lock:\n                yield\n",
+        "            yield\n",
+        "tests/unit/agent/test_durability.py",
+    ),
+    _one(
+        "lock: two servers execute operations of one state directory",
+        "adapters/state/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/unit/adapters/state/test_lock.py",
+    ),
+    _one(
+        "lock: writers of a PostgreSQL database do not come one after the other",
+        "adapters/store/database.py",
+        'connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")',
+        'connection.exec_driver_sql(f"SELECT {_WRITERS}")',
+        "tests/contract/test_quotas.py", "tests/contract/store/test_races.py", "-m", "not soak",
+    ),
+    Mutation(
+        "constraint: one slot of a GPU can be claimed by two VMs",
+        (
+            Edit(
+                f"orchestrator/{_SCHEMA}",
+                'sa.PrimaryKeyConstraint("host", "gpu", "slot", name=op.f("pk_slot_claims")),',
+                'sa.PrimaryKeyConstraint("host", "gpu", "slot", "vm", name=op.f("pk_slot_claims")),',
+            ),
+        ),
+        (_STORE, "-k", "claim and sqlite"),
+    ),
+    _one(
+        "check: a host is claimed beyond what it has",
+        "adapters/store/vm_rows.py",
+        "        if not fits:\n",
+        "        if False:\n",
+        _STORE, "-k", "sqlite",
+    ),
+    _one(
+        "check: a new VM is not held against the quota",
+        "services/vms.py",
+        "            within_quota(tx, plan.vm)\n            if secret",
+        "            if secret",
+        "tests/contract/test_quotas.py", "-k", "leaves_nothing",
+    ),
+    _one(
+        "check: an adopted VM is not held against the quota",
+        "services/adopting.py",
+        "            within_quota(tx, vm)\n",
+        "",
+        "tests/operations/test_adopting.py",
+    ),
+    _one(
+        "audit: what begins has no record in its transaction",
+        "services/begin.py",
+        'outcome="accepted",',
+        'outcome="",',
+        "tests/operations/test_records.py",
+    ),
+    _one(
+        "audit: a record that was changed is not told from its seal",
+        "core/audit.py",
+        "if not hmac.compare_digest(record.seal, seal_of(key, \"\" if last is None else last.seal, record)):",
+        "if False:",
+        "tests/contract/test_audit.py",
+    ),
+    _one(
+        "access: a token is believed by its id alone",
+        "core/tenant.py",
+        "same = hmac.compare_digest(self.digest, digest_of(text))",
+        "same = True",
+        "tests/unit/api/test_permissions.py", "-k", "another_secret",
+    ),
+    _one(
+        "access: a revoked token still opens",
+        "core/tenant.py",
+        "self.revoked_at is None and ",
+        "",
+        "tests/unit/api/test_permissions.py", "-k", "revoked",
+    ),
+    _one(
+        "access: everybody who may use VMs may adopt domains of the pool",
+        "api/permissions.py",
+        '"POST /v1/vms/adopt": Rule("pool", _OPERATE),',
+        '"POST /v1/vms/adopt": Rule("body", _USE),',
+        "tests/unit/api/test_permissions.py", "-k", "takes_over",
+    ),
+    _one(
+        "secret: user data is stored as it is",
+        "adapters/store/small_rows.py",
+        "blob=self._cipher.encrypt(text.encode())",
+        "blob=text.encode()",
+        "tests/contract/test_planted_secrets.py", "-k", "user_data",
+    ),
+    _one(
+        "owner: a vGPU is made before the ledger says whose it is",
+        "agent/vgpus.py",
+        "        self._ledger.claim(key, action.vm, detail=wanted, until_reboot=True)\n",
+        "",
+        _VGPUS,
+    ),
+    _one(
+        "owner: a vGPU that a process has open is removed",
+        "agent/vgpus.py",
+        "        self._check_unused(there.directory, action.uuid)\n",
+        "",
+        _VGPUS,
+    ),
+    _one(
+        "owner: what nobody of ours has made counts as a leftover of ours",
+        "core/diff/orphans.py",
+        '        return "foreign"\n    return "ours"',
+        '        return "ours"\n    return "ours"',
+        "tests/unit/core/test_diff.py",
+    ),
+    _one(
+        "owner: a disk of an adopted VM may be deleted with it",
+        "operations/steps/storage.py",
+        "if vm is not None and vm.spec.adopted is None:\n        context.perform(DeleteVolume(",
+        "if vm is not None:\n        context.perform(DeleteVolume(",
+        "tests/operations/test_adopting.py",
+    ),
+)  # fmt: skip
