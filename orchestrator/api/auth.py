@@ -34,6 +34,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     services: Services = connection.app.state.services
     caller = await _identified(connection, services)
     act_for(caller.actor)
+    connection.state.caller = caller
     rule = RULES.get(route_of(connection.scope))
     if rule is None:
         raise Bug("access.no_rule", "nobody has said who may use this route")

@@ -13,11 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from orchestrator.core.access import Caller
 from orchestrator.core.errors import (
     Bug,
     Conflict,
     Denied,
     InvalidInput,
+    NoCapacity,
     NotFound,
     Reason,
     VgpuctlError,
@@ -53,10 +55,17 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _ours(_: Request, error: Exception) -> JSONResponse:
+async def _ours(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, VgpuctlError):
         raise error
-    return problem(error)
+    return problem(_as_told(error, getattr(request.state, "caller", None)))
+
+
+def _as_told(error: VgpuctlError, caller: Caller | None) -> VgpuctlError:
+    """What is in the way on which host is for those who watch the pool."""
+    if isinstance(error, NoCapacity) and (caller is None or not caller.everywhere):
+        return NoCapacity(error.code, error.message, hint="others' VMs are in the way; ask again later or for less")
+    return error
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -47,5 +47,10 @@ def tenant_or_everywhere(text: str) -> str:
     return text if text == EVERYWHERE else check_name(text, what="tenant")
 
 
+def tenant_if_named(text: str | None) -> str | None:
+    """For lists, which are of all tenants when none is named."""
+    return None if text is None else check_name(text, what="tenant")
+
+
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

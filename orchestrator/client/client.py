@@ -244,7 +244,7 @@ class Client:
         found: Json = self._get(path_of("explain"), **question)
         return found
 
-    def gpu_map(self, width: int) -> Json:
+    def gpu_map(self, width: int, tenant: str | None = None) -> Json:
         """``gpus`` and the same drawn as ``text``."""
-        found: Json = self._get(path_of("gpu-map"), width=width)
+        found: Json = self._get(path_of("gpu-map"), width=width, tenant=tenant)
         return found

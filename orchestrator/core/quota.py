@@ -83,22 +83,29 @@ def show_amount(resource: str, amount: int) -> str:
 
 def amounts_of(vm: Vm) -> Counter[str]:
     """All that a VM holds, stopped ones too: its claim stays, unless its place was taken back."""
-    disk = -(-vm.spec.disk_bytes // MIB)
+    spec = vm.spec
+    machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
     if vm.freed is not None:
-        return Counter({"vms": 1, "disk": disk})
-    kind = parse_vgpu_type_name(vm.device.type_name)
+        return Counter({name: machine[name] for name in ("vms", "disk")})
+    return machine + vgpu_amounts(vm.device.type_name, spec.profile)
+
+
+def machine_amounts(vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:
+    """A VM without its devices."""
+    return Counter({"vms": 1, "vcpus": vcpus, "memory": memory_mib, "disk": -(-disk_bytes // MIB)})
+
+
+def vgpu_amounts(type_name: str, profile: str) -> Counter[str]:
+    """One vGPU of NVIDIA's type ``type_name``, asked for as ``profile``."""
+    kind = parse_vgpu_type_name(type_name)
     return Counter(
         {
-            "vms": 1,
             "gpus": 1,
             f"gpus:{kind.board}": 1,
             "vgpus": 1,
-            f"vgpus:{vm.spec.profile}": 1,
+            f"vgpus:{profile}": 1,
             "framebuffer": kind.framebuffer_mib,
             "mig-slices": kind.gi_slices or 0,
-            "vcpus": vm.spec.vcpus,
-            "memory": vm.spec.memory_mib,
-            "disk": disk,
         }
     )
 

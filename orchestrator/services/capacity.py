@@ -3,23 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import shipped_offerings
+from orchestrator.core.access import ROLES_EVERYWHERE, denied
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.offering import Offering
-from orchestrator.core.placement.capacity import CapacityRow, capacity
-from orchestrator.core.placement.explain import Explanation, explain
+from orchestrator.core.placement.capacity import CapacityRow, Room, capacity, fits_now
+from orchestrator.core.placement.explain import Explanation, Told, explain, for_tenant
 from orchestrator.core.placement.from_offering import ask_of
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
+from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.placement.views import HostView, Request
+from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
 from orchestrator.ports.store import Store, Transaction
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.planning import Resolve, offered_types
+from orchestrator.services.tenant_room import QuotaRoom, amounts_asked
 from orchestrator.services.what_if import WhatIf, what_if
 
 _WHAT_IF = "what-if"
@@ -58,6 +61,38 @@ class CapacityService:
     tables: Tables = tables_of
     offerings: Callable[[], tuple[Offering, ...]] = shipped_offerings
     """Everything that was written down as an offering."""
+
+    def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
+        """How many more VMs the tenant could create now: what its quota covers and there are places for.
+
+        :raises InvalidInput: ``profile.unknown``
+        """
+        with self.store.read() as tx:
+            types = offered_types(tx)
+            fleet = self._fleet(tx, types).hosts
+            quota = QuotaRoom.of(tx, tenant)
+        if question is not None:
+            questions = [question]
+        else:
+            questions = [Question(profile=name) for name in self._possible(fleet, types)]
+        places: dict[Request, int] = {}
+        rows = []
+        for one in questions:
+            asked = replace(one, tenant=tenant)
+            request = self._request(asked, types)
+            if request not in places:
+                places[request] = fits_now(request, fleet)
+            rows.append(Room(one.profile, quota.most(self._amounts(asked, types), places[request])))
+        return tuple(rows)
+
+    def _amounts(self, question: Question, types: frozenset[str]) -> Amounts:
+        return amounts_asked(
+            self.resolve(question.profile, types),
+            count=question.count,
+            vcpus=question.vcpus,
+            memory_mib=question.memory_mib,
+            disk_bytes=question.disk_bytes,
+        )
 
     def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:
         """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
@@ -99,14 +134,30 @@ class CapacityService:
         with self.store.read() as tx:
             types = offered_types(tx)
             request = self._request(question, types)
+            over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, types))
+            if over:
+                return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             fleet, names = self._fleet(tx, types), _names(tx)
         return Named(explanation=explain(request, fleet.hosts, modes=fleet.modes), names=names)
+
+    def told(self, question: Question) -> Told:
+        """Whether it fits, as the tenant of the question may know it.
+
+        :raises Denied: ``access.denied``: a host was named; :raises InvalidInput: ``profile.unknown``
+        """
+        if question.host is not None:
+            raise denied(frozenset(ROLES_EVERYWHERE))
+        return for_tenant(self.explain(question).explanation)
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         """Every GPU as its slots with the VMs in them."""
         with self.store.read() as tx:
             fleet = self._fleet(tx, offered_types(tx))
             return gpu_map(fleet.hosts, names=_names(tx))
+
+    def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
+        """The GPUs that VMs of these tenants are on, without all that is others'."""
+        return own_gpus(self.gpu_map(), tenants)
 
     def _fleet(self, tx: Transaction, types: frozenset[str]) -> WhatIf:
         profiles = {vm.id: vm.spec.profile for vm in tx.vms.list(tenant=None)}

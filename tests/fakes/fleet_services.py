@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from orchestrator.core.diff import Finding, KeptFinding, Repair
@@ -11,9 +12,9 @@ from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
-from orchestrator.core.placement.capacity import CapacityRow, capacity
-from orchestrator.core.placement.explain import explain
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
+from orchestrator.core.placement.capacity import CapacityRow, Room, capacity
+from orchestrator.core.placement.explain import Told, explain, for_tenant
+from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.services.capacity import Named, Question
 from orchestrator.services.fleet_view import geometry_of
@@ -190,6 +191,15 @@ class Capacity:
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         return gpu_map(self._fleet())
+
+    def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
+        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question))
+
+    def told(self, question: Question) -> Told:
+        return for_tenant(self.explain(question).explanation)
+
+    def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
+        return own_gpus(self.gpu_map(), tenants)
 
 
 class Findings:

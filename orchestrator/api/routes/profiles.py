@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.profiles import ProfileAnswer
 from orchestrator.api.services import ServicesOf
@@ -14,9 +15,10 @@ router = APIRouter(prefix="/profiles", tags=["profiles"])
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[ProfileAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[ProfileAnswer]:
     """Offerings and vGPU types that some host offers now, with how many more fit."""
-    return [ProfileAnswer.of(info) for info in paging.cut(services.profiles.list(), _place)]
+    found = paging.cut(services.profiles.list(), _place)
+    return [ProfileAnswer.of(info, watching=bool(caller.everywhere)) for info in found]
 
 
 def _place(info: ProfileInfo) -> tuple[str, str]:
@@ -25,6 +27,6 @@ def _place(info: ProfileInfo) -> tuple[str, str]:
 
 
 @router.get("/{name:path}")
-def get(name: str, services: ServicesOf) -> ProfileAnswer:
+def get(name: str, services: ServicesOf, caller: CallerOf) -> ProfileAnswer:
     """One profile by any name that create takes."""
-    return ProfileAnswer.of(services.profiles.get(name))
+    return ProfileAnswer.of(services.profiles.get(name), watching=bool(caller.everywhere))

@@ -10,10 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.errors import Reason
-from orchestrator.core.placement.capacity import CapacityRow
+from orchestrator.core.placement.capacity import CapacityRow, Room
+from orchestrator.core.placement.explain import Told
 from orchestrator.core.placement.gpu_map import Cell, GpuRow, render_gpu_map
 from orchestrator.core.placement.remedies import Action, Remedy, RemedyKind
-from orchestrator.core.placement.render_explain import render_capacity, render_explanation
+from orchestrator.core.placement.render_explain import render_capacity, render_explanation, render_room, render_told
 from orchestrator.core.placement.views import Part
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MAX_VCPUS
@@ -38,6 +39,7 @@ class CapacityQuery(_Query):
     """Of what, and how big the VMs would be."""
 
     profile: str | None = Field(default=None, max_length=255)
+    tenant: str | None = Field(default=None, exclude=True)
 
     def to_question(self) -> Question | None:
         """None: everything that hosts offer."""
@@ -72,9 +74,11 @@ class CapacityRowAnswer(AnswerBody):
     """How many more VMs of one profile fit."""
 
     profile: str
-    fits_now: int
-    fits_with_moves: int = Field(description="When up to three VMs may be moved for each one placed")
-    exact: bool = Field(description="No rearrangement of the GPUs holds one more: proved")
+    fits_now: int = Field(description="For a tenant: what its quota covers and there are places for")
+    fits_with_moves: int | None = Field(
+        description="When up to three VMs may be moved for each one placed; null: not told"
+    )
+    exact: bool | None = Field(description="No rearrangement of the GPUs holds one more: proved; null: not told")
 
     @classmethod
     def of(cls, row: CapacityRow) -> CapacityRowAnswer:
@@ -92,6 +96,14 @@ class CapacityAnswer(AnswerBody):
     @classmethod
     def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
         return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows), text=render_capacity(rows))
+
+    @classmethod
+    def of_room(cls, rows: tuple[Room, ...]) -> CapacityAnswer:
+        answers = (
+            CapacityRowAnswer(profile=row.profile, fits_now=row.fits_now, fits_with_moves=None, exact=None)
+            for row in rows
+        )
+        return cls(rows=tuple(answers), text=render_room(rows))
 
 
 class CellAnswer(AnswerBody):
@@ -111,13 +123,13 @@ class CellAnswer(AnswerBody):
 class GpuRowAnswer(AnswerBody):
     """One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way."""
 
-    host: str
+    host: str | None = Field(description="null: not told; the GPU is then counted instead of named")
     gpu: str
     model: str
     numa: int | None
     cut: str | None
     slots: int
-    free: int
+    free: int | None = Field(description="null: not told")
     cells: tuple[CellAnswer, ...]
     unusable: str | None
 
@@ -214,7 +226,7 @@ class RemedyAnswer(AnswerBody):
 
 
 class ExplainAnswer(AnswerBody):
-    """Where a VM would go and why, or why not and what would change that."""
+    """Where a VM would go and why, or why not and what would change that. A tenant is told whether it fits."""
 
     model_config = ConfigDict(title="Explanation")
 
@@ -239,4 +251,17 @@ class ExplainAnswer(AnswerBody):
             reasons=tuple(ReasonAnswer.of(reason) for reason in found.reasons),
             remedies=tuple(RemedyAnswer.of(remedy) for remedy in found.remedies),
             text=render_explanation(found, names=named.names, width=width),
+        )
+
+    @classmethod
+    def of_told(cls, told: Told, width: int) -> ExplainAnswer:
+        return cls(
+            fits=told.fits,
+            code=told.code,
+            host=None,
+            parts=(),
+            why=None,
+            reasons=tuple(ReasonAnswer.of(reason) for reason in told.reasons),
+            remedies=(),
+            text=render_told(told, width),
         )

@@ -25,11 +25,14 @@ class ProfileAnswer(AnswerBody):
     mig_profile: str | None
     gpu_count: int
     gpu_models: tuple[str, ...]
-    hosts: tuple[str, ...] = Field(description="Hosts that offer it")
-    free: int = Field(description="How many VMs' devices could be claimed now, over all hosts")
+    hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
+    free: int | None = Field(
+        description="How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity"
+    )
 
     @classmethod
-    def of(cls, info: ProfileInfo) -> ProfileAnswer:
+    def of(cls, info: ProfileInfo, *, watching: bool) -> ProfileAnswer:
+        """``watching``: the reader may know of the whole pool."""
         offering = info.offering
         return cls(
             name=offering.name,
@@ -42,6 +45,6 @@ class ProfileAnswer(AnswerBody):
             mig_profile=offering.mig_profile,
             gpu_count=offering.gpu_count,
             gpu_models=offering.gpu_models,
-            hosts=info.hosts,
-            free=info.free,
+            hosts=info.hosts if watching else (),
+            free=info.free if watching else None,
         )

@@ -21,6 +21,7 @@ from orchestrator.cli.output import (
     shown,
     width,
 )
+from orchestrator.cli.parameters import tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
@@ -99,7 +100,13 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
 
 
 @app.command("map")
-def map_gpus(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def map_gpus(
+    ctx: typer.Context,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Only GPUs with its VMs, as it sees them.", callback=tenant_if_named)
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Draw every GPU as its slots, with the VMs in them."""
-    drawn = session_of(ctx).client.gpu_map(width() or DRAWN_WIDTH)
+    drawn = session_of(ctx).client.gpu_map(width() or DRAWN_WIDTH, tenant)
     show(drawn["gpus"], output, lambda: printable_lines(drawn["text"]))

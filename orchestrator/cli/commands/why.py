@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import printable_lines, show, width
-from orchestrator.cli.parameters import Tenant
+from orchestrator.cli.parameters import Tenant, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
@@ -30,12 +30,16 @@ def capacity(
     vcpus: Vcpus = 2,
     memory: Memory = "4GiB",
     disk: Disk = "20GiB",
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """How many more VMs fit now, and with moves."""
+    """How many more VMs fit now, and with moves; how many a tenant could create now."""
     found = session_of(ctx).client.capacity(
         {
             "profile": profile,
+            "tenant": tenant,
             "vcpus": vcpus,
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),

@@ -31,6 +31,19 @@ class CapacityRow:
     """Whether it is proved that no rearrangement of the GPUs holds one more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a tenant is told: how many more VMs of one profile it could create now."""
+
+    profile: str
+    fits_now: int
+
+
+def fits_now(request: Request, hosts: Sequence[HostView]) -> int:
+    """How many more VMs like ``request`` there are places for, nothing moved."""
+    return _fits_now(Engine(hosts), request, hosts)
+
+
 def capacity(
     requests: Iterable[Request], hosts: Sequence[HostView], *, quotas: Mapping[str, Quota] | None = None
 ) -> tuple[CapacityRow, ...]:
@@ -43,16 +56,20 @@ def capacity(
 
 def _row(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
     engine = Engine(hosts, quotas=dict(quotas))
-    now = 0
-    for host in hosts:
-        if request.host in {None, host.host_id, host.name}:
-            now = _fill(engine, replace(request, host=host.host_id), now)
-    placed = now
+    placed = now = _fits_now(engine, request, hosts)
     for _ in range(MOST_REPACKS):
         if placed >= MOST_PLACED or engine.usage.refuses(request) or make_room(engine, request, MOST_MOVES) is None:
             break
         placed = _fill(engine, request, placed)
     return CapacityRow(request.profile, now, placed, placed < MOST_PLACED and _is_full(engine, request))
+
+
+def _fits_now(engine: Engine, request: Request, hosts: Sequence[HostView]) -> int:
+    now = 0
+    for host in hosts:
+        if request.host in {None, host.host_id, host.name}:
+            now = _fill(engine, replace(request, host=host.host_id), now)
+    return now
 
 
 def _fill(engine: Engine, request: Request, placed: int) -> int:
@@ -93,4 +110,4 @@ def _whole_sets(engine: Engine, request: Request) -> int:
     )
 
 
-__all__ = ["MOST_PLACED", "CapacityRow", "capacity"]
+__all__ = ["MOST_PLACED", "CapacityRow", "Room", "capacity", "fits_now"]

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, row_for_tenant
+from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
-from orchestrator.core.placement.remedies import OtherMode, Remedy, hidden, remedies
+from orchestrator.core.placement.remedies import OtherMode, Remedy, remedies
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _ABOUT_ROOM = frozenset({"gpu.no_capacity", "gpu.fragmented", "gpu.other_size_in_use", "gpu.other_cut_in_use"})
 _MOST_GPUS = 4
+NO_PLACE = Reason(code="gpu.no_capacity", message="there is no place for it now")
+"""All that a tenant learns of what others hold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +78,24 @@ def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[Gp
     return tuple(found.values())
 
 
-def for_tenant(explanation: Explanation, tenant: str) -> Explanation:
-    """The explanation without names of other tenants and of their VMs."""
-    return replace(
-        explanation,
-        remedies=tuple(hidden(explanation.remedies, tenant)),
-        gpus=tuple(row_for_tenant(row, tenant) for row in explanation.gpus),
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """An explanation as a tenant gets it: nothing in it tells who or what is in the way, or where."""
+
+    request: Request
+    fits: bool
+    reasons: tuple[Reason, ...] = ()
+    code: str | None = None
 
 
-__all__ = ["Explanation", "explain", "for_tenant"]
+def for_tenant(explanation: Explanation) -> Told:
+    """A tenant's own quota is told with its numbers, everything else is "no place now"."""
+    request = explanation.request
+    if explanation.fits:
+        return Told(request=request, fits=True)
+    if (explanation.code or "").startswith("quota."):
+        return Told(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
+    return Told(request=request, fits=False, reasons=(NO_PLACE,), code=NO_PLACE.code)
+
+
+__all__ = ["NO_PLACE", "Explanation", "Told", "explain", "for_tenant"]

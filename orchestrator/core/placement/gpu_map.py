@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits
 
@@ -12,7 +12,7 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied
 _KEYS = ascii_letters + digits
 _MORE = "#"
 _LEAST_WIDTH = 20
-_HIDDEN = "(another tenant)"
+_HIDDEN = "(not yours)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Cell:
     start: int
     size: int
     vm: str | None = None
-    """Name of the VM; ``(another tenant)`` where the reader may not know it."""
+    """Name of the VM; ``(not yours)`` for what a tenant may not know, free slots too."""
     tenant: str | None = None
     profile: str | None = None
 
@@ -38,36 +38,52 @@ class Cell:
 class GpuRow:
     """One GPU. ``slots`` is 0 while it is empty: it may still be cut in any way. ``cells`` cover all slots."""
 
-    host: str
+    host: str | None
+    """None: the reader may not know it."""
     gpu: str
     model: str
     numa: int | None
     cut: str | None
     slots: int
-    free: int
+    free: int | None
+    """None: the reader may not know it."""
     cells: tuple[Cell, ...]
     unusable: str | None = None
     """Why nothing is placed on it; None: it is usable."""
 
 
-def gpu_map(
-    hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None, tenant: str | None = None
-) -> tuple[GpuRow, ...]:
+def gpu_map(hosts: Iterable[HostView], *, names: Mapping[str, str] | None = None) -> tuple[GpuRow, ...]:
     """A row per GPU, in the order given.
 
     :param names: VM id → name to show; ids without an entry are shown themselves
-    :param tenant: who reads it: other tenants' VMs lose their names; None: an operator, who sees all
     """
-    rows = (_row(host, gpu, names or {}) for host in hosts for gpu in host.gpus)
-    return tuple(rows if tenant is None else (row_for_tenant(row, tenant) for row in rows))
+    return tuple(_row(host, gpu, names or {}) for host in hosts for gpu in host.gpus)
 
 
-def row_for_tenant(row: GpuRow, tenant: str) -> GpuRow:
-    """The row without the names of other tenants' VMs and what they have."""
-    cells = (
-        cell if cell.vm is None or cell.tenant == tenant else Cell(cell.start, cell.size, _HIDDEN) for cell in row.cells
-    )
-    return replace(row, cells=tuple(cells))
+def own_gpus(rows: Iterable[GpuRow], tenants: Collection[str]) -> tuple[GpuRow, ...]:
+    """The GPUs that VMs of ``tenants`` are on, as their people may see them: counted instead of named.
+
+    Their own VMs come first and the other slots are one cell, whoever has them: where a VM lies would tell what lies
+    before it. So would the order of the GPUs; it is that of the VMs' names.
+    """
+    found = []
+    for row in rows:
+        own = [cell for cell in row.cells if cell.vm is not None and cell.tenant in tenants]
+        if own:
+            found.append((sorted(own, key=lambda cell: (cell.label, cell.size)), row))
+    found.sort(key=lambda one: [cell.label for cell in one[0]])
+    return tuple(_own_row(row, own, number) for number, (own, row) in enumerate(found, start=1))
+
+
+def _own_row(row: GpuRow, own: Sequence[Cell], number: int) -> GpuRow:
+    cells: list[Cell] = []
+    at = 0
+    for cell in own:
+        cells.append(replace(cell, start=at))
+        at += cell.size
+    if at < row.slots:
+        cells.append(Cell(at, row.slots - at, _HIDDEN))
+    return replace(row, host=None, gpu=f"GPU {number}", numa=None, free=None, cells=tuple(cells), unusable=None)
 
 
 def _row(host: HostView, gpu: GpuView, names: Mapping[str, str]) -> GpuRow:
@@ -111,7 +127,7 @@ def render_gpu_map(rows: Sequence[GpuRow], width: int = 80) -> str:
     lines: list[str] = []
     host = None
     for row in rows:
-        if row.host != host:
+        if row.host is not None and row.host != host:
             lines += [""] if lines else []
             lines.append(_clip(f"host {row.host}", width))
             host = row.host
@@ -124,7 +140,7 @@ def render_gpu_map(rows: Sequence[GpuRow], width: int = 80) -> str:
 
 def _gpu_lines(row: GpuRow, width: int) -> list[str]:
     node = "" if row.numa is None else f"  NUMA {row.numa}"
-    state = f"{row.cut}, {row.free} of {row.slots} slots free" if row.slots else "empty"
+    state = _state(row)
     title = f"  {row.gpu}  {row.model}{node}"
     lines = [f"{title}  {state}"] if len(title) + 2 + len(state) <= width else [title, f"    {state}"]
     if row.unusable is not None:
@@ -135,16 +151,27 @@ def _gpu_lines(row: GpuRow, width: int) -> list[str]:
     return lines
 
 
+def _state(row: GpuRow) -> str:
+    if not row.slots:
+        return "empty"
+    return f"{row.cut}, {row.slots} slots" if row.free is None else f"{row.cut}, {row.free} of {row.slots} slots free"
+
+
 def _keyed(cells: Sequence[Cell]) -> list[tuple[str, Cell]]:
     """Cells with the letter that stands for them; a VM with several places on the GPU keeps its letter."""
     letters: dict[str, str] = {}
     found: list[tuple[str, Cell]] = []
-    for number, cell in enumerate(cells):
-        who = cell.label if cell.tenant or cell.vm != _HIDDEN else f"{cell.label} {number}"
-        free = cell.vm is None
-        key = "." if free else letters.setdefault(who, _KEYS[len(letters)] if len(letters) < len(_KEYS) else _MORE)
-        found.append((key, cell))
+    for cell in cells:
+        found.append((_key(cell, letters), cell))
     return found
+
+
+def _key(cell: Cell, letters: dict[str, str]) -> str:
+    if cell.vm is None:
+        return "."
+    if cell.vm == _HIDDEN:
+        return "-"
+    return letters.setdefault(cell.label, _KEYS[len(letters)] if len(letters) < len(_KEYS) else _MORE)
 
 
 def _described(cell: Cell) -> str:
@@ -185,4 +212,4 @@ def _clip(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + ">"
 
 
-__all__ = ["Cell", "GpuRow", "gpu_map", "render_gpu_map", "row_for_tenant", "short_gpu_id", "slots_text"]
+__all__ = ["Cell", "GpuRow", "gpu_map", "own_gpus", "render_gpu_map", "short_gpu_id", "slots_text"]

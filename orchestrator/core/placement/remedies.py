@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -223,14 +223,4 @@ def _action(host: Host, vm: VmOnHost, *, cost_mib: int) -> Action:
     )  # fmt: skip
 
 
-def hidden(items: Iterable[Remedy], tenant: str) -> Iterator[Remedy]:
-    """The remedies as ``tenant`` may see them: other tenants' VMs are counted, not named."""
-    for remedy in items:
-        actions = tuple(
-            action if action.mode or action.tenant == tenant else replace(action, vm_id=None, tenant=None, profile=None)
-            for action in remedy.actions
-        )
-        yield replace(remedy, actions=actions)
-
-
-__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "hidden", "remedies"]
+__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "remedies"]

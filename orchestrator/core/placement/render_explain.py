@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from orchestrator.core.errors import Reason
-from orchestrator.core.placement.capacity import CapacityRow
-from orchestrator.core.placement.explain import Explanation
+from orchestrator.core.placement.capacity import CapacityRow, Room
+from orchestrator.core.placement.explain import Explanation, Told
 from orchestrator.core.placement.gpu_map import GpuRow, short_gpu_id, slots_text
 from orchestrator.core.placement.remedies import Action, Remedy
 from orchestrator.core.placement.views import Placement, Request
@@ -45,10 +45,29 @@ def render_explanation(explanation: Explanation, *, names: Mapping[str, str] | N
     return "\n".join(lines) + "\n"
 
 
+def render_told(told: Told, width: int = 100) -> str:
+    """The whole answer for a tenant."""
+    if told.fits:
+        return f"{_asked(told.request)} fits\n"
+    lines = [f"{_asked(told.request)} does not fit ({told.code}):"]
+    for reason in told.reasons:
+        lines += _wrapped(reason.message, "  - ", width)
+    return "\n".join(lines) + "\n"
+
+
+def render_room(rows: Sequence[Room]) -> str:
+    """A table for a tenant: a line per profile."""
+    return _table(("PROFILE", "FITS NOW"), [(row.profile, str(row.fits_now)) for row in rows])
+
+
 def render_capacity(rows: Sequence[CapacityRow]) -> str:
     """A table: a line per profile. ``at least`` marks numbers that are not proved to be the most."""
     head = ("PROFILE", "FITS NOW", "WITH MOVES")
-    table = [head, *((row.profile, str(row.fits_now), _bounded(row)) for row in rows)]
+    return _table(head, [(row.profile, str(row.fits_now), _bounded(row)) for row in rows])
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    table = [head, *rows]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     return "".join("  ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)).rstrip() + "\n" for line in table)
 
@@ -103,11 +122,8 @@ def _subject(subject: str) -> str:
 
 def _remedy(remedy: Remedy, names: Mapping[str, str], width: int) -> list[str]:
     lines = [f"  {_title(remedy)}"]
-    known = [action for action in remedy.actions if action.vm_id is not None or action.mode is not None]
-    for action in known:
+    for action in remedy.actions:
         lines += _wrapped(_action(action, names), "    - ", width)
-    if len(known) < len(remedy.actions):
-        lines.append(f"    - VMs of other tenants: {len(remedy.actions) - len(known)}")
     parts = "; ".join(_parts(remedy.placement, remedy.host))
     return lines + _wrapped(f"then: host {remedy.host}, {parts}", "    ", width)
 
@@ -138,4 +154,4 @@ def _wrapped(text: str, first: str, width: int) -> list[str]:
     return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-__all__ = ["render_capacity", "render_explanation"]
+__all__ = ["render_capacity", "render_explanation", "render_room", "render_told"]

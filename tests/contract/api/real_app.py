@@ -22,14 +22,14 @@ from tests.contract.api.plane_server import Served
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 
-class AsOwner:
+class AsPeer:
     """ASGI middleware: what the unix socket says of its peer (api/peers.py), said of every request."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, uid: int) -> None:
+        self._app, self._uid = app, uid
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app({**scope, "client": (f"uid:{os.geteuid()}", 1)}, receive, send)
+        await self._app({**scope, "client": (f"uid:{self._uid}", 1)}, receive, send)
 
 
 def furnished_plane(state: Path) -> ControlPlane:
@@ -42,9 +42,10 @@ def furnished_plane(state: Path) -> ControlPlane:
     return plane
 
 
-def real_app(plane: ControlPlane) -> ASGIApp:
-    """The application over a plane's services."""
+def real_app(plane: ControlPlane, uid: int | None = None) -> ASGIApp:
+    """The application over a plane's services, as ``uid`` calls it; without one, as its owner does."""
     planner = plane.services.vms.planner
     capacity = CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit)
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
-    return AsOwner(create_app(cast(ApiServices, Served(plane.services, capacity)), process))
+    app = create_app(cast(ApiServices, Served(plane.services, capacity)), process)
+    return AsPeer(app, os.geteuid() if uid is None else uid)

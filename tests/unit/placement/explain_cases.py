@@ -67,7 +67,6 @@ class Case:
     hosts: tuple[HostView, ...]
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     modes: tuple[OtherMode, ...] = ()
-    tenant: str | None = None
 
 
 def _hgx(*busy: int) -> HostView:
@@ -157,8 +156,5 @@ CASES = {
             host("kvm1", replace(gpu("41", L4), usable=False, reason_unusable="quarantined after Xid 79"),
                  gpu("42", L4, "time_sliced:24576", vm("a", "NVIDIA L4-24Q", 0, tenant="birch"))),
         ),
-    ),
-    "seen_by_a_tenant": Case(
-        request=asks("7g.40gb"), hosts=(host("kvm1", _two_3g(migratable=False)),), tenant="acme"
     ),
 }  # fmt: skip

@@ -6,18 +6,24 @@ import pytest
 from orchestrator.catalogue.profiles import read_profiles
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.placement.explain import explain, for_tenant
-from orchestrator.core.placement.render_explain import render_explanation
+from orchestrator.core.placement.render_explain import render_explanation, render_told
 from tests.unit.placement.explain_cases import CASES
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
+
+TOLD = ("fits", "quota", "one_size_per_gpu")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_explanation_reads_as_agreed(name: str) -> None:
     case = CASES[name]
     explanation = explain(case.request, case.hosts, quotas=case.quotas, modes=case.modes)
-    if case.tenant is not None:
-        explanation = for_tenant(explanation, case.tenant)
     assert_golden(name, render_explanation(explanation))
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_tenant_is_told_reads_as_agreed(name: str) -> None:
+    case = CASES[name]
+    assert_golden(f"told_{name}", render_told(for_tenant(explain(case.request, case.hosts, quotas=case.quotas))))
 
 
 def test_an_unknown_profile_is_answered_with_near_names() -> None:
@@ -29,5 +35,5 @@ def test_an_unknown_profile_is_answered_with_near_names() -> None:
 
 def test_every_golden_file_belongs_to_a_case() -> None:
     texts = {path.stem for path in GOLDEN.glob("*.txt")}
-    maps = {"gpu_map_60", "gpu_map_200", "capacity"}
-    assert texts == {*CASES, "unknown_profile", *maps}
+    maps = {"gpu_map_60", "gpu_map_200", "gpu_map_told", "capacity"}
+    assert texts == {*CASES, *(f"told_{name}" for name in TOLD), "unknown_profile", *maps}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.explain import explain, for_tenant
+from orchestrator.core.placement.explain import explain
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.remedies import OtherMode, Remedy
 from orchestrator.core.placement.victims import vms_on, without
@@ -125,12 +125,6 @@ def test_several_devices_in_one_vm_need_room_for_all() -> None:
     remedy = _of_kind(explain(asks("NVIDIA L4-12Q", count=2), hosts).remedies, "deletions")
     assert remedy is not None
     assert len(remedy.actions) == 2
-
-
-def test_a_tenant_sees_how_many_vms_of_others_but_not_which() -> None:
-    case = CASES["seen_by_a_tenant"]
-    (remedy,) = for_tenant(explain(case.request, case.hosts), "acme").remedies
-    assert [(action.tenant, action.vm_id) for action in remedy.actions] == [("acme", "left"), (None, None)]
 
 
 def test_the_explained_place_is_the_place_that_would_be_taken() -> None:

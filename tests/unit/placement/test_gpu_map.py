@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.gpu_map import gpu_map, render_gpu_map
+from orchestrator.core.placement.gpu_map import gpu_map, own_gpus, render_gpu_map
 from orchestrator.core.placement.views import HostView
 from tests.unit.placement.explain_cases import A100, H100, L4, L4_MIXED, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
@@ -39,13 +39,23 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     assert max(map(len, render_gpu_map(gpu_map(FLEET), width).splitlines())) <= width
 
 
-def test_a_tenant_sees_no_names_of_others() -> None:
-    rows = gpu_map(FLEET, tenant="acme")
+def test_a_tenant_sees_the_gpus_that_its_vms_are_on_and_nothing_of_others() -> None:
+    rows = own_gpus(gpu_map(FLEET), {"birch"})
     text = render_gpu_map(rows, 120)
-    assert "birch" not in text
-    assert "cad" not in text
-    assert "acme/train" in text
-    assert [row.free for row in rows] == [row.free for row in gpu_map(FLEET)]
+    assert {cell.label for row in rows for cell in row.cells} == {"birch/web", "birch/cad", "(not yours)"}
+    assert not [word for word in ("kvm", "41", "42", "acme", "free)") if word in text.replace("free slot", "")]
+    assert_golden("gpu_map_told", text)
+
+
+@given(st.permutations(range(6)), st.integers(0, 5), st.sampled_from(("other", "renamed")))
+def test_where_others_vms_lie_and_how_many_there_are_changes_nothing_in_a_tenants_map(
+    slots: list[int], others: int, name: str
+) -> None:
+    own, rest = slots[0], slots[1 : 1 + others]
+    held = [vm("mine", "NVIDIA L4-4Q", own), *(vm(f"{name}-{n}", "NVIDIA L4-4Q", n, tenant="birch") for n in rest)]
+    alone = [vm("mine", "NVIDIA L4-4Q", 0)]
+    maps = [gpu_map([host(f"kvm{len(vms)}", gpu("41", L4, "time_sliced:4096", *vms))]) for vms in (held, alone)]
+    assert own_gpus(maps[0], {"acme"}) == own_gpus(maps[1], {"acme"})
 
 
 def test_vms_go_by_the_names_given() -> None:

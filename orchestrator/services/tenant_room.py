@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more VMs a tenant's quota covers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import QuotaExceeded, Reason
+from orchestrator.core.offering import Offering
+from orchestrator.core.quota import Amounts, Limit, check_quota, machine_amounts, totals_of, vgpu_amounts
+from orchestrator.ports.store import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaRoom:
+    """Limits and what is held under them, read once for many questions."""
+
+    tenant: str
+    limits: tuple[Limit, ...]
+    totals: dict[str, Counter[str]]
+
+    @classmethod
+    def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
+        limits = tuple(limit for limit in tx.quotas.list() if limit.tenant in {tenant, EVERYWHERE})
+        return cls(tenant=tenant, limits=tx.quotas.list(), totals=totals_of(tx.vms.list()) if limits else {})
+
+    def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
+        """Why the tenant may not hold ``asked`` more; empty: it may."""
+        try:
+            check_quota(self.tenant, asked, self.limits, self.totals)
+        except QuotaExceeded as error:
+            return error.reasons
+        return ()
+
+    def most(self, asked: Amounts, at_most: int) -> int:
+        """How many times ``asked`` it may hold beside what it holds, ``at_most`` at most."""
+        return bisect_left(
+            range(1, at_most + 1),
+            True,
+            key=lambda times: bool(self.refuses({name: amount * times for name, amount in asked.items()})),
+        )
+
+
+def amounts_asked(offering: Offering, *, count: int, vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:
+    """What a VM with ``count`` times the offering would hold."""
+    devices: Counter[str] = Counter()
+    if offering.vgpu_type is not None:
+        one, number = vgpu_amounts(offering.vgpu_type, offering.name), count * offering.vgpu_count
+    else:
+        one, number = Counter({"gpus": 1}), count * max(1, offering.gpu_count)
+    for name, amount in one.items():
+        devices[name] = amount * number
+    return devices + machine_amounts(vcpus, memory_mib, disk_bytes)
