@@ -6,16 +6,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
 from orchestrator.cli.session import Session
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.operation import FINISHED
+
+T = TypeVar("T")
 
 POLL_S: Final = 20.0
 """How long one question to the server may take to be answered."""
@@ -111,21 +113,28 @@ def follow(session: Session, operation_id: str) -> Json:
 def until_finished(session: Session, operation_id: str, display: Display, *, poll_s: float = POLL_S) -> Json:
     """Wait, showing how it goes. A server that goes away is started again."""
     revision: int | None = None
+    while True:
+        operation = patiently(
+            session, lambda since=revision: session.client.operation(operation_id, wait_s=poll_s, since=since)
+        )
+        display.update(operation)
+        if operation["state"] in FINISHED:
+            return operation
+        revision = operation["revision"]
+
+
+def patiently(session: Session, ask: Callable[[], T]) -> T:
+    """The answer to a question that changes nothing. A server that goes away is started again."""
     left = RECONNECTS
     while True:
         try:
-            operation = session.client.operation(operation_id, wait_s=poll_s, since=revision)
+            return ask()
         except (Retryable, Unknown) as error:
             if left == 0 or not error.code.startswith("server."):
                 raise
             left -= 1
             time.sleep(RECONNECT_PAUSE_S)
             session.reconnect()
-            continue
-        display.update(operation)
-        if operation["state"] in FINISHED:
-            return operation
-        revision = operation["revision"]
 
 
 def failure_of(operation: Json) -> VgpuctlError:

@@ -17,12 +17,12 @@ from orchestrator.cli.output import (
     render_details,
     render_table,
     show,
-    show_list,
     shown,
     width,
 )
 from orchestrator.cli.parameters import tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
@@ -57,9 +57,15 @@ TYPE_COLUMNS: Final = (
 
 
 @app.command("list")
-def list_gpus(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_gpus(ctx: typer.Context, watch: Watch = False, output: Output = Format.TABLE) -> None:
     """List GPUs of all hosts."""
-    show_list(session_of(ctx).client.gpus(), COLUMNS, output, "no GPUs yet: vgpuctl host add NAME --address A")
+    session = session_of(ctx)
+    none = "no GPUs yet: vgpuctl host add NAME --address A"
+
+    def look() -> View:
+        return list_view(session.client.gpus(), COLUMNS, none, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
+
+    show_view(session, look, output, watch=watch)
 
 
 @app.command("show")
@@ -105,8 +111,14 @@ def map_gpus(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Only GPUs with its VMs, as it sees them.", callback=tenant_if_named)
     ] = None,
+    watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Draw every GPU as its slots, with the VMs in them."""
-    drawn = session_of(ctx).client.gpu_map(width() or DRAWN_WIDTH, tenant)
-    show(drawn["gpus"], output, lambda: printable_lines(drawn["text"]))
+    session = session_of(ctx)
+
+    def look() -> View:
+        drawn = session.client.gpu_map(width() or DRAWN_WIDTH, tenant)
+        return View(data=drawn["gpus"], lines=lambda: printable_lines(drawn["text"]))
+
+    show_view(session, look, output, watch=watch)

@@ -12,9 +12,10 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
+from orchestrator.cli.output import Column, field, render_details, show, shown
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
@@ -102,9 +103,15 @@ def _finish(session: Session, started: Json, *, wait: bool) -> None:
 
 
 @app.command("list")
-def list_hosts(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_hosts(ctx: typer.Context, watch: Watch = False, output: Output = Format.TABLE) -> None:
     """List hosts."""
-    show_list(session_of(ctx).client.hosts(), COLUMNS, output, "no hosts yet: vgpuctl host add NAME --address A")
+    session = session_of(ctx)
+    none = "no hosts yet: vgpuctl host add NAME --address A"
+
+    def look() -> View:
+        return list_view(session.client.hosts(), COLUMNS, none, lambda host: shown(host["name"]))
+
+    show_view(session, look, output, watch=watch)
 
 
 @app.command("show")

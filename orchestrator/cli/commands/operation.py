@@ -10,9 +10,11 @@ import typer
 
 from orchestrator.cli.complete import operations
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, render_table, show, show_list, shown, width
-from orchestrator.cli.progress import follow, seconds_of
+from orchestrator.cli.output import Column, field, render_details, render_table, show, shown, width
+from orchestrator.cli.progress import POLL_S, follow, seconds_of
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.core.operation import FINISHED
 
 app = new_group("Watch operations; ways out when one is stuck.")
 
@@ -44,17 +46,33 @@ STEP_COLUMNS: Final = (
 def list_operations(
     ctx: typer.Context,
     active: Annotated[bool, typer.Option("--active", help="Only those that are not finished.")] = False,
+    watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """List operations, newest first."""
-    show_list(session_of(ctx).client.operations(active=active), COLUMNS, output, "no operations")
+    session = session_of(ctx)
+
+    def look() -> View:
+        found = session.client.operations(active=active)
+        return list_view(found, COLUMNS, "no operations", lambda operation: str(operation["id"]))
+
+    show_view(session, look, output, watch=watch)
 
 
 @app.command("show")
-def show_operation(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
-    """Show one operation with its steps, and what remains when it is stuck."""
-    operation = session_of(ctx).client.operation(operation_id)
-    show(operation, output, lambda: details(operation))
+def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, output: Output = Format.TABLE) -> None:
+    """Show one operation with its steps, and what remains when it is stuck. A watched one is shown until it ends."""
+    session = session_of(ctx)
+    seen: int | None = None
+
+    def look() -> View:
+        nonlocal seen
+        wait_s = None if seen is None else POLL_S
+        operation = session.client.operation(operation_id, wait_s=wait_s, since=seen)
+        seen = operation["revision"]
+        return View(data=operation, lines=lambda: details(operation), final=operation["state"] in FINISHED)
+
+    show_view(session, look, output, watch=watch, pause_s=0)
 
 
 def details(operation: Mapping[str, Any]) -> list[str]:

@@ -14,10 +14,11 @@ from orchestrator.cli.commands import guest
 from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, show, show_list, shown
+from orchestrator.cli.output import Column, field, render_details, show, shown
 from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.lease import MAX_LEASE_S, parse_moment
@@ -219,19 +220,33 @@ def delete(
     show(operation, output, lambda: [f"{name} is deleted"])
 
 
-def show_vm(ctx: typer.Context, name: Name, tenant: Tenant = "default", output: Output = Format.TABLE) -> None:
+def show_vm(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", watch: Watch = False, output: Output = Format.TABLE
+) -> None:
     """Show one VM."""
-    vm = session_of(ctx).client.vm(name, tenant)
-    show(vm, output, lambda: details(vm))
+    session = session_of(ctx)
+
+    def look() -> View:
+        vm = session.client.vm(name, tenant)
+        return View(data=vm, lines=lambda: details(vm))
+
+    show_view(session, look, output, watch=watch)
 
 
 def list_vms(
     ctx: typer.Context,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """List VMs."""
-    show_list(session_of(ctx).client.vms(tenant), COLUMNS, output, "no VMs yet: vgpuctl create-vm NAME --profile P")
+    session = session_of(ctx)
+    none = "no VMs yet: vgpuctl create-vm NAME --profile P"
+
+    def look() -> View:
+        return list_view(session.client.vms(tenant), COLUMNS, none, lambda vm: f"{vm['tenant']}/{vm['name']}")
+
+    show_view(session, look, output, watch=watch)
 
 
 def start_vm(

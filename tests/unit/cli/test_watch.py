@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.output import field
+from orchestrator.cli.session import Format, Session
+from orchestrator.cli.watch import Look, View, list_view, show_view
+from orchestrator.core.errors import Fatal, Unknown
+
+COLUMNS = (field("NAME", "name"), field("STATE", "state"))
+Row = dict[str, str]
+STORY: list[list[Row]] = [
+    [],
+    [{"name": "train", "state": "creating"}],
+    [{"name": "train", "state": "creating"}],
+    [{"name": "train", "state": "running"}, {"name": "a-much-longer-name", "state": "creating"}],
+    [{"name": "a-much-longer-name", "state": "running"}],
+]
+
+
+def told(story: list[list[Row]]) -> Look:
+    steps: Iterator[int] = count()
+
+    def look() -> View:
+        at = next(steps)
+        if at == len(story):
+            raise KeyboardInterrupt
+        return list_view(story[at], COLUMNS, "nothing yet", lambda row: str(row["name"]))
+
+    return look
+
+
+def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        show_view(Session(), told(STORY), Format.TABLE, watch=True, pause_s=0)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "nothing yet",
+        "NAME STATE",
+        "train creating",
+        "train running",
+        "a-much-longer-name creating",
+        "a-much-longer-name running",
+        "gone: train",
+    ]
+
+
+@pytest.mark.parametrize("output", [Format.JSON, Format.YAML])
+def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[str], output: Format) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        show_view(Session(), told(STORY), output, watch=True, pause_s=0)
+    out = capsys.readouterr().out
+    if output is Format.JSON:
+        assert [json.loads(line) for line in out.splitlines()] == [*STORY[:2], *STORY[3:]]
+    else:
+        assert out.count("---\n") == len(STORY) - 1
+
+
+def test_what_is_final_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    views = iter([View(data=1, lines=lambda: ["goes on"]), View(data=2, lines=lambda: ["is done"], final=True)])
+    show_view(Session(), lambda: next(views), Format.TABLE, watch=True, pause_s=0)
+    assert capsys.readouterr().out == "goes on\nis done\n"
+
+
+@pytest.mark.parametrize(("error", "goes_on"), [(Unknown("server.lost", "gone"), True), (Fatal("vm.x", "no"), False)])
+def test_a_server_that_goes_away_is_asked_again_and_other_errors_end_it(
+    error: Exception, goes_on: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "reconnect", lambda _: None)
+    answers: list[View | Exception] = [
+        View(data=1, lines=lambda: ["first"]), error, View(data=2, lines=lambda: ["last"], final=True),
+    ]  # fmt: skip
+
+    def look() -> View:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    if goes_on:
+        show_view(Session(), look, Format.TABLE, watch=True, pause_s=0)
+    else:
+        with pytest.raises(Fatal):
+            show_view(Session(), look, Format.TABLE, watch=True, pause_s=0)
+    assert capsys.readouterr().out == ("first\nlast\n" if goes_on else "first\n")
+
+
+WATCHED = ("list-vms", "host list", "gpu list", "gpu map", "operation list")
+
+
+@pytest.mark.parametrize("words", WATCHED)
+def test_an_interrupt_ends_a_watch_like_any_command_and_says_nothing(state: Path, words: str) -> None:
+    code = "import sys; from orchestrator.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code, *words.split(), "--watch"],
+        env={"VGPUCTL_STATE": str(state), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == ""
+    assert re.search("Traceback", err) is None
