@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
@@ -114,13 +115,15 @@ def until_finished(session: Session, operation_id: str, display: Display, *, pol
     """Wait, showing how it goes. A server that goes away is started again."""
     revision: int | None = None
     while True:
-        operation = patiently(
-            session, lambda since=revision: session.client.operation(operation_id, wait_s=poll_s, since=since)
-        )
+        operation = patiently(session, partial(_beyond, session, operation_id, poll_s, revision))
         display.update(operation)
         if operation["state"] in FINISHED:
             return operation
         revision = operation["revision"]
+
+
+def _beyond(session: Session, operation_id: str, poll_s: float, revision: int | None) -> Json:
+    return session.client.operation(operation_id, wait_s=poll_s, since=revision)
 
 
 def patiently(session: Session, ask: Callable[[], T]) -> T:
