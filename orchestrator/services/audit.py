@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, seal_of, verify
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.acting import actor
+from orchestrator.services.refusal_bound import OF_STRANGERS, RefusalBound
 
 _AT_ONCE = 500
 """Records sealed in one transaction: others wait no longer than that takes."""
@@ -30,10 +31,21 @@ class AuditService:
     store: Store
     clock: Clock
     key: bytes
+    bound: RefusalBound = field(default_factory=RefusalBound)
 
     def refused(self, action: str, subject: str, outcome: str) -> None:
-        """A request that changed nothing."""
+        """A request that changed nothing. Those of strangers are bounded; a later one says how many were left out."""
+        left_out: int | None = 0
+        if outcome.removeprefix("refused: ") in OF_STRANGERS:
+            left_out = self.bound.left_out(self.clock.now())
+        if left_out is None:
+            return
         with self.store.begin() as tx:
+            if left_out:
+                more = f"refused: {left_out} more"
+                tx.audit.append(
+                    at=self.clock.now(), actor="unknown", action="refusals", subject="strangers", outcome=more
+                )
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome=outcome)
 
     def list(self, *, limit: int, before: int | None = None) -> tuple[AuditRecord, ...]:

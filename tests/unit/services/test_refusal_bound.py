@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.services.refusal_bound import MOST, RefusalBound
+from tests.fakes.tenancy import real_tenancy
+
+
+@given(st.lists(st.floats(0, 30), max_size=200))
+def test_every_refusal_is_written_down_or_counted_and_no_window_has_too_many(pauses: list[float]) -> None:
+    bound, now, written, counted, unknown = RefusalBound(most=3, window_s=60), 0.0, [], 0, 0
+    for pause in pauses:
+        now += pause
+        missed = bound.left_out(now)
+        if missed is None:
+            unknown += 1
+        else:
+            written.append(now)
+            counted, unknown = counted + missed, unknown - missed
+    assert len(written) + counted + unknown == len(pauses)
+    assert unknown >= 0
+    assert all(late - early >= 60 for early, late in zip(written, written[6:], strict=False))
+
+
+def test_a_clock_that_jumps_back_begins_a_new_window() -> None:
+    bound = RefusalBound(most=1, window_s=60)
+    assert [bound.left_out(now) for now in (100.0, 101.0, 5.0, 6.0)] == [0, None, 1, None]
+
+
+def test_strangers_cannot_fill_the_audit_and_members_are_always_written_down(tmp_path: Path) -> None:
+    audit = real_tenancy(tmp_path).audit
+    for _ in range(MOST + 40):
+        audit.refused("POST /v1/vms", "/v1/vms", "refused: peer.denied")
+    for _ in range(MOST + 40):
+        audit.refused("POST /v1/vms", "/v1/vms", "refused: quota.exceeded")
+    outcomes = [record.outcome for record in audit.list(limit=1000)]
+    assert outcomes.count("refused: peer.denied") == MOST
+    assert outcomes.count("refused: quota.exceeded") == MOST + 40
