@@ -28,13 +28,15 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
-from orchestrator.core.errors import Bug
+from orchestrator.core.errors import Bug, Conflict
 from orchestrator.core.offering import Offering
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.engine import Engine
+from orchestrator.ports.files import HostKeys, ImageFiles
+from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
 
 _PACKAGE = Path(__file__).resolve().parent
+PAPER_SITE = "00000000-0000-4000-8000-"
+"""How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,25 @@ class Services:
     tenancy: Tenancy
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What stands between the control plane and its hosts."""
+
+    link: HostLink
+    configurator: Configurator
+    scan_key: Callable[[str, int], HostKey]
+    """Reads the SSH host key at an address and port."""
+    keys: HostKeys
+    images: ImageFiles
+    leave: Callable[[], None] = _nothing
+    """End at once what takes minutes."""
+    close: Callable[[], None] = _nothing
+
+
 @dataclass(frozen=True, kw_only=True)
 class App:
     """A running control plane."""
@@ -88,11 +111,10 @@ class App:
     engine: Engine
     store: SqlStore
     timer: Timer
-    link: SshHostLink
+    reach: Reach
     lock: ExecutorLock
     reconciler: Reconciler
     watcher: Watcher
-    configurator: AnsibleConfigurator
 
     def close(self) -> None:
         """Let running steps end and be journalled, then let go of everything.
@@ -101,35 +123,61 @@ class App:
         self.timer.stop()
         self.watcher.close()
         self.reconciler.close()
-        self.configurator.leave()
+        self.reach.leave()
         self.engine.stop()
-        self.link.close()
+        self.reach.close()
         self.store.close()
         self.lock.release()
 
 
-def build(settings: Settings) -> App:
+def over_ssh(settings: Settings, store: SqlStore) -> Reach:
+    """Agents over SSH, put on their hosts by Ansible."""
+    secrets = settings.state / "secrets"
+    keys = HostKeyFiles(secrets / "hosts")
+    link = SshHostLink(site=store.site, key_file=secrets / "agent_key")
+    configurator = AnsibleConfigurator(
+        site=store.site,
+        state=settings.state,
+        playbooks=_playbooks(),
+        provisioning_key=lambda host: keys.path(host.name),
+        authorized_keys=(agent_key(secrets / "agent_key"),),
+        build_agent=build_agent,
+    )
+    return Reach(
+        link=link,
+        configurator=configurator,
+        scan_key=_scan,
+        keys=keys,
+        images=ImageLibrary(settings.state / "images"),
+        leave=configurator.leave,
+        close=link.close,
+    )
+
+
+def build(
+    settings: Settings, reach_hosts: Callable[[Settings, SqlStore], Reach] = over_ssh, *, site_prefix: str = ""
+) -> App:
     """Open the state, take up what was left unfinished, begin to look at the hosts.
 
-    :raises Conflict: ``serve.already_running``, ``store.newer_schema``
+    ``site_prefix``: how the site id of such a database begins.
+
+    :raises Conflict: ``serve.already_running``, ``store.newer_schema``, ``serve.real_state``, ``serve.paper_state``
     """
     telemetry.configure()
     secrets = settings.state / "secrets"
     secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = ExecutorLock(settings.state / "executor.lock")
-    store = _store(settings, secrets)
-    keys = HostKeyFiles(secrets / "hosts")
-    link = SshHostLink(site=store.site, key_file=secrets / "agent_key")
-    configurator = _configurator(settings, store, secrets, keys)
-    world = _world(settings, store, link, keys, configurator)
+    store = _store(settings, secrets, site_prefix)
+    reach = reach_hosts(settings, store)
+    world = _world(settings, store, reach)
     refresher = Refresher(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, refresher)
     reconciler = reconciler_of(settings, world, engine, refresher)
     key = database_key(secrets / "database_key")
-    services = services_of(settings, world, engine, reconciler, _scan, key)
+    services = services_of(settings, world, engine, reconciler, reach.scan_key, key)
     services.networks.ensure_default()
-    watcher = Watcher(store, link, reconciler.look_soon, most=settings.hosts_watched)
+    watcher = Watcher(store, world.link, reconciler.look_soon, most=settings.hosts_watched)
 
     retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)
 
@@ -147,19 +195,39 @@ def build(settings: Settings) -> App:
         engine=engine,
         store=store,
         timer=timer,
-        link=link,
+        reach=reach,
         lock=lock,
         reconciler=reconciler,
         watcher=watcher,
-        configurator=configurator,
     )
 
 
-def _store(settings: Settings, secrets: Path) -> SqlStore:
+def _store(settings: Settings, secrets: Path, site_prefix: str) -> SqlStore:
     file = settings.state / "vgpuctl.sqlite"
     file.touch(mode=0o600)
     url = settings.database_url or URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
-    return SqlStore(url, key=database_key(secrets / "database_key"), new_site=RandomIds().new_uuid())
+    new_site = RandomIds().new_uuid()
+    store = SqlStore(
+        url, key=database_key(secrets / "database_key"), new_site=site_prefix + new_site[len(site_prefix) :]
+    )
+    if store.site.startswith(PAPER_SITE) != (site_prefix == PAPER_SITE):
+        store.close()
+        raise _of_the_other_kind(settings.state, paper=site_prefix != PAPER_SITE)
+    return store
+
+
+def _of_the_other_kind(state: Path, *, paper: bool) -> Conflict:
+    if paper:
+        return Conflict(
+            "serve.paper_state",
+            f"the hosts of {state} are simulated",
+            hint="start it with 'vgpuctl serve --simulate FLEET', or set VGPUCTL_STATE to another directory",
+        )
+    return Conflict(
+        "serve.real_state",
+        f"{state} serves real hosts, which simulated ones must not be mixed with",
+        hint="set VGPUCTL_STATE to another directory",
+    )
 
 
 def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refresher) -> DurableEngine:
@@ -184,29 +252,16 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refr
     )
 
 
-def _configurator(settings: Settings, store: SqlStore, secrets: Path, keys: HostKeyFiles) -> AnsibleConfigurator:
-    return AnsibleConfigurator(
-        site=store.site,
-        state=settings.state,
-        playbooks=_playbooks(),
-        provisioning_key=lambda host: keys.path(host.name),
-        authorized_keys=(agent_key(secrets / "agent_key"),),
-        build_agent=build_agent,
-    )
-
-
-def _world(
-    settings: Settings, store: SqlStore, link: SshHostLink, keys: HostKeyFiles, configurator: AnsibleConfigurator
-) -> World:
+def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
     return World(
         store=store,
-        link=link,
-        configurator=configurator,
+        link=reach.link,
+        configurator=reach.configurator,
         clock=SystemClock(),
         ids=RandomIds(),
         seeds=NoCloudSeeds(),
-        images=ImageLibrary(settings.state / "images"),
-        keys=keys,
+        images=reach.images,
+        keys=reach.keys,
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
     )
 

@@ -12,17 +12,18 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
-from orchestrator.bootstrap import build
+from orchestrator.bootstrap import App, build
 from orchestrator.client.autostart import START_ERROR_MARK
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
-from orchestrator.settings import load_settings
+from orchestrator.settings import Settings, load_settings
 
 IDLE_VARIABLE: Final = "VGPUCTL_SERVE_IDLE_SECONDS"
 DEFAULT_IDLE_S: Final = 15 * 60.0
@@ -42,8 +43,9 @@ def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
     return float(environment)
 
 
-def run(*, detached: bool, **chosen: object) -> None:
-    """Serve until told to stop; ``chosen`` settings win over all others.
+def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
+    """Serve until told to stop; ``chosen`` settings win over all others. ``fleet``: serve the hosts of that file,
+    which only exist in memory.
 
     :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
     """
@@ -53,12 +55,20 @@ def run(*, detached: bool, **chosen: object) -> None:
     settings = load_settings(**chosen)
     tls = tls_of(settings.listen, settings.tls_cert, settings.tls_key)
     with only_one(state, LOCK_PATIENCE_S if detached else 0):
-        app = build(settings)
+        app = _build(settings, fleet)
         try:
             process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached))
         finally:
             app.close()
+
+
+def _build(settings: Settings, fleet: Path | None) -> App:
+    if fleet is None:
+        return build(settings)
+    from orchestrator.sim.serving import build_without_hosts  # a real server needs nothing of it
+
+    return build_without_hosts(settings, fleet)
 
 
 def _say(place: str, *, detached: bool) -> None:
@@ -72,6 +82,7 @@ def main() -> int:
     parser.add_argument("--detached", action="store_true", help="started by a command: ends when idle")
     for name, says in (("listen", "HOST:PORT"), ("tls-cert", "PEM file"), ("tls-key", "PEM file")):
         parser.add_argument(f"--{name}", metavar=says, default=argparse.SUPPRESS)
+    parser.add_argument("--simulate", metavar="FLEET", dest="fleet", type=Path, default=argparse.SUPPRESS)
     chosen = vars(parser.parse_args())
     detached = bool(chosen.pop("detached"))
     try:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.bootstrap import PAPER_SITE
 from orchestrator.core.host import Host
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
 from orchestrator.sim.look import snapshot_of
@@ -18,7 +19,7 @@ from orchestrator.sim.machine import Machine
 from orchestrator.sim.paper import EPOCH_S, PaperImages
 from orchestrator.sim.workload import IMAGE
 
-SITE = "00000000-0000-4000-8000-000000000000"
+SITE = f"{PAPER_SITE}000000000000"
 _KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
 """Of the encrypted columns: the databases live in memory and for seconds."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; databases there are private directories
@@ -56,7 +57,7 @@ def _directory() -> Path | None:
     return _MEMORY if _MEMORY.is_dir() else None
 
 
-def furnish(store: SqlStore, machines: Sequence[tuple[str, str, Machine]]) -> None:
+def furnish(store: SqlStore, machines: Sequence[tuple[str, str, Machine]], now: float = EPOCH_S) -> None:
     """Hosts as ``host add`` leaves them, all in one transaction: (name, address, machine that is enrolled)."""
     with store.begin() as tx:
         for name, address, machine in machines:
@@ -65,9 +66,9 @@ def furnish(store: SqlStore, machines: Sequence[tuple[str, str, Machine]]) -> No
                 Host(
                     name=name, address=address, port=22, provisioning_user="root", host_key="ssh-ed25519 AAAA",
                     state="ready", state_reason=None, cordoned=False, machine_id=machine.machine_id, epoch=1,
-                    managed_gpus=gpus, last_seen_at=EPOCH_S,
+                    managed_gpus=gpus, last_seen_at=now,
                 )
             )  # fmt: skip
             for gpu in gpus:
                 tx.hosts.mark_enabled(name, gpu, by_us=True)
-            tx.hosts.put_snapshot(name, snapshot_of(machine), EPOCH_S)
+            tx.hosts.put_snapshot(name, snapshot_of(machine), now)

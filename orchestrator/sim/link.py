@@ -1,115 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HostLink and Configurator of one controller's process: requests and answers travel, and may not arrive.
+"""The way from one controller's process to machines in virtual time: requests and answers travel, and may not arrive.
 
 A request that is on its way arrives even when the process that sent it has died meanwhile, as with a real network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar, cast
 
-from orchestrator.core.errors import Conflict, Denied, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.ports.host import ByteStream
-from orchestrator.sim.agent import perform
-from orchestrator.sim.console import Echo
 from orchestrator.sim.fleet import Fleet, Weather
-from orchestrator.sim.look import snapshot_of
 from orchestrator.sim.machine import Machine
+from orchestrator.sim.machine_link import LOOK, MachineLink
 from orchestrator.sim.schedule import Fiber, Schedule
-from orchestrator.sim.upkeep import AgentDied, admit
-from orchestrator.sim.vm_actions import receive_image
+from orchestrator.sim.upkeep import AgentDied
 
 T = TypeVar("T")
 
 _LATENCY_S = (0.001, 0.02)
-_LOOK = "observe"
 _CONNECT_LIMIT_S = 5.0
 _ANSWER_LIMIT_S = 120.0
 
 
-class SimLink:
-    """Implements ports.host.HostLink and Configurator."""
+class SimLink(MachineLink):
+    """One controller's."""
 
     def __init__(
         self, schedule: Schedule, fleet: Fleet, *, site: str, seen: Callable[[str], None], fenced: bool
     ) -> None:
         """``seen(address)``: called after every request that may have changed a host. ``fenced``: see agent.perform."""
+        super().__init__(site=site, fenced=fenced)
         self._schedule = schedule
         self._fleet = fleet
-        self._site = site
         self._seen = seen
-        self._fenced = fenced
-
-    def observe(self, host: Host) -> HostSnapshot:
-        """A fresh look at the whole host."""
-        return self._call(host, _LOOK, lambda machine: snapshot_of(self._ours(machine)))
-
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
-        """Do one thing."""
-        name = f"{type(action).__name__} {getattr(action, 'vm', '')} {token.operation[:8]}/{token.attempt}"
-        return self._call(host, name, lambda machine: perform(machine, action, token, fenced=self._fenced))
-
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
-        """Put a base image on the host."""
-
-        def receive(machine: Machine) -> ActionResult:
-            admit(machine, token)
-            return receive_image(machine, f"{sha256}.{image_format}")
-
-        return self._call(host, "send_image", receive)
-
-    def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """No events: what changed is seen at the next look."""
-        self._call(host, "watch", self._ours)
-        return iter(())
-
-    def open_console(self, host: Host, vm: str) -> ByteStream:
-        """A guest that sends back what it gets."""
-        return Echo(f"console of {vm} on {host.name}\r\n".encode())
-
-    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
-        """A guest that sends back what it gets."""
-        return Echo(f"{vm}:{port}\r\n".encode())
-
-    def forget(self, host: Host) -> None:
-        """No connections are kept."""
-
-    def install_agent(
-        self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
-    ) -> None:
-        """The playbook's effect."""
-        progress("install")
-
-        def install(machine: Machine) -> None:
-            if machine.ledger.site not in {None, self._site} and not take_over:
-                raise Conflict("host.other_site", "the host serves another site", hint="use --take-over")
-            machine.ledger.site = self._site
-
-        self._call(host, "install_agent", install)
-
-    def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
-        """The playbook's effect."""
-        progress("remove")
-
-        def remove(machine: Machine) -> None:
-            if machine.ledger.site not in {None, self._site}:
-                raise Conflict("host.other_site", "the host serves another site")
-            machine.ledger.site = None
-
-        self._call(host, "remove_agent", remove)
-
-    def _ours(self, machine: Machine) -> Machine:
-        if machine.ledger.site is None:
-            raise Retryable("host.unreachable", "no agent answers")
-        if machine.ledger.site != self._site:
-            raise Denied("agent.other_site", "the host obeys another site")
-        return machine
 
     def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
         schedule, fiber = self._schedule, self._schedule.current
@@ -147,7 +73,7 @@ class SimLink:
             answer, said = None, "agent died"
         self._schedule.note(f"{address} {name}: {said}")
         self._schedule.at(weather.slow + self._latency(), partial(self._return, address, name, fiber, ticket, answer))
-        if name != _LOOK:
+        if name != LOOK:
             self._seen(address)
 
     def _return(self, address: str, name: str, fiber: Fiber, ticket: int, answer: object) -> None:

@@ -17,6 +17,7 @@ from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.placement.views import GpuView, HostView
 
 MAX_GPUS = 2_000_000
@@ -28,7 +29,7 @@ class Group(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: Annotated[str | None, Field(max_length=63)] = None
+    name: Annotated[str | None, Field(max_length=50, pattern=f"^(?:{NAME_PATTERN})$")] = None
     count: Annotated[int, Field(ge=1, le=1_000_000)]
     gpu_model: Annotated[str, Field(min_length=1, max_length=100)]
     gpus_per_host: Annotated[int, Field(ge=1, le=16)]
@@ -39,7 +40,21 @@ class Group(BaseModel):
 
 
 def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
-    """All hosts of the file: a list of groups, or a mapping with the list under ``groups``.
+    """All hosts of the file, as placement sees them.
+
+    :raises InvalidInput: see :func:`read_groups`
+    """
+    groups = read_groups(path, catalogue)
+    return tuple(host for number, group in enumerate(groups) for host in _hosts(group, number, catalogue))
+
+
+def host_names(group: Group, number: int) -> list[str]:
+    """Names of the hosts of a group, which is number ``number`` of its file."""
+    return [f"{_prefix(group, number)}-{i}" for i in range(group.count)]
+
+
+def read_groups(path: Path, catalogue: Catalogue) -> tuple[Group, ...]:
+    """The groups of the file: a list of them, or a mapping with the list under ``groups``.
 
     :raises InvalidInput: ``fleet.invalid`` with file, line and reason of every mistake
     """
@@ -50,8 +65,9 @@ def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
         raise InvalidInput("fleet.invalid", error.message, hint=_HINT, reasons=reasons) from error
     items, where = _groups(document)
     problems: list[Problem] = []
-    hosts: list[HostView] = []
+    groups: list[Group] = []
     prefixes: set[str] = set()
+    gpus = 0
     for number, item in enumerate(items):
         path_here: tuple[str | int, ...] = (*where, number)
         try:
@@ -72,13 +88,13 @@ def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
             Problem(file=document.file, line=document.line_of((*path_here, field)), reason=reason)
             for field, reason in wrong
         ]
-        if len(hosts) * group.gpus_per_host > MAX_GPUS or group.count * group.gpus_per_host > MAX_GPUS:
-            problems.append(Problem(file=document.file, line=1, reason=f"more than {MAX_GPUS} GPUs"))
-        elif not wrong and not problems:
-            hosts.extend(_hosts(group, number, catalogue))
+        groups.append(group)
+        gpus += group.count * group.gpus_per_host
+    if gpus > MAX_GPUS:
+        problems.append(Problem(file=document.file, line=1, reason=f"more than {MAX_GPUS} GPUs"))
     if problems:
         raise problems_error("fleet.invalid", problems, _HINT)
-    return tuple(hosts)
+    return tuple(groups)
 
 
 _HINT = "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard and modes_allowed"
@@ -144,10 +160,9 @@ def _hosts(group: Group, number: int, catalogue: Catalogue) -> Iterator[HostView
         for i in range(group.gpus_per_host)
     )
     partitions = _partitions(group.baseboard, catalogue) if group.baseboard else ()
-    prefix = _prefix(group, number)
-    for i in range(group.count):
+    for name in host_names(group, number):
         yield HostView(
-            host_id=f"{prefix}-{i}", name=f"{prefix}-{i}", free_vcpus=group.vcpus,
+            host_id=name, name=name, free_vcpus=group.vcpus,
             free_memory_mib=int(group.memory_gib * 1024), free_disk_gib=_UNLIMITED_DISK_GIB,
             gpus=gpus, fabric_partitions=partitions, whole_gpus=whole,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 
 from orchestrator.adapters.store.rows import host_of, host_values
 from orchestrator.adapters.store.tables import gpus, hosts, snapshots
@@ -25,11 +25,13 @@ class SqlHosts:
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
-        for other in self.list():
-            if other.name == host.name:
-                raise Conflict("host.exists", f"there is already a host {host.name}")
-            if (other.address, other.port) == (host.address, host.port):
-                raise Conflict("host.address_taken", f"host {other.name} has that address already")
+        at_its_address = and_(hosts.c.address == host.address, hosts.c.port == host.port)
+        taken = self._db.execute(select(hosts.c.name).where(or_(hosts.c.name == host.name, at_its_address)))
+        names = set(taken.scalars())
+        if host.name in names:
+            raise Conflict("host.exists", f"there is already a host {host.name}")
+        if names:
+            raise Conflict("host.address_taken", f"host {names.pop()} has that address already")
         self._db.execute(insert(hosts).values(host_values(host)))
         self.set_gpus(host.name, host.managed_gpus)
 
@@ -42,7 +44,10 @@ class SqlHosts:
 
     def list(self) -> tuple[Host, ...]:
         rows = self._db.execute(select(hosts).order_by(hosts.c.name)).all()
-        return tuple(host_of(row, self._gpus_of(row.name)) for row in rows)
+        managed: dict[str, list[str]] = {row.name: [] for row in rows}
+        for host, address in self._db.execute(select(gpus.c.host, gpus.c.address).order_by(gpus.c.address)):
+            managed[host].append(address)
+        return tuple(host_of(row, tuple(managed[row.name])) for row in rows)
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""

@@ -25,9 +25,12 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file of the server's certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
+    fleet: Annotated[
+        Path | None, typer.Option("--simulate", metavar="FLEET", help="Serve the hosts of this file, in memory.")
+    ] = None,
 ) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""
-    given = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key}
+    given = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key, "--simulate": fleet}
     _become(ctx, "orchestrator.serve", *(f"{name}={value}" for name, value in given.items() if value is not None))
 
 

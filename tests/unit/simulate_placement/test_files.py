@@ -150,6 +150,7 @@ def test_the_same_files_give_the_same_result(tmp_path: Path) -> None:
         ("  - count: 1", "  - name: hgx\n    count: 1", 10, "another group's hosts are called 'hgx' too"),
         ("memory_gib: 64", "memory_gib: .nan", 14, "memory_gib"),
         ("count: 1", "count: 10000000000", 10, "count"),
+        ("  - name: hgx", "  - name: HGX_1", 2, "name"),
     ],
 )
 def test_mistakes_in_a_fleet_file_come_with_line_and_reason(

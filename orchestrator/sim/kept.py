@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened on machines, as a file each: so that hosts outlive the server, as real ones do.
+
+Kept is what the fleet file does not say. A machine on which nothing happened yet has no file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core.errors import Fatal
+from orchestrator.sim.machine import Domain, Ledger, Machine
+
+
+class KeptMachines:
+    """Below one directory, by address."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+
+    def keep(self, address: str, machine: Machine) -> None:
+        """Whole or not at all."""
+        part = self._directory / f".{address}.part"
+        part.write_text(json.dumps(_to_dict(machine)))
+        part.replace(self._directory / address)
+
+    def restore(self, address: str, machine: Machine) -> bool:
+        """Put what was kept onto the machine; False when nothing was.
+
+        :raises Fatal: ``fleet.differs`` when it had other GPUs then
+        """
+        file = self._directory / address
+        if not file.exists():
+            return False
+        kept = json.loads(file.read_text())
+        if kept["gpus"] != [gpu.kind.model for gpu in machine.kernel.gpus]:
+            raise Fatal(
+                "fleet.differs",
+                f"host {address} has other GPUs than when this server ran before",
+                hint="give the host another name, or begin with an empty state directory",
+            )
+        _onto(machine, kept)
+        return True
+
+
+def _to_dict(machine: Machine) -> dict[str, Any]:
+    kernel, ledger = machine.kernel, machine.ledger
+    return {
+        "gpus": [gpu.kind.model for gpu in kernel.gpus],
+        "functions": [gpu.functions for gpu in kernel.gpus],
+        "mdevs": kernel.mdevs,
+        "typed": kernel.typed,
+        "opened": sorted(kernel.opened),
+        "boot": machine.boot,
+        "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
+        "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
+        "volumes": machine.volumes,
+        "seeds": machine.seeds,
+        "images": sorted(machine.images),
+        "networks": sorted(machine.networks),
+    }
+
+
+def _onto(machine: Machine, kept: dict[str, Any]) -> None:
+    kernel = machine.kernel
+    for gpu, functions in zip(kernel.gpus, kept["functions"], strict=True):
+        gpu.functions = functions
+    kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
+    kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
+    ledger = kept["ledger"]
+    owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
+    machine.ledger = Ledger(**{**ledger, "owners": owners, "managed": frozenset(ledger["managed"])})
+    machine.boot = kept["boot"]
+    machine.domains = {
+        uuid: Domain(**{**domain, "devices": tuple(domain["devices"])}) for uuid, domain in kept["domains"].items()
+    }
+    machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]
+    machine.images, machine.networks = set(kept["images"]), set(kept["networks"])

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HostLink and Configurator over machines in memory: what each request does there. How it gets there is for
+subclasses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.core.errors import Conflict, Denied, Retryable
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.ports.host import ByteStream
+from orchestrator.sim.agent import perform
+from orchestrator.sim.console import Echo
+from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.machine import Machine
+from orchestrator.sim.upkeep import admit
+from orchestrator.sim.vm_actions import receive_image
+
+T = TypeVar("T")
+
+LOOK = "observe"
+
+
+class MachineLink(ABC):
+    """Implements ports.host.HostLink and Configurator but for the way to a machine."""
+
+    def __init__(self, *, site: str, fenced: bool = True) -> None:
+        """``fenced``: see agent.perform."""
+        self._site = site
+        self._fenced = fenced
+
+    @abstractmethod
+    def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
+        """Do ``work`` on the host's machine; ``name`` is for logs, :data:`LOOK` changes nothing there."""
+
+    def observe(self, host: Host) -> HostSnapshot:
+        """A fresh look at the whole host."""
+        return self._call(host, LOOK, lambda machine: snapshot_of(self._ours(machine)))
+
+    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+        """Do one thing."""
+        name = f"{type(action).__name__} {getattr(action, 'vm', '')} {token.operation[:8]}/{token.attempt}"
+        return self._call(host, name, lambda machine: perform(machine, action, token, fenced=self._fenced))
+
+    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+        """Put a base image on the host."""
+
+        def receive(machine: Machine) -> ActionResult:
+            admit(machine, token)
+            return receive_image(machine, f"{sha256}.{image_format}")
+
+        return self._call(host, "send_image", receive)
+
+    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+        """No events: what changed is seen at the next look."""
+        self._call(host, "watch", self._ours)
+        return iter(())
+
+    def open_console(self, host: Host, vm: str) -> ByteStream:
+        """A guest that sends back what it gets."""
+        return Echo(f"console of {vm} on {host.name}\r\n".encode())
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
+        """A guest that sends back what it gets."""
+        return Echo(f"{vm}:{port}\r\n".encode())
+
+    def forget(self, host: Host) -> None:  # noqa: B027 - the same for all
+        """No connections are kept."""
+
+    def install_agent(
+        self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
+    ) -> None:
+        """The playbook's effect."""
+        progress("install")
+
+        def install(machine: Machine) -> None:
+            if machine.ledger.site not in {None, self._site} and not take_over:
+                raise Conflict("host.other_site", "the host serves another site", hint="use --take-over")
+            machine.ledger.site = self._site
+
+        self._call(host, "install_agent", install)
+
+    def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
+        """The playbook's effect."""
+        progress("remove")
+
+        def remove(machine: Machine) -> None:
+            if machine.ledger.site not in {None, self._site}:
+                raise Conflict("host.other_site", "the host serves another site")
+            machine.ledger.site = None
+
+        self._call(host, "remove_agent", remove)
+
+    def _ours(self, machine: Machine) -> Machine:
+        if machine.ledger.site is None:
+            raise Retryable("host.unreachable", "no agent answers")
+        if machine.ledger.site != self._site:
+            raise Denied("agent.other_site", "the host obeys another site")
+        return machine

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.bootstrap import build
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.units import GIB
+from orchestrator.settings import load_settings
+from orchestrator.sim.fleet import new_machine
+from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.kept import KeptMachines
+from orchestrator.sim.serving import build_without_hosts
+from tests.fakes.running import running_server
+
+FLEET = """\
+groups:
+  - {name: t4, count: 2, gpu_model: Tesla T4, gpus_per_host: 2, vcpus: 32, memory_gib: 128}
+  - {name: l40s, count: 1, gpu_model: L40S, gpus_per_host: 2, vcpus: 96, memory_gib: 768}
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET)
+    return file
+
+
+@contextmanager
+def serving(state: Path, fleet: Path) -> Iterator[Client]:
+    with running_server(state, "--simulate", str(fleet), module="orchestrator.serve"):
+        connection = connect_running(state)
+        assert connection is not None
+        yield Client(connection)
+        connection.close()
+
+
+def ended(client: Client, *started: Json) -> list[str]:
+    """Final states of the operations."""
+    return [_ended(client, client.operation(one["operation"])) for one in started]
+
+
+def _ended(client: Client, operation: Json) -> str:
+    while operation["state"] in {"queued", "running", "undoing"}:
+        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
+    return str(operation["state"])
+
+
+def wish(name: str, profile: str) -> Json:
+    return {"name": name, "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024, "disk_bytes": GIB}
+
+
+def shown(client: Client) -> dict[str, tuple[str, str]]:
+    return {vm["name"]: (vm["state"], vm["device"]["kind"]) for vm in client.vms()}
+
+
+def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_server(tmp_path: Path, fleet: Path) -> None:
+    state = tmp_path / "state"
+    with serving(state, fleet) as client:
+        hosts = {host["name"]: host["state"] for host in client.hosts()}
+        assert hosts == {"l40s-0": "ready", "t4-0": "ready", "t4-1": "ready"}
+        begun = [client.create_vm(wish(*one)) for one in (("old", "GRID T4-4Q"), ("new", "NVIDIA L40S-12Q"))]
+        assert ended(client, *begun) == ["done", "done"]
+        assert shown(client) == {"old": ("running", "mdev"), "new": ("running", "vendor_vfio")}
+        assert client.findings(None) == []
+        assert "old" in client.gpu_map(80)["text"]
+        assert client.capacity({"profile": "GRID T4-4Q"})["rows"][0]["fits_now"] == 15
+        assert client.explain({"profile": "GRID T4-16Q"})["fits"]
+    with serving(state, fleet) as client:
+        assert ended(client, client.stop_vm("new", "default")) == ["done"]
+        assert shown(client) == {"old": ("running", "mdev"), "new": ("stopped", "vendor_vfio")}
+        assert ended(client, client.start_vm("new", "default")) == ["done"]
+        assert ended(client, *(client.delete_vm(name, "default") for name in ("old", "new"))) == ["done", "done"]
+        assert client.vms() == client.look_for_findings(None) == []
+    assert all(json.loads(file.read_text())["volumes"] == {} for file in (state / "machines").iterdir())
+
+
+def test_a_state_directory_serves_real_hosts_or_others_never_both(tmp_path: Path, fleet: Path) -> None:
+    real, paper = load_settings(state=tmp_path / "real"), load_settings(state=tmp_path / "paper")
+    build(real).close()
+    build_without_hosts(paper, fleet).close()
+    with pytest.raises(Conflict, match="serves real hosts"):
+        build_without_hosts(real, fleet)
+    with pytest.raises(Conflict, match="are simulated"):
+        build(paper)
+
+
+def test_the_database_of_a_server_for_many_is_never_filled_with_hosts_on_paper(tmp_path: Path, fleet: Path) -> None:
+    settings = load_settings(state=tmp_path, database_url="postgresql+psycopg://nobody@localhost/none")
+    with pytest.raises(InvalidInput, match="SQLite only"):
+        build_without_hosts(settings, fleet)
+
+
+def test_a_host_that_has_other_gpus_than_before_is_refused(tmp_path: Path, fleet: Path) -> None:
+    kept = KeptMachines(tmp_path / "machines")
+    catalogue = shipped()
+    kept.keep("h.test", new_machine(1, [gpu_kind(catalogue, "L40S")]))
+    with pytest.raises(Fatal, match="other GPUs"):
+        kept.restore("h.test", new_machine(1, [gpu_kind(catalogue, "Tesla T4")]))
+
+
+def test_a_wrong_fleet_file_ends_the_command_with_one_line_and_leaves_nothing(tmp_path: Path, fleet: Path) -> None:
+    fleet.write_text(FLEET.replace("Tesla T4", "Tesla T5"))
+    state = tmp_path / "state"
+    outcome = subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli.main", "serve", "--simulate", str(fleet)],
+        env={**os.environ, "VGPUCTL_STATE": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert outcome.returncode == 2
+    assert "fleet.yaml:2: gpu_model: no GPU model is called 'Tesla T5'" in outcome.stderr.splitlines()[0]
+    assert not (state / "vgpuctl.sqlite").exists()
