@@ -71,6 +71,8 @@ class Hosts(Protocol):
         """``taken_at``: when the look began; one that began before the stored one is ignored."""
 
     def snapshot(self, name: str) -> HostSnapshot | None: ...
+    def snapshots(self) -> dict[str, HostSnapshot]:
+        """Of every host that was observed."""
 
 
 class Vms(Protocol):
@@ -96,6 +98,9 @@ class Claims(Protocol):
 
         :raises ClaimLost: the transaction must be given up
         """
+
+    def list(self) -> tuple[Claim, ...]:
+        """Of all VMs that have a place, by VM."""
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
         """Of VMs that have a place there."""

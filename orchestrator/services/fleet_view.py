@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.geometry.build import TypeRow, build_geometry
@@ -15,6 +16,8 @@ from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store import Transaction
+
+T = TypeVar("T", Vm, Claim)
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
@@ -42,13 +45,25 @@ def capacity_of(snapshot: HostSnapshot, overcommit: Overcommit) -> HostCapacity:
 
 def fleet_of(tx: Transaction, overcommit: Overcommit) -> tuple[HostView, ...]:
     """All hosts that were observed at least once."""
-    views = []
-    for host in tx.hosts.list():
-        snapshot = tx.hosts.snapshot(host.name)
-        if snapshot is not None:
-            vms = {vm.id: vm for vm in tx.vms.list(host=host.name)}
-            views.append(_host_view(host, snapshot, tx.claims.of_host(host.name), vms, overcommit))
-    return tuple(views)
+    snapshots, claims, vms = tx.hosts.snapshots(), _by_host(tx.claims.list()), _by_host(tx.vms.list())
+    return tuple(
+        _host_view(
+            host,
+            snapshots[host.name],
+            claims.get(host.name, []),
+            {vm.id: vm for vm in vms.get(host.name, [])},
+            overcommit,
+        )
+        for host in tx.hosts.list()
+        if host.name in snapshots
+    )
+
+
+def _by_host(things: Iterable[T]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for thing in things:
+        found.setdefault(thing.host, []).append(thing)
+    return found
 
 
 def _host_view(

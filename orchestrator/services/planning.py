@@ -134,10 +134,8 @@ def _type_of(offering: Offering) -> str:
 
 def offered_types(tx: Transaction) -> frozenset[str]:
     """vGPU types that some host's driver offers."""
-    snapshots = (tx.hosts.snapshot(host.name) for host in tx.hosts.list())
-    return frozenset(
-        one.name for snapshot in snapshots if snapshot is not None for gpu in snapshot.gpus for one in gpu.types
-    )
+    snapshots = tx.hosts.snapshots().values()
+    return frozenset(one.name for snapshot in snapshots for gpu in snapshot.gpus for one in gpu.types)
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:

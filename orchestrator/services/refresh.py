@@ -84,7 +84,11 @@ def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
 
 def _still(tx: Transaction, name: str) -> Host | None:
     """The host, if it is still one that is looked at."""
-    return next((host for host in tx.hosts.list() if host.name == name and host.state in _LOOKED_AT), None)
+    try:
+        host = tx.hosts.get(name)
+    except NotFound:
+        return None
+    return host if host.state in _LOOKED_AT else None
 
 
 def _at_rest(tx: Transaction, vm: Vm, since: float) -> bool:

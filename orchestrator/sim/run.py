@@ -100,6 +100,8 @@ class Run:
         self._fleet = Fleet()
         self._memory = Memory()
         self._disturbed: set[str] = set()
+        self._touched: set[str] = set()
+        """Addresses of hosts that were asked for something or struck."""
         self._skew = 0.0
         self._ahead = 0.0
         """How far into the future a stored time may lie."""
@@ -170,7 +172,9 @@ class Run:
 
     def _strike(self) -> None:
         if self._striking:
-            self._nemesis.strike(self._an_address())
+            address = self._an_address()
+            self._touched.add(address)
+            self._nemesis.strike(address)
             self._look_everywhere()
 
     def _tick(self) -> None:
@@ -262,7 +266,10 @@ class Run:
         self.schedule.spawn(self._controllers[-1].process, "settle", action)
 
     def _look_at_all(self) -> None:
-        for name in sorted(self._names.values()):
+        """In a large fleet: where anything has happened at all."""
+        large = len(self._names) > _LOOKED_AT_ONCE
+        names = (name for address, name in self._names.items() if not large or address in self._touched)
+        for name in sorted(names):
             self._controllers[-1].reconciler.look(name)
 
     def _retry(self, operation: Operation) -> None:
@@ -282,6 +289,7 @@ class Run:
             return [one for one in tx.operations.list(limit=100_000) if one.state in states]
 
     def _look_at(self, address: str) -> None:
+        self._touched.add(address)
         found = broken(self._view(address), self._memory)
         if found:
             raise Broken(*found)

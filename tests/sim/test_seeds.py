@@ -3,15 +3,25 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.sim.run import simulate
+from orchestrator.sim.run import Plan, Report, simulate
 
-SEEDS = 40
-SHARES = 8
+SEEDS = 190
+SHARES = 19
+LARGE = range(1000, 1010)
+HOSTS = 1000
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_whatever_goes_wrong_the_invariants_hold_and_everything_settles(share: int) -> None:
     for seed in range(share, SEEDS, SHARES):
-        report = simulate(seed)
-        assert report.broken == (), f"python -m orchestrator.sim --seed {seed}"
-        assert report.operations > 0
+        check(simulate(seed), f"--seed {seed}")
+
+
+@pytest.mark.parametrize("seed", LARGE)
+def test_a_thousand_hosts_settle_too(seed: int) -> None:
+    check(simulate(seed, Plan(hosts=HOSTS)), f"--seed {seed} --hosts {HOSTS}")
+
+
+def check(report: Report, again: str) -> None:
+    assert report.broken == (), f"python -m orchestrator.sim {again}"
+    assert report.operations > 0

@@ -89,8 +89,14 @@ class SqlHosts:
 
     def snapshot(self, name: str) -> HostSnapshot | None:
         taken_at = self._db.execute(select(snapshots.c.taken_at).where(snapshots.c.host == name)).scalar_one_or_none()
-        if taken_at is None:
-            return None
+        return None if taken_at is None else self._taken_at(name, taken_at)
+
+    def snapshots(self) -> dict[str, HostSnapshot]:
+        """Of every host that was observed."""
+        rows = self._db.execute(select(snapshots.c.host, snapshots.c.taken_at)).all()
+        return {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
+
+    def _taken_at(self, name: str, taken_at: float) -> HostSnapshot:
         known = self._parsed.get(name)
         if known is None or known[0] != taken_at:
             document = self._db.execute(select(snapshots.c.document).where(snapshots.c.host == name)).scalar_one()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import AnyRow, claim_of, vm_of, vm_values
@@ -104,16 +104,23 @@ class SqlClaims:
         except IntegrityError as error:
             raise ClaimLost(f"{claim.device.gpu} on {claim.host}: {error.orig}") from error
 
+    def list(self) -> tuple[Claim, ...]:
+        """Of all VMs that have a place, by VM."""
+        return self._claims(select(host_claims), select(slot_claims), select(function_claims))
+
     def of_host(self, host: str) -> tuple[Claim, ...]:
-        shares = self._db.execute(select(host_claims).where(host_claims.c.host == host).order_by(host_claims.c.vm))
+        return self._claims(
+            select(host_claims).where(host_claims.c.host == host),
+            select(slot_claims).where(slot_claims.c.host == host),
+            select(function_claims).where(function_claims.c.host == host),
+        )
+
+    def _claims(self, of_hosts: Select[Any], of_slots: Select[Any], of_functions: Select[Any]) -> tuple[Claim, ...]:
+        shares = self._db.execute(of_hosts.order_by(host_claims.c.vm))
         slots: dict[str, list[AnyRow]] = {}
-        query = select(slot_claims).where(slot_claims.c.host == host).order_by(slot_claims.c.vm, slot_claims.c.slot)
-        for row in self._db.execute(query):
+        for row in self._db.execute(of_slots.order_by(slot_claims.c.vm, slot_claims.c.slot)):
             slots.setdefault(row.vm, []).append(row)
-        functions: dict[str, str] = {
-            row.vm: row.function
-            for row in self._db.execute(select(function_claims).where(function_claims.c.host == host))
-        }
+        functions: dict[str, str] = {row.vm: row.function for row in self._db.execute(of_functions)}
         return tuple(claim_of(share, slots[share.vm], functions.get(share.vm)) for share in shares if share.vm in slots)
 
     def find(self, vm_id: str) -> Claim | None:
