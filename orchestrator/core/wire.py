@@ -158,7 +158,8 @@ def _plain(value: Any) -> Any:
         return value
     if type(value) is tuple:
         return tuple(_plain(item) for item in value)
-    return {name: _plain(getattr(value, name)) for name in _fields(type(value))}
+    kind: Any = type(value)
+    return {name: _plain(getattr(value, name)) for name in _fields(kind)}
 
 
 def snapshot_from_dict(data: object) -> HostSnapshot:
