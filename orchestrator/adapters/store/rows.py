@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -114,7 +115,7 @@ def network_of(row: AnyRow) -> Network:
     return Network(**row._asdict())
 
 
-def claim_of(share: AnyRow, slots: list[AnyRow], function: str | None) -> Claim:
+def claim_of(share: AnyRow, slots: Sequence[AnyRow], function: str | None) -> Claim:
     """``share`` is the VM's row of host_claims, ``slots`` its rows of slot_claims, by slot."""
     return Claim(
         vm=share.vm,

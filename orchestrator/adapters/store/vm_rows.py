@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
@@ -138,7 +139,7 @@ class SqlClaims:
         _drop_place(self._db, vm_id)
         self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
 
-    def _slots(self, vm_id: str) -> list[AnyRow]:
+    def _slots(self, vm_id: str) -> Sequence[AnyRow]:
         query = select(slot_claims).where(slot_claims.c.vm == vm_id).order_by(slot_claims.c.slot)
         return list(self._db.execute(query))
 
