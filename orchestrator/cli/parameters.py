@@ -34,7 +34,8 @@ def _vm_name(text: str) -> str:
     return check_name(text, what="vm")
 
 
-def _tenant_name(text: str) -> str:
+def tenant_name(text: str) -> str:
+    """Of one tenant, checked."""
     return check_name(text, what="tenant")
 
 
@@ -52,5 +53,5 @@ def tenant_if_named(text: str | None) -> str | None:
     return None if text is None else check_name(text, what="tenant")
 
 
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=_tenant_name)]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=tenant_name)]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

@@ -10,11 +10,11 @@ import typer
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show
+from orchestrator.cli.parameters import tenant_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.lease import MAX_LEASE_S, show_span
-from orchestrator.core.names import check_name
 from orchestrator.core.units import parse_duration
 
 app = new_group("What holds for all VMs of a tenant: how long their leases may be.")
@@ -22,11 +22,7 @@ app = new_group("What holds for all VMs of a tenant: how long their leases may b
 _MEMBERS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 
 
-def _tenant_name(text: str) -> str:
-    return check_name(text, what="tenant")
-
-
-Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=_tenant_name)]
+Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
 
 
 @app.command("show")

@@ -11,9 +11,8 @@ import typer
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import field, render_details, show, show_list, shown
-from orchestrator.cli.parameters import TenantRole, tenant_or_everywhere
+from orchestrator.cli.parameters import TenantRole, tenant_name, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.core.names import check_name
 
 app = new_group("Tenants and who belongs to them.")
 
@@ -21,11 +20,7 @@ COLUMNS: Final = (field("NAME", "name"), field("CREATED", "created_at"))
 MEMBER_COLUMNS: Final = (field("MEMBER", "subject"), field("ROLE", "role"))
 
 
-def _name(text: str) -> str:
-    return check_name(text, what="tenant")
-
-
-Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=_name)]
+Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
 Place = Annotated[
     str,
     typer.Argument(
@@ -46,7 +41,7 @@ def _lines(tenant: Mapping[str, Any]) -> list[str]:
 @app.command("create")
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new tenant.", callback=_name)],
+    name: Annotated[str, typer.Argument(help="Name of the new tenant.", callback=tenant_name)],
     output: Output = Format.TABLE,
 ) -> None:
     """Create a tenant: VMs, members and tokens of its own."""

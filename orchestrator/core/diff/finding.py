@@ -52,9 +52,22 @@ class Finding:
         return (self.host, self.code, self.subject)
 
 
-def vm_subject(vm: Vm) -> str:
-    """A VM as a finding names it."""
-    return f"VM {vm.spec.tenant}/{vm.spec.name}"
+def vm_finding(
+    vm: Vm, code: str, severity: Severity, differ: tuple[str, str], why: str, repair: Repair | None = None
+) -> Finding:
+    """About a VM of ours. ``differ``: what is wanted and what is seen."""
+    return Finding(
+        code=code,
+        severity=severity,
+        host=vm.host,
+        subject=f"VM {vm.spec.tenant}/{vm.spec.name}",
+        vm=vm.id,
+        whose="ours",
+        wanted=differ[0],
+        seen=differ[1],
+        repair=repair,
+        reason=why,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from orchestrator.core.diff.finding import Finding, Severity, vm_subject
+from orchestrator.core.diff.finding import Finding, vm_finding
 from orchestrator.core.lease import TenantPolicy, show_moment, warning_s
 from orchestrator.core.vm import Vm
+
+_OVER: Final = "a lease, or no VM"
 
 
 def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]:
@@ -19,28 +22,15 @@ def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]
     if now < end:
         if vm.freed is None and now >= end - warning_s(vm.created_at, end):
             seen = f"its lease ends {show_moment(end)}"
-            yield _finding(vm, "vm.lease_ends_soon", "warning", seen, f"it is stopped then; {extend}")
+            yield vm_finding(vm, "vm.lease_ends_soon", "warning", ("a lease", seen), f"it is stopped then; {extend}")
     elif vm.freed == "lease_over":
         kept_until = end + policy.disk_grace_s
         if now < kept_until:
             seen = f"its lease ended {show_moment(end)}"
             why = f"its place was given back, its disk is kept until {show_moment(kept_until)}; {extend}"
-            yield _finding(vm, "vm.lease_over", "info", seen, why)
+            yield vm_finding(vm, "vm.lease_over", "info", (_OVER, seen), why)
         else:
             seen = f"its lease ended {show_moment(end)}, its disk was to be kept until {show_moment(kept_until)}"
-            yield _finding(vm, "vm.disk_kept_too_long", "warning", seen, f"'vgpuctl delete-vm {name}' deletes it")
-
-
-def _finding(vm: Vm, code: str, severity: Severity, seen: str, why: str) -> Finding:
-    return Finding(
-        code=code,
-        severity=severity,
-        host=vm.host,
-        subject=vm_subject(vm),
-        vm=vm.id,
-        whose="ours",
-        wanted="a lease" if code == "vm.lease_ends_soon" else "a lease, or no VM",
-        seen=seen,
-        repair=None,
-        reason=why,
-    )
+            yield vm_finding(
+                vm, "vm.disk_kept_too_long", "warning", (_OVER, seen), f"'vgpuctl delete-vm {name}' deletes it"
+            )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.attachments import attachment_of
-from orchestrator.core.diff.finding import Finding, Repair, Severity, WantedVm, vm_subject
+from orchestrator.core.diff.finding import Finding, Repair, WantedVm, vm_finding
 from orchestrator.core.errors import Bug
 from orchestrator.core.host_actions import HostAction, inverse
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
@@ -24,18 +24,20 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
     """All that differs for one VM."""
     vm = wanted.vm
     if not wanted.claimed:
-        yield _of(vm, "vm.claim_missing", "error", ("a claim", "none"), "its place may be given away; delete the VM")
+        yield vm_finding(
+            vm, "vm.claim_missing", "error", ("a claim", "none"), "its place may be given away; delete the VM"
+        )
     adopted = vm.spec.adopted is not None  # disks and definition are somebody else's
     has_disk = not adopted and any(file.name == vm.volume for file in snapshot.volumes)
     if not has_disk and not adopted:
-        yield _of(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
+        yield vm_finding(vm, "vm.volume_missing", "error", (f"volume {vm.volume}", "no such file"), _TOO_LATE)
     if not adopted and not any(file.name == vm.seed for file in snapshot.seeds):
-        yield _of(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
+        yield vm_finding(vm, "vm.seed_missing", "warning", (f"seed {vm.seed}", "no such file"), _NO_SEED)
     domain = next((one for one in snapshot.domains if one.uuid == vm.id), None)
     if domain is None:
         yield _domain_missing(wanted, has_disk)
     elif domain.owner != vm.id:
-        yield _of(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
+        yield vm_finding(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
     else:
         yield from _run_state(wanted, domain)
         if vm.freed is None:  # what it had is somebody else's now
@@ -46,13 +48,13 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
 def _domain_missing(wanted: WantedVm, has_disk: bool) -> Finding:
     differ = ("a running domain" if wanted.running else "a stopped domain", "none")
     if wanted.vm.spec.adopted is not None:
-        return _of(wanted.vm, "vm.domain_missing", "error", differ, _NOT_DEFINED_BY_US)
+        return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, _NOT_DEFINED_BY_US)
     if not has_disk:
-        return _of(wanted.vm, "vm.domain_missing", "error", differ, _TOO_LATE)
+        return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, _TOO_LATE)
     if not wanted.running:
-        return _of(wanted.vm, "vm.domain_missing", "warning", differ, "starting the VM defines it again")
+        return vm_finding(wanted.vm, "vm.domain_missing", "warning", differ, "starting the VM defines it again")
     why = "it is defined again from what the database knows, and started"
-    return _of(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
+    return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
 
 
 def _run_state(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
@@ -60,11 +62,11 @@ def _run_state(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     if wanted.running and not active:
         why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
         start = Repair(kind="start_vm", automatic=False)
-        yield _of(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
+        yield vm_finding(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
     if not wanted.running and active:
         why = "it is shut down, and powered off after the grace time"
         stop = Repair(kind="stop_vm", automatic=False)
-        yield _of(wanted.vm, "vm.running", "warning", ("stopped", shown), why, stop)
+        yield vm_finding(wanted.vm, "vm.running", "warning", ("stopped", shown), why, stop)
 
 
 def _device(wanted: WantedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
@@ -72,14 +74,14 @@ def _device(wanted: WantedVm, domain: DomainSnapshot, snapshot: HostSnapshot) ->
     device = _device_seen(vm, snapshot)
     if device is None:
         if active:
-            yield _of(vm, "vm.device_missing", "error", (_device_text(vm), "no such vGPU"), _RESTART)
+            yield vm_finding(vm, "vm.device_missing", "error", (_device_text(vm), "no such vGPU"), _RESTART)
     elif device != (vm.device.type_name, vm.id):
         seen = f"{device[0]}, owned by {device[1] or 'nobody we know'}"
-        yield _of(vm, "vm.device_differs", "error", (_device_text(vm), seen), _RESTART)
+        yield vm_finding(vm, "vm.device_differs", "error", (_device_text(vm), seen), _RESTART)
     elif not active and not wanted.running:
         remove = Repair(kind="clean_up", automatic=True, actions=(remove_device(vm),))
         differ = ("no vGPU while it is stopped", _device_text(vm))
-        yield _of(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", remove)
+        yield vm_finding(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", remove)
 
 
 def _definition(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
@@ -91,7 +93,7 @@ def _definition(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
         why = "the next start writes our definition again"
         if vm.spec.adopted is not None:
             why = "it keeps the definition it came with: put that right on the host"
-        yield _of(vm, "vm.definition_changed", "warning", differ, why)
+        yield vm_finding(vm, "vm.definition_changed", "warning", differ, why)
 
 
 def remove_device(vm: Vm) -> HostAction:
@@ -115,21 +117,3 @@ def _device_seen(vm: Vm, snapshot: HostSnapshot) -> tuple[str, str | None] | Non
 
 def _device_text(vm: Vm) -> str:
     return f"{vm.device.type_name} on {vm.device.parent}"
-
-
-def _of(
-    vm: Vm, code: str, severity: Severity, differ: tuple[str, str], why: str, repair: Repair | None = None
-) -> Finding:
-    """``differ``: what is wanted and what is seen."""
-    return Finding(
-        code=code,
-        severity=severity,
-        host=vm.host,
-        subject=vm_subject(vm),
-        vm=vm.id,
-        whose="ours",
-        wanted=differ[0],
-        seen=differ[1],
-        repair=repair,
-        reason=why,
-    )
