@@ -90,14 +90,16 @@ check-dead-code:
 check-tests:
 	@$(PYTEST) tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-create-vm
+.PHONY: bench-placement bench-control-plane bench-api bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims per second against bare inserts, operations per second, 1,000 SSH connections
 	@$(ENSURE) tests/bench/control_plane/packages.txt
 	@$(BIN)/python -m tests.bench.control_plane
+bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
+	@$(BIN)/python -m tests.bench.api
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install
 	@$(ENSURE) tests/bench/packages.txt
 	@$(BIN)/python -m tests.bench.create_vm
