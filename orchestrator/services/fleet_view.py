@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from orchestrator.core.claim import Claim, HostCapacity
@@ -87,11 +88,17 @@ def _host_view(
 
 def geometry_of(gpu: GpuSnapshot) -> Geometry:
     """How it can be cut, from what its driver says. Time-sliced types only, all of one size."""
-    rows = [
+    rows = tuple(
         TypeRow(name=one.name, framebuffer_mib=one.framebuffer_mib, max_per_gpu=one.max_instances) for one in gpu.types
-    ]
-    kinds = frozenset({"time_sliced"}) if gpu.mig_enabled is not True else frozenset[str]()
-    return build_geometry(gpu.model, gpu.memory_mib, types=rows, kinds=kinds)
+    )
+    return _geometry(gpu.model, gpu.memory_mib, rows, time_sliced=gpu.mig_enabled is not True)
+
+
+@lru_cache(maxsize=256)
+def _geometry(model: str, memory_mib: int, rows: tuple[TypeRow, ...], *, time_sliced: bool) -> Geometry:
+    """A fleet has few kinds of GPUs, and each plan looks at all GPUs."""
+    kinds = frozenset({"time_sliced"}) if time_sliced else frozenset[str]()
+    return build_geometry(model, memory_mib, types=rows, kinds=kinds)
 
 
 def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[str, Vm]) -> GpuView:
@@ -100,7 +107,7 @@ def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[st
     here = [claim for claim in claims if claim.device.gpu == gpu.address]
     cut = here[0].device.cut if here else None
     occupied = [_occupied(claim, vms[claim.vm]) for claim in here]
-    foreign = _foreign_types(gpu, vms)
+    foreign = _foreign_types(geometry, gpu, vms)
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
     strange = [name for found, name in foreign if found is None]
     reason = _unusable(host, gpu)
@@ -153,9 +160,8 @@ def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
     return gpu.problems[0] if gpu.problems else None
 
 
-def _foreign_types(gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:
+def _foreign_types(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:
     """(cut, type) of every vGPU on it that no VM of ours has."""
-    geometry = geometry_of(gpu)
     names = [mdev.type_name for parent in gpu.parents for mdev in parent.mdevs if mdev.owner not in vms]
     names += [
         parent.current_type for parent in gpu.parents if parent.current_type is not None and parent.owner not in vms

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from cryptography.fernet import Fernet
+from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
@@ -132,7 +133,7 @@ def _postgresql(url: str) -> Engine:
         "idle_in_transaction_session_timeout": _PAUSED_MS,
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    engine = create_engine(url, pool_pre_ping=True, connect_args={"options": options})
+    engine = create_engine(url, pool_pre_ping=True, connect_args={"options": options}, json_deserializer=from_json)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -145,7 +146,7 @@ def _postgresql(url: str) -> Engine:
 
 
 def _sqlite(url: str) -> Engine:
-    engine = create_engine(url, module=sqlite)
+    engine = create_engine(url, module=sqlite, json_deserializer=from_json)  # thrice as fast as the standard library's
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite.Connection, _record: object) -> None:
