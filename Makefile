@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check soak mutants bench docs clean \
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
 
 help: ## list the targets
@@ -72,8 +72,11 @@ mutants: dev ## take out one protection after the other and see which test notic
 	@$(BIN)/python -m tests.mutants
 
 check: dev ## format, lint, types, import contracts, dead code, fast tests
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 lint check-tests
+
+lint: dev ## what check does without running tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
-	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-tests
+	  check-types check-format check-lint check-imports check-dependencies check-dead-code
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -88,7 +91,7 @@ check-dependencies:
 check-dead-code:
 	@$(BIN)/vulture
 check-tests:
-	@$(PYTEST) tests/unit tests/architecture -m "not lab and not gpu and not soak"
+	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 

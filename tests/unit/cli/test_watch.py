@@ -99,7 +99,8 @@ WATCHED = ("list-vms", "host list", "gpu list", "gpu map", "operation list")
 
 @pytest.mark.parametrize("words", WATCHED)
 def test_an_interrupt_ends_a_watch_like_any_command_and_says_nothing(state: Path, words: str) -> None:
-    code = "import sys; from orchestrator.cli.main import main; main()"
+    as_from_a_terminal = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = as_from_a_terminal + "from orchestrator.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", code, *words.split(), "--watch"],
         env={"VGPUCTL_STATE": str(state), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
