@@ -98,7 +98,7 @@ bench: bench-placement bench-control-plane bench-api bench-create-vm ## all benc
 .PHONY: bench-placement bench-control-plane bench-api bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
-bench-control-plane: dev ## claims per second against bare inserts, operations per second, 1,000 SSH connections
+bench-control-plane: dev ## claims against bare inserts, operations, 1,000 SSH connections, memory with 10,000 hosts
 	@$(ENSURE) tests/bench/control_plane/packages.txt
 	@$(BIN)/python -m tests.bench.control_plane
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs

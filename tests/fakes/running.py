@@ -15,8 +15,10 @@ from orchestrator.client.autostart import connect_running
 
 
 @contextmanager
-def running_server(state: Path, *arguments: str, module: str = "tests.fakes.serve") -> Iterator[Path]:
-    """Serves in ``state`` while it is open."""
+def running_server(
+    state: Path, *arguments: str, module: str = "tests.fakes.serve", patience_s: float = 60
+) -> Iterator[Path]:
+    """Serves in ``state`` while it is open; begins within ``patience_s``."""
     state.mkdir(parents=True, exist_ok=True)
     with (state / "serve.log").open("wb") as log:
         process = subprocess.Popen(
@@ -26,15 +28,15 @@ def running_server(state: Path, *arguments: str, module: str = "tests.fakes.serv
             stderr=log,
         )
     try:
-        _wait(process, state)
+        _wait(process, state, patience_s)
         yield state
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
-def _wait(process: subprocess.Popen[bytes], state: Path) -> None:
-    deadline = time.monotonic() + 60
+def _wait(process: subprocess.Popen[bytes], state: Path, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
     while connect_running(state) is None:
         assert process.poll() is None, (state / "serve.log").read_text()
         assert time.monotonic() < deadline, "the server did not answer"

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from orchestrator.client.client import Client
+from orchestrator.client.autostart import server_info
 from tests.bench.api.commands import command_seconds
 from tests.bench.api.load import CLIENTS, under_load
 from tests.bench.api.pool import WISH, create_first, multiply, serving
+from tests.bench.control_plane.memory import memory_mib
 from tests.bench.placement.rows import Row, rows_of, table, write
 
 REPORT: Final = Path("build/bench/api.json")
@@ -37,13 +38,8 @@ def _rows(state: Path) -> Iterator[Row]:
         yield from rows_of("cli", case, "warm server", command_seconds(state, "list-vms"))
         show = REQUESTS["show a VM"]
         yield from rows_of("api", f"show a VM, {MANY} VMs", f"{CLIENTS} clients", under_load(state, show))
-        yield from rows_of("memory", f"{MANY} VMs", "serve", {"most_mib": _most_mib(client)})
-
-
-def _most_mib(client: Client) -> float:
-    """What the server ever held, resident."""
-    status = Path(f"/proc/{client.connection.call('GET', '/v1/server')['pid']}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+        pid = int(server_info(client.connection)["pid"])
+        yield from rows_of("memory", f"{MANY} VMs", "serve", {"most_mib": memory_mib(pid, most=True)})
 
 
 def main() -> None:
