@@ -152,8 +152,7 @@ def main() -> int:
 
 
 def _of_sqlite() -> None:
-    url = load_settings().database_url
-    if url and not url.startswith("sqlite"):
+    if load_settings().database_server is not None:
         raise InvalidInput(
             "backup.not_sqlite",
             "the database is on a PostgreSQL server",

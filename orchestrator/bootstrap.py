@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL
-
 from orchestrator import telemetry
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
@@ -24,6 +22,7 @@ from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
 from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.agent.build_zipapp import build_agent
@@ -167,14 +166,14 @@ def build(
     secrets = settings.state / "secrets"
     secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = ExecutorLock(settings.state / "executor.lock")
-    store = _store(settings, secrets, site_prefix)
+    key = database_key(secrets / "database_key")
+    store = _store(settings, key, site_prefix)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach)
     refresher = Refresher(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, refresher)
     reconciler = reconciler_of(settings, world, engine, refresher)
-    key = database_key(secrets / "database_key")
     services = services_of(settings, world, engine, reconciler, reach.scan_key, key)
     services.networks.ensure_default()
     watcher = Watcher(store, world.link, reconciler.look_soon, most=settings.hosts_watched)
@@ -202,14 +201,11 @@ def build(
     )
 
 
-def _store(settings: Settings, secrets: Path, site_prefix: str) -> SqlStore:
+def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:
     file = settings.state / "vgpuctl.sqlite"
     file.touch(mode=0o600)
-    url = settings.database_url or URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
-    new_site = RandomIds().new_uuid()
-    store = SqlStore(
-        url, key=database_key(secrets / "database_key"), new_site=site_prefix + new_site[len(site_prefix) :]
-    )
+    site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
+    store = SqlStore(settings.database_url or url_of(file), key=key, new_site=site)
     if store.site.startswith(PAPER_SITE) != (site_prefix == PAPER_SITE):
         store.close()
         raise _of_the_other_kind(settings.state, paper=site_prefix != PAPER_SITE)
@@ -231,7 +227,7 @@ def _of_the_other_kind(state: Path, *, paper: bool) -> Conflict:
 
 
 def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refresher) -> DurableEngine:
-    server = settings.database_url if settings.database_url and not settings.database_url.startswith("sqlite") else None
+    server = settings.database_server
     name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
 
@@ -239,9 +235,8 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refr
         from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue  # slow to import, and here nobody waits
 
         queue.touch(mode=0o600)
-        url = server or URL.create("sqlite", database=str(queue)).render_as_string(hide_password=False)
         bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
-        return WorkQueue(QueueDatabase(url), name, bounds, run)
+        return WorkQueue(QueueDatabase(server or url_of(queue)), name, bounds, run)
 
     return DurableEngine(
         store,

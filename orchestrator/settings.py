@@ -58,6 +58,12 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     """PEM file: its key, without a password."""
 
+    @property
+    def database_server(self) -> str | None:
+        """Address of a database that several controllers may share; None: SQLite, which has one."""
+        url = self.database_url
+        return None if url is None or url.startswith("sqlite") else url
+
     @classmethod
     def settings_customise_sources(
         cls,

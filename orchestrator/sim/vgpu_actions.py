@@ -37,11 +37,12 @@ def create_mdev(machine: Machine, action: CreateMdev) -> ActionResult:
     if all(one.name != action.type_name for one in kernel.creatable(gpu)):
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
-    error = _written(lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid), "create")
-    if error is not None:
+    try:
+        _write("create", lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid))
+    except WorldError:
         if action.uuid not in kernel.mdevs:
             release(machine, key, action.vm)
-        raise error
+        raise
     may_die(machine)
     return DONE
 
@@ -53,9 +54,7 @@ def remove_mdev(machine: Machine, action: RemoveMdev) -> ActionResult:
         return SO_ALREADY
     _check_owner(machine, key, action.vm)
     _check_unused(machine, action.uuid)
-    error = _written(lambda: machine.kernel.remove_mdev(action.uuid), "remove")
-    if error is not None:
-        raise error
+    _write("remove", lambda: machine.kernel.remove_mdev(action.uuid))
     release(machine, key, action.vm)
     return DONE
 
@@ -76,11 +75,12 @@ def set_type(machine: Machine, action: SetVgpuType) -> ActionResult:
     if found is None:
         raise Fatal("vgpu.no_room", f"{action.vf} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
-    error = _written(lambda: kernel.write_type(action.vf, found.type_id), "current_vgpu_type")
-    if error is not None:
+    try:
+        _write("current_vgpu_type", lambda: kernel.write_type(action.vf, found.type_id))
+    except WorldError:
         if action.vf not in kernel.typed:
             release(machine, key, action.vm)
-        raise error
+        raise
     may_die(machine)
     return DONE
 
@@ -93,9 +93,7 @@ def clear_type(machine: Machine, action: ClearVgpuType) -> ActionResult:
         release(machine, key, action.vm)
         return SO_ALREADY
     _check_unused(machine, action.vf)
-    error = _written(lambda: machine.kernel.write_type(action.vf, 0), "current_vgpu_type")
-    if error is not None:
-        raise error
+    _write("current_vgpu_type", lambda: machine.kernel.write_type(action.vf, 0))
     release(machine, key, action.vm)
     return DONE
 
@@ -135,12 +133,12 @@ def _check_no_vgpus(machine: Machine, address: str) -> None:
         raise Conflict("gpu.in_use", f"GPU {address} has vGPUs or is in use")
 
 
-def _written(write: Callable[[], None], what: str) -> WorldError | None:
+def _write(what: str, write: Callable[[], None]) -> None:
+    """:raises WorldError: what the agent would make of the kernel's errno"""
     try:
         write()
     except OSError as error:
-        return error_for(error.errno or 0, Path("/sys") / what, "")
-    return None
+        raise error_for(error.errno or 0, Path("/sys") / what, "") from error
 
 
 def _check_managed(machine: Machine, address: str) -> None:

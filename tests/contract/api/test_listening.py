@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.api.listening import tell_service_manager, tls_of
 from orchestrator.core.errors import Fatal, InvalidInput
+from tests.fakes.certificate import new_certificate
 from tests.lab.product import Product
 
 ROOT = Path(__file__).parents[3]
@@ -24,14 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    directory = tmp_path_factory.mktemp("tls")
-    certificate, key = directory / "server.pem", directory / "server.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+    return new_certificate(tmp_path_factory.mktemp("tls"))
 
 
 class Served:

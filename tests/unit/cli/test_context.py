@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from orchestrator.client.contexts import Context, Contexts, load, save
 from orchestrator.core.errors import InvalidInput
+from tests.fakes.certificate import new_certificate
 from tests.fakes.running import running_server
 from tests.unit.cli.conftest import Cli
 
@@ -28,12 +28,7 @@ class Elsewhere:
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     directory = tmp_path_factory.mktemp("elsewhere")
-    certificate, key = directory / "server.pem", directory / "server.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = new_certificate(directory)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with running_server(directory / "state", "--tls", f"127.0.0.1:{port}", str(certificate), str(key)) as state:
