@@ -108,4 +108,4 @@ def _options(command: Any) -> Iterator[str]:
 def test_no_option_takes_a_secret_so_none_can_stand_in_the_process_list() -> None:
     named = {option for name, entry in ENTRIES.items() for option in _options(load(name, entry))}
     suspicious = {one for one in named if any(word in one for word in ("password", "secret", "--token", "bearer"))}
-    assert suspicious == set()
+    assert {one for one in suspicious if not one.endswith("-file")} == set()
