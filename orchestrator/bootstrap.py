@@ -27,15 +27,17 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
-from orchestrator.core.errors import Bug, Conflict
+from orchestrator.core.errors import Bug, Conflict, InvalidInput
 from orchestrator.core.offering import Offering
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys, ImageFiles
 from orchestrator.ports.host import Configurator, HostLink
+from orchestrator.ports.identity import Identities
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
@@ -303,8 +305,22 @@ def services_of(
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key),
+        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key, identities=_identities(settings, clock)),
     )
+
+
+def _identities(settings: Settings, clock: Clock) -> Identities | None:
+    """:raises InvalidInput: ``settings.invalid``, ``login.issuer_invalid``"""
+    if settings.oidc_issuer is None:
+        return None
+    if settings.oidc_client_id is None:
+        raise InvalidInput("settings.invalid", "oidc_issuer is set and oidc_client_id is not")
+    from orchestrator.oidc.identities import OidcIdentities  # few servers need it, and it is slow to import
+    from orchestrator.oidc.provider import Provider, check_address
+
+    check_address(settings.oidc_issuer)
+    provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
+    return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock)
 
 
 def _resolve(name: str, host_types: frozenset[str]) -> Offering:

@@ -58,6 +58,15 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     """PEM file: its key, without a password."""
 
+    oidc_issuer: str | None = None
+    """Address of the identity provider, as its tokens name it; None: nobody logs in."""
+    oidc_client_id: str | None = None
+    """What this pool is called there: tokens made for others are refused."""
+    oidc_groups_claim: str = "groups"
+    """Where its tokens list the groups somebody belongs to."""
+    oidc_ca_file: Path | None = None
+    """PEM file of whom to trust as the provider; None: whom this machine trusts."""
+
     @property
     def database_server(self) -> str | None:
         """Address of a database that several controllers may share; None: SQLite, which has one."""

@@ -15,7 +15,8 @@ from orchestrator.core.errors import InvalidInput
 
 TOKEN_VARIABLE: Final = "VGPUCTL_TOKEN"  # noqa: S105 (a name)
 TOKEN_FILE_VARIABLE: Final = "VGPUCTL_TOKEN_FILE"  # noqa: S105 (a name)
-_MAX_BYTES: Final = 4096
+_MAX_BYTES: Final = 16 * 1024
+"""What a login gives is longer than tokens of ours."""
 
 
 def token_headers(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -33,7 +33,8 @@ class Member:
 
     tenant: str
     subject: str
-    """``uid:1000`` (a user of the server's machine) or ``oidc:<subject or group>``."""
+    """``uid:1000``: a user of the server's machine; ``oidc:<subject>``, ``oidc:<address>``, ``oidc:@<group>``: who
+    logs in."""
     role: Role
 
 
@@ -78,7 +79,7 @@ def check_subject(text: str) -> str:
         raise InvalidInput(
             "member.subject_invalid",
             f"{text[:60]!a} names nobody",
-            hint="write uid:1000 for a user of the server's machine, oidc:<name or group> for one who logs in",
+            hint="write uid:1000 for a user of the server's machine, oidc:<name> or oidc:@<group> for who logs in",
         )
     return text
 

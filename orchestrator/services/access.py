@@ -9,6 +9,7 @@ from orchestrator.core.access import EVERYWHERE, Caller, Grant
 from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import token_id_of
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.identity import Identities
 from orchestrator.ports.store import Store
 
 _ADMIN = (Grant(tenant=EVERYWHERE, role="admin"),)
@@ -22,6 +23,8 @@ class AccessService:
     clock: Clock
     owner_uid: int
     """Whom the server runs as. Its owner and root are admins without being members."""
+    identities: Identities | None = None
+    """None: nobody logs in, tokens are ours."""
 
     def of_uid(self, uid: int) -> Caller:
         """A user of this machine.
@@ -31,22 +34,33 @@ class AccessService:
         actor = f"uid:{uid}"
         if uid in {0, self.owner_uid}:
             return Caller(actor=actor, grants=_ADMIN)
-        with self.store.read() as tx:
-            found = tx.tenants.members(subject=actor)
-        if not found:
-            raise Denied(
-                "peer.denied",
-                "this server does not know you",
-                hint="ask its owner to make you a member: 'vgpuctl tenant add-member'",
-            )
-        return Caller(actor=actor, grants=tuple(Grant(tenant=one.tenant, role=one.role) for one in found))
+        return self._member((actor,))
 
     def of_token(self, text: str) -> Caller:
-        """:raises Denied: ``token.refused``: unknown, expired and revoked ones are told apart by nobody"""
+        """One of ours, or one that shows a login.
+
+        :raises Denied: ``token.refused``: ours that are unknown, expired or revoked are told apart by nobody;
+            ``peer.denied``: who logged in is a member of nothing
+        :raises Retryable: ``login.unreachable``
+        """
         token_id = token_id_of(text)
+        if token_id is None and self.identities is not None:
+            return self._member(self.identities.subjects(text))
         if token_id is not None:
             with self.store.read() as tx:
                 token = tx.tokens.find(token_id)
             if token is not None and token.opens(text, self.clock.now()):
                 return Caller(actor=f"token:{token.id}", grants=(Grant(tenant=token.tenant, role=token.role),))
         raise Denied("token.refused", "this token is not valid", hint="it may have expired; ask for a new one")
+
+    def _member(self, names: tuple[str, ...]) -> Caller:
+        """Who has these names has the roles of them all; the first one is the actor."""
+        with self.store.read() as tx:
+            found = [member for name in names for member in tx.tenants.members(subject=name)]
+        if not found:
+            raise Denied(
+                "peer.denied",
+                "this server does not know you",
+                hint=f"ask its owner to make {names[0]} a member: 'vgpuctl tenant add-member'",
+            )
+        return Caller(actor=names[0], grants=tuple(Grant(tenant=one.tenant, role=one.role) for one in found))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.identity import Identities
 from orchestrator.ports.store import Store
 from orchestrator.services.access import AccessService
 from orchestrator.services.audit import AuditService, audit_key
@@ -25,10 +26,13 @@ class Tenancy:
     audit: AuditService
 
 
-def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes) -> Tenancy:
-    """``owner_uid``: whom the server runs as. ``key``: the one that the database's secrets are encrypted with."""
+def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes, identities: Identities | None = None) -> Tenancy:
+    """``owner_uid``: whom the server runs as. ``key``: the one that the database's secrets are encrypted with.
+
+    ``identities``: who reads the tokens of those who log in; None: nobody can.
+    """
     made = Tenancy(
-        access=AccessService(store=store, clock=clock, owner_uid=owner_uid),
+        access=AccessService(store=store, clock=clock, owner_uid=owner_uid, identities=identities),
         tenants=TenantService(store=store, clock=clock),
         tokens=TokenService(store=store, clock=clock),
         quotas=QuotaService(store=store, clock=clock),

@@ -22,7 +22,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("orchestrator/serve.py", "orchestrator/api/"),
     "typer": ("orchestrator/cli/",),
     "rich": ("orchestrator/cli/",),
-    "httpx2": ("orchestrator/client/", "orchestrator/adapters/images/"),
+    "httpx2": ("orchestrator/adapters/images/", "orchestrator/oidc/"),
+    "joserfc": ("orchestrator/oidc/",),
+    "authlib": ("orchestrator/oidc/",),
     "prometheus_client": ("orchestrator/api/metrics.py",),
     "highspy": ("orchestrator/adapters/optimizer/",),
 }

@@ -30,7 +30,10 @@ Place = Annotated[
     ),
 ]
 Subject = Annotated[
-    str, typer.Argument(metavar="WHO", help="uid:1000: a user of the server's machine. oidc:NAME: one who logs in.")
+    str,
+    typer.Argument(
+        metavar="WHO", help="uid:1000: a user of the server's machine. oidc:NAME or oidc:@GROUP: who logs in."
+    ),
 ]
 
 

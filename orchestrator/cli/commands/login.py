@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl login``"""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import show
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.client.contexts import path
+from orchestrator.core.errors import InvalidInput
+
+
+def login(
+    ctx: typer.Context,
+    issuer: Annotated[str, typer.Option("--issuer", help="Address of the identity provider.")],
+    client_id: Annotated[str, typer.Option("--client-id", help="What the pool is called there.")],
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Where the token goes, for you alone; otherwise the context's token file."),
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of whom to trust as the provider.")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open a browser; the address is printed anyway.")] = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Log in at an identity provider; later commands act as you."""
+    from orchestrator.oidc.login import log_in
+    from orchestrator.oidc.provider import Provider, check_address
+
+    check_address(issuer)
+    file = save or _token_file(ctx)
+
+    def send(address: str) -> None:
+        typer.echo(f"log in here: {address}", err=True)
+        if browser:
+            webbrowser.open(address)
+
+    token = log_in(Provider(issuer=issuer, ca_file=ca_file), client_id, send)
+    _keep(file, token)
+    show({"token_file": str(file)}, output, lambda: [f"you are logged in; the token is in {file}"])
+
+
+def _token_file(ctx: typer.Context) -> Path:
+    context = session_of(ctx).context
+    return Path(context.token_file) if context is not None and context.token_file else path().with_name("login.token")
+
+
+def _keep(file: Path, token: str) -> None:
+    """In one piece and never others' to read."""
+    scratch = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as stream:
+            stream.write(f"{token}\n")
+        scratch.replace(file)
+    except OSError as error:
+        raise InvalidInput("token.unwritable", f"cannot write {str(file)!a}: {error.strerror}") from error

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a provider publishes about itself: where it logs people in, and the keys it signs with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from orchestrator.core.errors import InvalidInput, Retryable
+
+_TIMEOUT: Final = httpx2.Timeout(10.0)
+_MAX_BYTES: Final = 1024 * 1024
+_LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """``issuer`` as its tokens name it; ``ca_file``: PEM file of whom to trust, None: whom this machine trusts."""
+
+    issuer: str
+    ca_file: Path | None = None
+
+    def metadata(self) -> dict[str, Any]:
+        """Discovery 1.0 §4. :raises Retryable: ``login.unreachable``"""
+        found = self.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if found.get("issuer") != self.issuer:
+            raise self._strange(f"it calls itself {str(found.get('issuer'))[:200]!a}")
+        return found
+
+    def get(self, url: str) -> dict[str, Any]:
+        """A JSON object. :raises Retryable: ``login.unreachable``"""
+        return self._asked("GET", url, None)
+
+    def post(self, url: str, form: dict[str, str]) -> dict[str, Any]:
+        """What it answers to a form, refusals too. :raises Retryable: ``login.unreachable``"""
+        return self._asked("POST", url, form)
+
+    def _asked(self, method: str, url: str, form: dict[str, str] | None) -> dict[str, Any]:
+        check_address(url)
+        try:
+            answer = httpx2.Response(200, content=self._body(method, url, form)).json()
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            raise self._strange(str(error)) from error
+        if not isinstance(answer, dict):
+            raise self._strange("no JSON object")
+        return answer
+
+    def _body(self, method: str, url: str, form: dict[str, str] | None) -> bytes:
+        trust = httpx2.create_ssl_context(verify=True if self.ca_file is None else str(self.ca_file))
+        body = b""
+        with (
+            httpx2.Client(verify=trust, timeout=_TIMEOUT, trust_env=False) as client,
+            client.stream(method, url, data=form, headers={"Accept": "application/json"}) as response,
+        ):
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > _MAX_BYTES:
+                    break
+        return body[:_MAX_BYTES]
+
+    def _strange(self, details: str) -> Retryable:
+        return Retryable(
+            "login.unreachable", f"{self.issuer} does not answer as a provider", hint=_HINT, details=details[:300]
+        )
+
+
+def check_address(url: str) -> None:
+    """Only TLS, but for a provider on this very machine. :raises InvalidInput: ``login.issuer_invalid``"""
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and (parts.scheme == "https" or _is_here(parts.scheme, parts.hostname))
+    except ValueError:
+        good = False
+    if not good:
+        raise InvalidInput("login.issuer_invalid", f"{url[:200]!a} is no provider's address", hint="https://HOST/PATH")
+
+
+def _is_here(scheme: str, host: str | None) -> bool:
+    return scheme == "http" and host in _LOOPBACK
+
+
+_HINT: Final = "is its address right, and does this machine reach it?"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the command to the provider and back, and what the server then makes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.oidc_provider import CLIENT, OidcProvider, oidc_provider
+from tests.fakes.running import running_server
+from tests.unit.cli.conftest import Cli
+
+FLEET = "groups:\n  - {name: t4, count: 1, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 8, memory_gib: 32}\n"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[OidcProvider]:
+    with oidc_provider() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def pool(provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("pool")
+    fleet = directory / "fleet.yaml"
+    fleet.write_text(FLEET)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("VGPUCTL_OIDC_ISSUER", provider.issuer)
+        patched.setenv("VGPUCTL_OIDC_CLIENT_ID", CLIENT)
+        with running_server(directory / "s", "--simulate", str(fleet), module="orchestrator.serve") as state:
+            yield state
+
+
+def _visit(address: str) -> bool:
+    """What a browser does, beside the command that waits for it."""
+    threading.Thread(target=lambda: urllib.request.urlopen(address, timeout=20).read(), daemon=True).start()
+    return True
+
+
+@pytest.fixture
+def as_ann(cli: Cli, pool: Path, tmp_path: Path, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("VGPUCTL_STATE", str(pool))
+    monkeypatch.setattr(webbrowser, "open", _visit)
+    provider.claims, provider.refuses = {"email": "ann@example.org", "email_verified": True}, False
+    return cli
+
+
+def _login(cli: Cli, provider: OidcProvider, file: Path) -> str:
+    done = cli("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(file))
+    assert done.code == 0, done.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    return done.out
+
+
+def test_who_logs_in_acts_as_the_member_that_somebody_made_of_them(
+    as_ann: Cli, provider: OidcProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli, file = as_ann, tmp_path / "token"
+    said = _login(cli, provider, file)
+    assert file.read_text().strip() not in said
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
+    stranger = cli("list-vms")
+    assert (stranger.code, "peer.denied" in stranger.err, "oidc:ann" in stranger.err) == (6, True, True)
+
+    monkeypatch.delenv("VGPUCTL_TOKEN_FILE")
+    assert cli("tenant", "create", "red").code == 0
+    assert cli("tenant", "add-member", "red", "oidc:ann@example.org", "--role", "tenant-admin").code == 0
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
+    assert [one["name"] for one in json.loads(cli("tenant", "list", "-o", "json").out)] == ["red"]
+    made = cli("create-vm", "train", "--tenant", "red", "--profile", "GRID T4-2Q", "--image", "demo", "--no-start")
+    assert made.code == 0, made.err
+    assert "tenant.unknown" in cli("list-vms", "--tenant", "default").err
+
+    monkeypatch.delenv("VGPUCTL_TOKEN_FILE")
+    assert "oidc:ann" in {one["actor"] for one in json.loads(cli("audit", "list", "-o", "json").out)}
+
+
+def test_a_login_that_is_over_is_told(
+    as_ann: Cli, provider: OidcProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    provider.claims = {"exp": 1}
+    _login(as_ann, provider, file)
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
+    refused = as_ann("list-vms")
+    assert (refused.code, "token.refused" in refused.err, "vgpuctl login" in refused.err) == (6, True, True)
+
+
+def test_a_refused_login_leaves_the_token_that_was_there(as_ann: Cli, provider: OidcProvider, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("before\n")
+    provider.refuses = True
+    refused = as_ann("login", "--issuer", provider.issuer, "--client-id", CLIENT, "--save", str(file))
+    assert (refused.code, "[login.refused]" in refused.err) == (6, True)
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["token"]
+    assert file.read_text() == "before\n"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "code"), [("http://example.org", "login.issuer_invalid"), ("http://127.0.0.1:1", "login.unreachable")]
+)
+def test_a_wrong_provider_is_one_line(as_ann: Cli, tmp_path: Path, issuer: str, code: str) -> None:
+    refused = as_ann("login", "--issuer", issuer, "--client-id", CLIENT, "--save", str(tmp_path / "t"))
+    assert (refused.code != 0, f"[{code}]" in refused.err, refused.out) == (True, True, "")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from collections.abc import Iterator
+
+import pytest
+from joserfc.jwk import RSAKey
+
+from orchestrator.adapters.state.clock import SystemClock
+from orchestrator.core.errors import Denied, InvalidInput, Retryable
+from orchestrator.oidc.identities import OidcIdentities
+from orchestrator.oidc.provider import Provider, check_address
+from tests.fakes.oidc_provider import CLIENT, OidcProvider, oidc_provider
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[OidcProvider]:
+    with oidc_provider() as one:
+        yield one
+
+
+@pytest.fixture
+def identities(provider: OidcProvider) -> OidcIdentities:
+    return OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", SystemClock())
+
+
+def test_a_login_is_known_by_subject_verified_address_and_groups(
+    provider: OidcProvider, identities: OidcIdentities
+) -> None:
+    claims = {"email": "ann@example.org", "email_verified": True, "groups": ["ml", "all people", 7, "ops"]}
+    assert identities.subjects(provider.token(claims)) == (
+        "oidc:ann", "oidc:ann@example.org", "oidc:@ml", "oidc:@ops",
+    )  # fmt: skip
+    assert identities.subjects(provider.token({**claims, "email_verified": "yes"}))[1:] == ("oidc:@ml", "oidc:@ops")
+    assert identities.subjects(provider.token({"aud": ["other", CLIENT]})) == ("oidc:ann",)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "another"}, {"aud": None}, {"iss": "https://elsewhere"}, {"iss": None}, {"sub": None}, {"sub": "a b"},
+        {"sub": 7}, {"exp": None}, {"exp": 1}, {"exp": "soon"}, {"nbf": 1 << 40},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_token_that_says_something_else_is_refused(
+    provider: OidcProvider, identities: OidcIdentities, claims: dict[str, object]
+) -> None:
+    with pytest.raises(Denied) as refused:
+        identities.subjects(provider.token(claims))
+    assert refused.value.code == "token.refused"
+
+
+def _part(value: object) -> str:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def _signed_with_what_is_public(provider: OidcProvider, body: str) -> str:
+    """A server that lets the token choose the algorithm takes the published key for a shared secret."""
+    said = f"{_part({'alg': 'HS256', 'kid': 'one'})}.{body}"
+    return f"{said}.{_part(hmac.digest(provider.key.as_pem(private=False), said.encode(), 'sha256'))}"
+
+
+def _forged(provider: OidcProvider) -> list[str]:
+    good = provider.token()
+    head, body, signature = good.split(".")
+    return [
+        f"{head}.{body}.",
+        f"{head}.{body}.{signature[:-4]}AAAA",
+        provider.token(key=RSAKey.generate_key(2048, {"kid": "one"})),
+        provider.token(key=RSAKey.generate_key(2048, {"kid": "two"})),
+        f"{_part({'alg': 'none'})}.{body}.",
+        _signed_with_what_is_public(provider, body),
+        "", "x", "a.b.c", "vgpuctl_0123", "\x00.\x00.\x00", "é.é.é",
+    ]  # fmt: skip
+
+
+def test_forged_tokens_are_refused(provider: OidcProvider, identities: OidcIdentities) -> None:
+    for text in _forged(provider):
+        with pytest.raises(Denied):
+            identities.subjects(text)
+
+
+def test_a_new_key_is_taken_up_though_not_each_time_somebody_names_one(provider: OidcProvider) -> None:
+    class Clock(SystemClock):
+        later = 0.0
+
+        def monotonic(self) -> float:
+            return self.later
+
+    clock = Clock()
+    identities = OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", clock)
+    identities.subjects(provider.token())
+    old, provider.key = provider.key, RSAKey.generate_key(2048, {"kid": "new"})
+    with pytest.raises(Denied):
+        identities.subjects(provider.token())
+    clock.later = 31.0
+    assert identities.subjects(provider.token()) == ("oidc:ann",)
+    with pytest.raises(Denied):
+        identities.subjects(provider.token(key=old))
+
+
+def test_a_provider_that_is_not_there_or_another_one_is_told(provider: OidcProvider) -> None:
+    for issuer in ("http://127.0.0.1:1", provider.issuer + "/other", provider.issuer + "/"):
+        with pytest.raises(Retryable) as told:
+            OidcIdentities(Provider(issuer=issuer), CLIENT, "groups", SystemClock()).subjects(provider.token())
+        assert told.value.code == "login.unreachable"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "http://example.org", "ftp://x", "https:/", "javascript:alert(1)", "http://[", "x"]
+)
+def test_an_address_without_tls_is_none(url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_address(url)
+    assert refused.value.code == "login.issuer_invalid"
