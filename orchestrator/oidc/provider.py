@@ -53,7 +53,7 @@ class Provider:
         trust = httpx2.create_ssl_context(verify=True if self.ca_file is None else str(self.ca_file))
         body = b""
         with (
-            httpx2.Client(verify=trust, timeout=_TIMEOUT, trust_env=False) as client,
+            httpx2.Client(verify=trust, timeout=_TIMEOUT, trust_env=not _is_here(url)) as client,
             client.stream(method, url, data=form, headers={"Accept": "application/json"}) as response,
         ):
             for chunk in response.iter_bytes():
@@ -72,15 +72,16 @@ def check_address(url: str) -> None:
     """Only TLS, but for a provider on this very machine. :raises InvalidInput: ``login.issuer_invalid``"""
     try:
         parts = urlsplit(url)
-        good = bool(parts.hostname) and (parts.scheme == "https" or _is_here(parts.scheme, parts.hostname))
+        good = bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and _is_here(url)))
     except ValueError:
         good = False
     if not good:
         raise InvalidInput("login.issuer_invalid", f"{url[:200]!a} is no provider's address", hint="https://HOST/PATH")
 
 
-def _is_here(scheme: str, host: str | None) -> bool:
-    return scheme == "http" and host in _LOOPBACK
+def _is_here(url: str) -> bool:
+    """On this machine: no proxy leads there, and nobody listens on the way."""
+    return urlsplit(url).hostname in _LOOPBACK
 
 
 _HINT: Final = "is its address right, and does this machine reach it?"
