@@ -49,7 +49,7 @@ ONE_HOST := $(addprefix tests/lab/test_,agent_on_host.py faults.py straight_path
 
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \
-	$(PYTEST) -n 2 --dist worksteal -m "not lab and not gpu and not soak" || status=$$?; \
+	$(PYTEST) -n 2 -m "not lab and not gpu and not soak" || status=$$?; \
 	$(LAB_UP); \
 	$(LAB_PYTEST) $(BOTH_HOSTS) || status=$$?; \
 	$(LAB_PYTEST) $(ONE_HOST) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
@@ -91,7 +91,7 @@ check-dependencies:
 check-dead-code:
 	@$(BIN)/vulture
 check-tests:
-	@$(PYTEST) -n 2 --dist worksteal tests/unit tests/architecture -m "not lab and not gpu and not soak"
+	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 
