@@ -11,7 +11,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import mdev, open_files, pci, vendor_vfio
-from orchestrator.agent.vgpus import made_as, mdev_key, vf_key
+from orchestrator.agent.vgpus import mdev_key, still_as_made, vf_key
 from orchestrator.core.snapshot import Framework, GpuSnapshot, HostVgpuType, Mdev, VgpuParent
 
 _UNSEEN = NvmlGpu(
@@ -122,7 +122,7 @@ def _typed_function(view: _View, function: vendor_vfio.VirtualFunction, names: M
 def _owner_of_type(view: _View, function: vendor_vfio.VirtualFunction) -> str | None:
     """The owner in the ledger, unless somebody else put another type there since."""
     owner = view.ledger.owner(vf_key(function.address))
-    return owner.vm if owner is not None and made_as(owner, function) else None
+    return owner.vm if owner is not None and still_as_made(owner, function) else None
 
 
 def _mdev_parent(view: _View, address: str, *, is_vf: bool) -> VgpuParent:

@@ -138,7 +138,7 @@ class Vgpus:
         if owner is None or owner.vm != action.vm:
             return ActionResult(changed=False)
         self._check_settled(function)
-        if not made_as(owner, function):
+        if not still_as_made(owner, function):
             self._ledger.release(key)
             return ActionResult(changed=False)
         self._check_unused(self._paths.pci(action.vf), action.vf)
@@ -265,7 +265,7 @@ class Vgpus:
             self._ledger.release(key)
 
 
-def made_as(owner: Ownership, function: vendor_vfio.VirtualFunction) -> bool:
+def still_as_made(owner: Ownership, function: vendor_vfio.VirtualFunction) -> bool:
     """Whether the function still has the type its owner set: not none, and not what somebody set there since."""
     return owner.detail.split(" ", 1)[0] == str(function.current_id)
 

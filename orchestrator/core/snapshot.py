@@ -103,6 +103,11 @@ class DomainSnapshot:
     disk_bytes: int | None = None
     """What its disks hold at most, together; only of domains that are not ours. None: not told, or not known."""
 
+    @property
+    def active(self) -> bool:
+        """A QEMU process holds its devices, whatever the guest does."""
+        return self.state not in {"shut_off", "crashed"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileSnapshot:

@@ -79,9 +79,10 @@ class LeaseKeeper:
 
     def _begin(self, tx: Transaction, host: str, now: float) -> Iterator[str]:
         """Decided again: since the first look a lease may have been extended, or an operation begun."""
-        if not any(one.name == host and one.state == "ready" for one in tx.hosts.list()):
+        over = tx.vms.lease_over(host, now)
+        if not over or tx.hosts.get(host).state != "ready":
             return
-        for vm in tx.vms.lease_over(host, now):
+        for vm in over:
             if vm.state in {"running", "stopped"} and _idle(tx, vm):
                 operation = new_operation(
                     "free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids

@@ -9,14 +9,14 @@ from orchestrator.core.adoption import device_of, find_domain, place_of
 from orchestrator.core.attachments import exclusive_function
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Conflict, NoCapacity
+from orchestrator.core.host import Host
 from orchestrator.core.names import check_name
-from orchestrator.core.operation import FINISHED
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store import ClaimLost, Store, Transaction
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.fleet_view import Overcommit, capacity_of, geometry_of
 from orchestrator.services.messages import AdoptVm, Started
 from orchestrator.services.quotas import within_quota
@@ -60,39 +60,39 @@ class AdoptionService:
 
     def _begin(self, request: AdoptVm) -> Started:
         with self.store.begin() as tx:
-            snapshot = self._look(tx, request.host)
+            host, snapshot = self._look(tx, request.host)
             domain = find_domain(snapshot, request.domain)
             name = request.name if request.name is not None else check_name(domain.name, what="vm")
             there = tx.vms.find_id(domain.uuid)
             if there is not None and (there.spec.tenant, there.spec.name, there.host) == (
                 request.tenant, name, request.host,
             ):  # fmt: skip
-                return _repeated(tx, there)
+                return Started(operation=running_operation(tx, there), name=name, existing=True)
             _check_foreign(domain, there)
             known_tenant(tx, request.tenant)
             if tx.vms.find(request.tenant, name) is not None:
                 raise Conflict("vm.exists", f"there is already a VM {name}", hint="give it another one with --name")
-            vm, claim = self._adopted(tx, request, name, snapshot, domain)
+            vm, claim = self._adopted(tx, request, name, host, snapshot, domain)
             within_quota(tx, vm)
             operation = new_operation(
                 "adopt_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
             )  # fmt: skip
             tx.vms.add(replace(vm, operation=operation.id))
             tx.claims.take(claim, capacity_of(snapshot, self.overcommit))
-            inputs: dict[str, object] = {"vm": name, "running": domain.state not in {"shut_off", "crashed"}}
+            inputs: dict[str, object] = {"vm": name, "running": domain.active}
             record(tx, operation, host=request.host, inputs=inputs)
         return Started(operation=operation.id, name=name)
 
-    def _look(self, tx: Transaction, name: str) -> HostSnapshot:
+    def _look(self, tx: Transaction, name: str) -> tuple[Host, HostSnapshot]:
         host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
         if host.state != "ready" or snapshot is None:
             raise Conflict("host.not_ready", f"host {name} is {host.state}", hint="'vgpuctl host show' tells why")
-        return snapshot
+        return host, snapshot
 
     def _adopted(
-        self, tx: Transaction, request: AdoptVm, name: str, snapshot: HostSnapshot, domain: DomainSnapshot
+        self, tx: Transaction, request: AdoptVm, name: str, host: Host, snapshot: HostSnapshot, domain: DomainSnapshot
     ) -> tuple[Vm, Claim]:
-        host, claims = tx.hosts.get(request.host), tx.claims.of_host(request.host)
+        claims = tx.claims.of_host(host.name)
         device = device_of(host, snapshot, domain)
         function = exclusive_function(device)
         if function is not None and any(claim.function == function for claim in claims):
@@ -142,11 +142,6 @@ class AdoptionService:
             disk_bytes=0,
         )
         return vm, claim
-
-
-def _repeated(tx: Transaction, vm: Vm) -> Started:
-    running = vm.operation is not None and tx.operations.get(vm.operation).operation.state not in FINISHED
-    return Started(operation=vm.operation if running else None, name=vm.spec.name, existing=True)
 
 
 def _check_foreign(domain: DomainSnapshot, there: Vm | None) -> None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.operation import Operation
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.vm import Vm
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store import Transaction
@@ -22,6 +23,13 @@ def new_operation(kind: str, *, subject: str, tenant: str | None, clock: Clock, 
         attempt=0,
         created_at=clock.now(),
     )
+
+
+def running_operation(tx: Transaction, vm: Vm) -> str | None:
+    """Id of the VM's operation that has not ended; None: there is none."""
+    if vm.operation is None or tx.operations.get(vm.operation).operation.state in FINISHED:
+        return None
+    return vm.operation
 
 
 def record(tx: Transaction, operation: Operation, *, host: str, inputs: dict[str, object]) -> None:

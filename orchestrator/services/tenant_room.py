@@ -24,8 +24,9 @@ class QuotaRoom:
 
     @classmethod
     def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
-        limits = tuple(limit for limit in tx.quotas.list() if limit.tenant in {tenant, EVERYWHERE})
-        return cls(tenant=tenant, limits=tx.quotas.list(), totals=totals_of(tx.vms.list()) if limits else {})
+        limits = tx.quotas.list()
+        concerned = any(limit.tenant in {tenant, EVERYWHERE} for limit in limits)
+        return cls(tenant=tenant, limits=limits, totals=totals_of(tx.vms.list()) if concerned else {})
 
     def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""

@@ -18,14 +18,13 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.network import network_xml
-from orchestrator.core.operation import FINISHED
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.ports.store import ClaimLost, Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
 from orchestrator.services.quotas import within_quota
@@ -150,11 +149,12 @@ class VmService:
         """Give everything back. A create that still runs is cancelled and undone first."""
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
-            if vm.state == "deleting" and vm.operation is not None and _runs(tx, vm.operation):
-                return Started(operation=vm.operation, name=name, existing=True)
+            running = running_operation(tx, vm)
+            if vm.state == "deleting" and running is not None:
+                return Started(operation=running, name=name, existing=True)
             _check_adopted(tx, vm)
-            if vm.operation is not None and _runs(tx, vm.operation):
-                tx.operations.request_cancel(vm.operation)
+            if running is not None:
+                tx.operations.request_cancel(running)
             started = self._begin(tx, "delete_vm", vm)
             self._set_state(tx, vm.id, "deleting")
         return self._submitted(started)
@@ -240,10 +240,6 @@ def _known(tx: Transaction, tenant: str, name: str) -> Vm:
     return vm
 
 
-def _runs(tx: Transaction, operation_id: str) -> bool:
-    return tx.operations.get(operation_id).operation.state not in FINISHED
-
-
 def _check_adopted(tx: Transaction, vm: Vm) -> None:
     """Deleting powers a VM off; a domain that was not taken over to the end is not ours to power off.
 
@@ -288,8 +284,7 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
         raise _exists(vm)
     if vm.state == "deleting":
         raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")
-    running = vm.operation if vm.operation is not None and _runs(tx, vm.operation) else None
-    return Started(operation=running, name=vm.spec.name, existing=True)
+    return Started(operation=running_operation(tx, vm), name=vm.spec.name, existing=True)
 
 
 def _exists(vm: Vm) -> Conflict:

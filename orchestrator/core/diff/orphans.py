@@ -40,7 +40,7 @@ class _Object:
 def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Domains first: they hold the vGPUs and files of the same VM."""
     known = {one.vm.id for one in wanted.vms} | wanted.busy
-    active = {one.uuid for one in snapshot.domains if one.state not in {"shut_off", "crashed"}}
+    active = {one.uuid for one in snapshot.domains if one.active}
     for found in _objects(wanted, snapshot):
         if found.owner in known:
             continue
@@ -78,7 +78,7 @@ def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
     for domain in snapshot.domains:
         # A VM's domain that lost its owner is told of with the VM.
         owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
-        used = domain.state not in {"shut_off", "crashed"}
+        used = domain.active
         remove = UndefineDomain(vm=owner or domain.uuid)
         yield _Object(
             code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used, remove=remove,
@@ -95,9 +95,7 @@ def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
 
 def _vgpus(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
     """On GPUs that were given to us: what others do on theirs is none of our business."""
-    held = {
-        name: one.uuid for one in snapshot.domains if one.state not in {"shut_off", "crashed"} for name in one.devices
-    }
+    held = {name: one.uuid for one in snapshot.domains if one.active for name in one.devices}
     ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)
     for parent in (parent for gpu in ours for parent in gpu.parents):
         # One mediated device among several on a GPU: which of them a process holds, only the agent can tell.

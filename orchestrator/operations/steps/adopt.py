@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.errors import Bug, Fatal
-from orchestrator.core.host_actions import AdoptDomain, inverse
+from orchestrator.core.errors import Fatal
+from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -33,10 +33,7 @@ def _release(context: Context) -> None:
     vm = context.vm()
     if vm is None:
         return
-    action = inverse(_action(context, vm))
-    if action is None:
-        raise Bug("domain.no_inverse", "an adopted domain cannot be released")
-    context.perform(action)
+    context.perform(ReleaseDomain(vm=vm.id, parent=vm.device.parent, mdev_uuid=vm.device.mdev_uuid))
 
 
 def _remains(context: Context) -> tuple[str, ...]:
@@ -49,11 +46,10 @@ def _as_it_is(context: Context) -> str:
     domain = next((one for one in context.observe().domains if one.uuid == context.subject), None)
     if domain is None:
         raise Fatal("vm.gone", "the domain is not defined on its host any more", hint="somebody removed it there")
-    running = domain.state not in {"shut_off", "crashed"}
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            tx.vms.update(replace(vm, state="running" if running else "stopped", addresses=domain.addresses))
+            tx.vms.update(replace(vm, state="running" if domain.active else "stopped", addresses=domain.addresses))
     return domain.state.replace("_", " ")
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.attachments import attachment_of, draw, exclusive_function
-from orchestrator.core.errors import Bug, Conflict, Fatal, NoCapacity, Reason
-from orchestrator.core.host_actions import EnableVirtualFunctions, inverse
+from orchestrator.core.diff.vms import remove_device
+from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
+from orchestrator.core.host_actions import EnableVirtualFunctions
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.vm import Device, Vm
 from orchestrator.operations.context import Context
@@ -84,10 +85,7 @@ def _remove(context: Context) -> None:
     vm = context.vm()
     if vm is None or vm.freed is not None:  # what a freed one had may be somebody else's now
         return
-    action = inverse(attachment_of(vm.device).create(vm.id, vm.device))
-    if action is None:
-        raise Bug("device.no_inverse", f"a device of kind {vm.device.kind} cannot be removed")
-    context.perform(action)
+    context.perform(remove_device(vm))
 
 
 def _removed(context: Context) -> str:

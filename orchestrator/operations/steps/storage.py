@@ -52,6 +52,12 @@ def _ensure_network(context: Context) -> str:
     return network.name
 
 
+def _with_our_files(context: Context) -> Vm | None:
+    """The VM, if its disk and seed are ours: those of an adopted one are not."""
+    vm = context.vm()
+    return vm if vm is not None and vm.spec.adopted is None else None
+
+
 def _create_volume(context: Context) -> str:
     vm = context.known_vm()
     context.perform(create_volume_action(vm, _image_of(context, vm)))
@@ -59,8 +65,8 @@ def _create_volume(context: Context) -> str:
 
 
 def _delete_volume(context: Context) -> None:
-    vm = context.vm()
-    if vm is not None and vm.spec.adopted is None:
+    vm = _with_our_files(context)
+    if vm is not None:
         context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
@@ -76,8 +82,8 @@ def _write_seed(context: Context) -> str:
 
 
 def _delete_seed(context: Context) -> None:
-    vm = context.vm()
-    if vm is not None and vm.spec.adopted is None:
+    vm = _with_our_files(context)
+    if vm is not None:
         context.perform(DeleteSeed(vm=vm.id, seed=vm.seed))
 
 
@@ -93,13 +99,13 @@ def _removed_seed(context: Context) -> str:
 
 
 def _volume_text(context: Context) -> tuple[str, ...]:
-    vm = context.vm()
-    return () if vm is None or vm.spec.adopted is not None else (f"volume {vm.volume} on host {vm.host}",)
+    vm = _with_our_files(context)
+    return () if vm is None else (f"volume {vm.volume} on host {vm.host}",)
 
 
 def _seed_text(context: Context) -> tuple[str, ...]:
-    vm = context.vm()
-    return () if vm is None or vm.spec.adopted is not None else (f"seed {vm.seed} on host {vm.host}",)
+    vm = _with_our_files(context)
+    return () if vm is None else (f"seed {vm.seed} on host {vm.host}",)
 
 
 IMAGE = Step(
