@@ -111,7 +111,8 @@ def _virt_install(enrolled: Enrolled, name: str, device: str, xml: str) -> list[
     host, below = enrolled.host, "/var/lib/vgpuctl-agent"
     reach = f"{host.user}@{host.address}:{host.port}/system?keyfile={host.key_file}&no_verify=1"
     network = re.findall(r"<source network='([^']+)'", xml)[0]
-    hostdev = device if enrolled.kind is MDEV else f"{enrolled.gpu[:-1]}1,managed=no"
+    node = re.sub(r"\W", "_", f"mdev_{device}_{enrolled.gpu}")  # libvirt's name: virt-install takes no bare uuid
+    hostdev = node if enrolled.kind is MDEV else f"{enrolled.gpu[:-1]}1,managed=no"
     return [
         "virt-install", "--connect", f"qemu+ssh://{reach}", "--name", name, "--memory", "192", "--vcpus", "1",
         "--machine", "q35", "--virt-type", "kvm", "--cpu", "host-passthrough", "--import", "--noautoconsole",
@@ -161,7 +162,7 @@ def main() -> int:
     hosts = listed()
     for kind in KINDS:
         with enrol(kind, hosts[kind.scenario], Path("build/bench/state") / kind.scenario) as enrolled:
-            rows += _measure(enrolled, kind.attachment, print)
+            rows += _measure(enrolled, kind.attachment, lambda line: print(line, flush=True))
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(rows, indent=2) + "\n")
     for row in rows:

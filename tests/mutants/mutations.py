@@ -209,8 +209,8 @@ MUTATIONS = (
     _one(
         "owner: a disk of an adopted VM may be deleted with it",
         "operations/steps/storage.py",
-        "if vm is not None and vm.spec.adopted is None:\n        context.perform(DeleteVolume(",
-        "if vm is not None:\n        context.perform(DeleteVolume(",
+        "return vm if vm is not None and vm.spec.adopted is None else None",
+        "return vm",
         "tests/operations/test_adopting.py",
     ),
 )  # fmt: skip

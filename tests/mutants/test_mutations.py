@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutations import MUTATIONS, Edit
+
+ROOT = Path(__file__).parents[2]
+EDITS = [edit for mutation in MUTATIONS for edit in mutation.edits]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.file}:{edit.before[:40]}")
+def test_what_a_mutation_takes_out_stands_in_its_file_once(edit: Edit) -> None:
+    assert (ROOT / edit.file).read_text().count(edit.before) == 1
+
+
+@pytest.mark.parametrize(
+    "file", sorted({word.split("::")[0] for one in MUTATIONS for word in one.tests if word.startswith("tests/")})
+)
+def test_the_tests_that_should_notice_are_there(file: str) -> None:
+    assert (ROOT / file).exists()
