@@ -42,10 +42,10 @@ demo-down: dev ## end what `make demo` left running
 	@demo/end
 
 LAB_UP = $(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml
-LAB_PYTEST = $(PYTEST) --timeout=1500 -m "lab and not gpu and not soak"
+LAB_PYTEST = $(PYTEST) --timeout=1500 --durations=12 -m "lab and not gpu and not soak"
 # What make test runs; make test-lab runs all. Each test of ONE_HOST uses one host, named in its id: both at once.
 BOTH_HOSTS := $(addprefix tests/lab/test_,install_agent_role.py kernel_surface.py)
-ONE_HOST := $(addprefix tests/lab/test_,agent_on_host.py faults.py straight_path.py)
+ONE_HOST := $(addprefix tests/lab/test_,agent_on_host.py faults.py straight_path.py kill.py)
 
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.lab.enrolled import Enrolled
 
 SCENARIOS = ("lab/scenarios/t4.yaml", "lab/scenarios/l40s.yaml")
+"""The hosts that ``make test`` brings up; the third, a40, comes when a test of ``make test-lab`` asks for it."""
 
 
 def lab(*args: str) -> str:
@@ -81,13 +82,17 @@ def l40s(lab_hosts: dict[str, LabHost]) -> LabHost:
     return lab_hosts["l40s"]
 
 
-@pytest.fixture(scope="module", params=["t4", "l40s"])
-def enrolled(
-    request: pytest.FixtureRequest, lab_hosts: dict[str, LabHost], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Enrolled]:
+@pytest.fixture(scope="session")
+def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
+    lab("up", "--scenario", "lab/scenarios/a40.yaml")
+    return listed()["a40"]
+
+
+@pytest.fixture(scope="module", params=["t4", "l40s", "a40"])
+def enrolled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     """A control plane of its own that manages one GPU of the host."""
     from tests.lab.enrolled import KINDS, enrol
 
     kind = next(kind for kind in KINDS if kind.scenario == request.param)
-    with enrol(kind, lab_hosts[kind.scenario], tmp_path_factory.mktemp("state")) as one:
+    with enrol(kind, request.getfixturevalue(kind.scenario), tmp_path_factory.mktemp("state")) as one:
         yield one

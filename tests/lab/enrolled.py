@@ -48,7 +48,16 @@ VENDOR_VFIO = Kind(
     guest_pci_id="10de:26b9",
     device_action="SetVgpuType",
 )
-KINDS = (MDEV, VENDOR_VFIO)
+MDEV_ON_VFS = Kind(
+    attachment="mdev on virtual functions",
+    scenario="a40",
+    profile="NVIDIA A40-12Q",
+    other_size="NVIDIA A40-24Q",
+    instances=4,
+    guest_pci_id="10de:2235",
+    device_action="CreateMdev",
+)
+KINDS = (MDEV, VENDOR_VFIO, MDEV_ON_VFS)
 
 
 @dataclass(frozen=True)
