@@ -14,7 +14,7 @@ from orchestrator.agent.libvirt.events import subscribed
 from orchestrator.agent.version import agent_version
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.core.protocol import PROTOCOL_VERSION, SUPPORTED_VERSIONS, encode_frame, read_frame
-from orchestrator.core.wire import action_from_dict, result_to_dict, snapshot_to_dict, token_from_dict
+from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, snapshot_to_dict, token_from_dict
 
 HELLO_SECONDS = 30.0
 _EVENT_POLL_SECONDS = 1.0
@@ -31,6 +31,7 @@ class Session:
         self._reader = connection.makefile("rb")
         self._methods: dict[str, Callable[[Message], Message]] = {
             "observe": lambda _params: snapshot_to_dict(agent.observer.observe()),
+            "observe_domain": lambda params: domain_to_dict(agent.observer.domains.find(str(params.get("vm")))),
             "perform": self._perform,
         }
 

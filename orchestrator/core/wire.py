@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.host_actions import ACTIONS, ActionResult, HostAction, Token
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 T = TypeVar("T")
 
@@ -165,3 +165,17 @@ def _plain(value: Any) -> Any:
 def snapshot_from_dict(data: object) -> HostSnapshot:
     """:raises Unknown: ``agent.answer_invalid``"""
     return _sent_by_agent(data, HostSnapshot)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OneDomain:
+    domain: DomainSnapshot | None
+
+
+def domain_to_dict(domain: DomainSnapshot | None) -> dict[str, Any]:
+    return {"domain": _plain(domain)}
+
+
+def domain_from_dict(data: object) -> DomainSnapshot | None:
+    """:raises Unknown: ``agent.answer_invalid``"""
+    return _sent_by_agent(data, _OneDomain).domain

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.core.errors import Bug
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, Token
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Device, Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock, Ids
@@ -115,6 +115,10 @@ class Context:
         """Do it on the operation's host."""
         host = self.host()
         return self.world.link.perform(host, action, self.token(host))
+
+    def observe_domain(self) -> DomainSnapshot | None:
+        """Look at the VM's domain alone; nothing is remembered."""
+        return self.world.link.observe_domain(self.host(), self.subject)
 
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 
 class ByteStream(Protocol):
@@ -27,6 +27,9 @@ class HostLink(Protocol):
 
     def observe(self, host: Host) -> HostSnapshot:
         """A fresh look at the whole host."""
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        """A fresh look at one domain by its UUID, far cheaper than the whole host; None when it is not defined."""
 
     def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
         """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""

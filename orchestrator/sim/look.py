@@ -48,6 +48,12 @@ def snapshot_of(machine: Machine) -> HostSnapshot:
     )
 
 
+def domain_of(machine: Machine, uuid: str) -> DomainSnapshot | None:
+    """A fresh look at one domain; None: it is not defined."""
+    domain = machine.domains.get(uuid)
+    return None if domain is None else _domain(machine, uuid, domain)
+
+
 def _files(machine: Machine, kind: str, files: dict[str, int]) -> tuple[FileSnapshot, ...]:
     return tuple(
         FileSnapshot(name=name, size_bytes=files[name], owner=machine.owner(f"{kind}:{name}")) for name in sorted(files)

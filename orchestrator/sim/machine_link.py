@@ -12,11 +12,11 @@ from typing import TypeVar
 from orchestrator.core.errors import Conflict, Denied, Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.console import Echo
-from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.look import domain_of, snapshot_of
 from orchestrator.sim.machine import Machine
 from orchestrator.sim.upkeep import admit
 from orchestrator.sim.vm_actions import receive_image
@@ -41,6 +41,10 @@ class MachineLink(ABC):
     def observe(self, host: Host) -> HostSnapshot:
         """A fresh look at the whole host."""
         return self._call(host, LOOK, lambda machine: snapshot_of(self._ours(machine)))
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        """A fresh look at one domain."""
+        return self._call(host, LOOK, lambda machine: domain_of(self._ours(machine), vm))
 
     def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
         """Do one thing."""

@@ -228,6 +228,7 @@ def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink
     assert link.perform(host, StartDomain(vm=VM), token()).changed
     assert not link.perform(host, StartDomain(vm=VM), token()).changed
     assert {d.uuid: (d.name, d.state, d.owner) for d in link.observe(host).domains}[VM] == ("t.a", "running", VM)
+    assert link.observe_domain(host, VM) == next(d for d in link.observe(host).domains if d.uuid == VM)
     with pytest.raises(Conflict) as refused:
         link.perform(host, UndefineDomain(vm=VM), token())
     assert refused.value.code == "vm.running"
@@ -236,6 +237,7 @@ def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink
     assert link.perform(host, UndefineDomain(vm=VM), token()).changed
     assert not link.perform(host, UndefineDomain(vm=VM), token()).changed
     assert VM not in {d.uuid for d in link.observe(host).domains}
+    assert link.observe_domain(host, VM) is None
 
 
 def test_a_domain_that_is_not_ours_is_shown_and_left_alone(way: Chain, link: SshHostLink) -> None:

@@ -18,9 +18,7 @@ from orchestrator.core.host_actions import (
     ImageFormat,
     Token,
 )
-from orchestrator.core.snapshot import (
-    HostSnapshot,
-)
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.ports.host import ByteStream
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
@@ -55,6 +53,9 @@ class FakeHosts:
 
     def observe(self, host: Host) -> HostSnapshot:
         return snapshot_of(self._machine(host))
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        return next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
 
     def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
         machine = self._machine(host)

@@ -15,8 +15,8 @@ from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.core.errors import NotFound, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, StartDomain, StopDomain, Token
-from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.wire import action_to_dict, result_from_dict, snapshot_from_dict, token_to_dict
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
 
 AGENT_USER = "vgpuctl-agent"
 
@@ -56,13 +56,19 @@ class SshHostLink:
         self._lines: dict[tuple[str, str, int, str], HostLine] = {}
 
     def observe(self, host: Host) -> HostSnapshot:
+        return snapshot_from_dict(self._look(host, "observe", {}))
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        return domain_from_dict(self._look(host, "observe_domain", {"vm": vm}))
+
+    def _look(self, host: Host, method: str, params: Message) -> object:
         """A cut connection is tried once more: looking twice does no harm."""
         try:
-            return snapshot_from_dict(self._ask(host, "observe", {}, OBSERVE_SECONDS))
+            return self._ask(host, method, params, OBSERVE_SECONDS)
         except (Unknown, Retryable) as error:
             if error.code not in (CUT, UNREACHABLE):
                 raise
-            return snapshot_from_dict(self._ask(host, "observe", {}, OBSERVE_SECONDS, fresh=True))
+            return self._ask(host, method, params, OBSERVE_SECONDS, fresh=True)
 
     def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
         params = {**action_to_dict(action), "token": token_to_dict(token)}

@@ -194,6 +194,15 @@ class Domains:
         )
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.name))
 
+    def find(self, uuid: str) -> DomainSnapshot | None:
+        """One domain of the host; None when there is none with this UUID."""
+
+        def find(connection: Any) -> DomainSnapshot | None:
+            domain = _lookup(connection, uuid)
+            return None if domain is None else self._snapshot(domain)
+
+        return self._libvirt.call(find)
+
     def _snapshot(self, domain: Any) -> DomainSnapshot | None:
         try:
             uuid = domain.UUIDString().lower()

@@ -8,8 +8,7 @@ from dataclasses import replace
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.vm import Vm
+from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 
@@ -61,30 +60,30 @@ def _see_guest(context: Context) -> str:
     """Running, and with an address. One that runs without an address in time is done, with a warning."""
     world, vm = context.world, context.known_vm()
     deadline = world.clock.monotonic() + world.limits.guest_seen
-    while True:
-        domain = _domain_of(context.observe(), vm)
-        if domain.state == "running" and domain.addresses:
-            with context.begin() as tx:
-                tx.vms.update(replace(vm, addresses=domain.addresses))
-            return ", ".join(domain.addresses)
-        if domain.state not in {"running", "paused"}:
-            raise Fatal(
-                "vm.guest_died",
-                f"the VM started and is {domain.state.replace('_', ' ')} now",
-                hint="does its image boot? try it with more memory",
-            )
+    while not (addresses := _addresses_of_running(context)):
         if world.clock.monotonic() >= deadline:
             warning = f"no address was seen within {world.limits.guest_seen:.0f} s; look at its console"
             context.warnings.append(warning)
             return warning
         world.clock.sleep(world.limits.guest_poll)
+    context.observe()  # the host as it is with the VM, for whoever asks from now on
+    with context.begin() as tx:
+        tx.vms.update(replace(vm, addresses=addresses))
+    return ", ".join(addresses)
 
 
-def _domain_of(snapshot: HostSnapshot, vm: Vm) -> DomainSnapshot:
-    for domain in snapshot.domains:
-        if domain.uuid == vm.id:
-            return domain
-    raise Fatal("vm.gone", "the VM is not defined on its host any more", hint="somebody removed it there")
+def _addresses_of_running(context: Context) -> tuple[str, ...]:
+    """Asked about this domain alone: looking at the whole host would take its processors from the guest that boots."""
+    domain = context.observe_domain()
+    if domain is None:
+        raise Fatal("vm.gone", "the VM is not defined on its host any more", hint="somebody removed it there")
+    if domain.state not in {"running", "paused"}:
+        raise Fatal(
+            "vm.guest_died",
+            f"the VM started and is {domain.state.replace('_', ' ')} now",
+            hint="does its image boot? try it with more memory",
+        )
+    return domain.addresses if domain.state == "running" else ()
 
 
 def _see_nothing(context: Context) -> str:
