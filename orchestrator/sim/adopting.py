@@ -31,7 +31,7 @@ def adopt(machine: Machine, action: AdoptDomain) -> ActionResult:
         raise Conflict("host.owned_by_other", "the domain is ours already")
     claim(machine, f"domain:{action.vm}", action.vm)
     domain.adopted = True
-    machine.foreign.discard(device)
+    machine.foreign -= {device, action.vm}
     return ActionResult(changed=changed)
 
 
@@ -44,7 +44,8 @@ def release_domain(machine: Machine, action: ReleaseDomain) -> ActionResult:
     if domain is not None:
         domain.adopted = False
     release(machine, _key(action), action.vm)
-    machine.foreign.add(action.mdev_uuid or action.parent)
+    there = {*machine.domains, *machine.kernel.mdevs, *machine.kernel.typed}
+    machine.foreign |= there & {action.vm, action.mdev_uuid or action.parent}
     return ActionResult(changed=changed)
 
 

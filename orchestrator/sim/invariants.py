@@ -22,6 +22,7 @@ from orchestrator.sim.look import snapshot_of
 from orchestrator.sim.machine import Effect, Machine
 
 _STOPPING = frozenset({"stop_vm", "free_vm", "delete_vm"})
+_ADOPTING = frozenset({"AdoptDomain", "ReleaseDomain"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def objects_on(machine: Machine) -> Iterator[str]:
     """Ledger keys of everything that is there and that no foreigner made."""
     yield from (f"mdev:{uuid}" for uuid in machine.kernel.mdevs if uuid not in machine.foreign)
     yield from (f"vf:{function}" for function in machine.kernel.typed if function not in machine.foreign)
-    yield from (f"domain:{uuid}" for uuid in machine.domains)
+    yield from (f"domain:{uuid}" for uuid in machine.domains if uuid not in machine.foreign)
     yield from (f"volume:{name}" for name in machine.volumes)
     yield from (f"seed:{name}" for name in machine.seeds)
 
@@ -89,9 +90,15 @@ def i6_nothing_in_use_is_taken_away(view: HostView, _: Memory) -> Iterator[str]:
 def i7_what_may_exist_stays_claimed(view: HostView, _: Memory) -> Iterator[str]:
     claimed = {claim.vm for claim in view.claims}
     for key in objects_on(view.machine):
-        owner = view.machine.owner(key)
-        if owner in view.vms and owner not in claimed:
-            yield f"{key} exists and VM {owner} has no claim"
+        vm = view.vms.get(view.machine.owner(key) or "")
+        if vm is not None and vm.id not in claimed and (vm.freed is None or key.startswith(("mdev:", "vf:"))):
+            yield f"{key} exists and VM {vm.id} has no claim"
+
+
+def i6_an_adoption_writes_the_ledger_alone(view: HostView, _: Memory) -> Iterator[str]:
+    for effect in view.effects:
+        if effect.action not in _ADOPTING and view.operation(effect.token.operation).kind == "adopt_vm":
+            yield f"{effect.action} changed VM {effect.vm}, which was to be taken over as it is"
 
 
 def i8_a_controller_that_was_replaced_does_not_act(view: HostView, memory: Memory) -> Iterator[str]:
@@ -149,6 +156,9 @@ def i19_only_a_wish_stops_a_running_vm(view: HostView, _: Memory) -> Iterator[st
             operation = view.operation(effect.token.operation)
             if operation.kind not in _STOPPING and operation.state == "running":
                 yield f"VM {effect.vm} was powered off by {operation.kind}, which was on its way forward"
+            vm = view.vms.get(effect.vm or "")
+            if operation.kind == "free_vm" and vm is not None and vm.lease_end is None:
+                yield f"VM {effect.vm} was powered off at the end of a lease that it has not"
 
 
 INVARIANTS: tuple[Callable[[HostView, Memory], Iterator[str]], ...] = (
@@ -156,6 +166,7 @@ INVARIANTS: tuple[Callable[[HostView, Memory], Iterator[str]], ...] = (
     i2_nothing_leaks,
     i3_intent_comes_before_the_effect,
     i6_nothing_in_use_is_taken_away,
+    i6_an_adoption_writes_the_ledger_alone,
     i7_what_may_exist_stays_claimed,
     i8_a_controller_that_was_replaced_does_not_act,
     i9_a_vm_runs_on_one_host,

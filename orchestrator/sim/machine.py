@@ -74,7 +74,7 @@ class Machine:
     effects: list[Effect] = field(default_factory=list)
     keep_effects: bool = False
     foreign: set[str] = field(default_factory=set)
-    """Devices that somebody else made."""
+    """Devices and UUIDs of domains that somebody else made."""
 
     @property
     def machine_id(self) -> str:
@@ -98,7 +98,7 @@ class Machine:
         """Domains stay defined and do not run; the kernel forgets everything."""
         self.boot += 1
         self.kernel.reboot()
-        self.foreign.clear()
+        self.foreign &= self.domains.keys()
         self.agent_deaths = 0
         for domain in self.domains.values():
             domain.running = False

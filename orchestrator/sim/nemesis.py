@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.sim.fleet import Fleet
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.foreign import make_domain, make_vgpu, remove_domain
 from orchestrator.sim.schedule import Schedule
 
 _ERRNOS = (errno.EBUSY, errno.EAGAIN, errno.EIO, errno.ENOSPC, errno.ENODEV, errno.ENOMEM)
@@ -39,6 +39,8 @@ class Nemesis:
         self._random = schedule.random
         self._fleet = fleet
         self._stage = stage
+        self.by_hand: list[tuple[str, str]] = []
+        """(address, name) of the domains that somebody else made."""
 
     def strike(self, address: str) -> None:
         """One fault, at that host or at the controller."""
@@ -55,6 +57,8 @@ class Nemesis:
             (self._clock, 0.5),
             (self._power_off, 0.7),
             (self._foreign_device, 0.7),
+            (self._foreign_domain, 0.7),
+            (self._take_domain_away, 0.3),
             (self._agent_dies, 1.5),
         )
         fault = self._random.choices([one for one, _ in faults], [weight for _, weight in faults])[0]
@@ -120,33 +124,27 @@ class Nemesis:
             self._stage.disturbed(address)
 
     def _foreign_device(self, address: str) -> None:
-        device = make_foreign(
-            self._fleet.machine(address), f"{self._random.getrandbits(128):032x}", self._random.random()
-        )
+        device = make_vgpu(self._fleet.machine(address), self._random)
         self._schedule.note(f"{address} somebody else made {device}")
+
+    def _foreign_domain(self, address: str) -> None:
+        self.make_domain(address)
+
+    def make_domain(self, address: str) -> None:
+        """Somebody runs a domain with a vGPU there; users may take it over."""
+        name = f"hand{len(self.by_hand)}"
+        if make_domain(self._fleet.machine(address), name, self._random):
+            self.by_hand.append((address, name))
+            self._schedule.note(f"{address} somebody else runs {name}")
+
+    def _take_domain_away(self, _: str) -> None:
+        if self.by_hand:
+            address, name = self._random.choice(self.by_hand)
+            gone = remove_domain(self._fleet.machine(address), name)
+            self._schedule.note(f"{address} its maker {'removed' if gone else 'left'} {name}")
 
     def _agent_dies(self, address: str) -> None:
         self._fleet.machine(address).agent_deaths = 1
 
     def _later(self, least: float, most: float, action: Callable[[], None]) -> None:
         self._schedule.at(self._random.uniform(least, most), action)
-
-
-def make_foreign(machine: Machine, digits: str, where: float) -> str | None:
-    """An mdev or a typed function that is nobody's of ours; None when the driver takes nothing there."""
-    kernel = machine.kernel
-    gpu = kernel.gpus[int(where * len(kernel.gpus))]
-    offered = kernel.creatable(gpu)
-    if not offered or kernel.next_errno:
-        return None
-    if not gpu.kind.total_vfs:
-        uuid = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
-        kernel.create_mdev(gpu.address, offered[0].name, uuid)
-        machine.foreign.add(uuid)
-        return uuid
-    free = [function for function in gpu.parents() if function not in kernel.typed]
-    if not free:
-        return None
-    kernel.write_type(free[0], offered[0].type_id)
-    machine.foreign.add(free[0])
-    return free[0]

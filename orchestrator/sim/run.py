@@ -20,12 +20,14 @@ from orchestrator.sim.fleet import Fleet, enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.invariants import HostView, Memory, broken
 from orchestrator.sim.nemesis import Nemesis
+from orchestrator.sim.paper import EPOCH_S
 from orchestrator.sim.schedule import Schedule
 from orchestrator.sim.settled import (
     host_is_as_wanted,
     host_is_empty,
     i4_every_operation_has_ended,
     i5_a_request_made_twice_made_one_vm,
+    i20_leases_that_are_over_have_ended,
 )
 from orchestrator.sim.workload import TENANT, Users
 
@@ -36,6 +38,8 @@ _ROUND_S = 900.0
 _LOOK_EVERY_S = 30.0
 _AFTER_A_REQUEST_S = ((0.0, 0.3), (0.0, 6.0), (0.0, 60.0))
 """When faults strike: mostly while what was asked for is under way."""
+_MADE_BEFORE = (0, 1, 2)
+"""So many domains run on the hosts that nobody asked us for."""
 _LOOKED_AT_ONCE = 8
 """Hosts of a large fleet that are looked at on one tick."""
 
@@ -118,10 +122,12 @@ class Run:
         )
         spare = self._build()
         vms = tuple(f"vm{number}" for number in range(max(8, plan.requests // 3)))
-        self._users = Users(self.schedule, vms, _PROFILES, spare)
         self._nemesis = Nemesis(self.schedule, self._fleet, self)
+        self._users = Users(self.schedule, vms, _PROFILES, spare, self._nemesis.by_hand)
         self._controllers: list[Controller] = []
         self._striking = True
+        self._looked_at = 0.0
+        """When the last look at all hosts began."""
 
     def _build(self) -> tuple[str, ...]:
         """Enrolled hosts and one that is not; its name."""
@@ -163,6 +169,8 @@ class Run:
         for _ in range(plan.faults):
             early = draw.uniform(*draw.choice(_AFTER_A_REQUEST_S))
             self.schedule.at(draw.choice(requests) + early, self._strike)
+        for _ in range(draw.choice(_MADE_BEFORE)):
+            self._nemesis.make_domain(draw.choice(sorted(self._fleet.machines)))
         self.schedule.at(_LOOK_EVERY_S, self._tick)
 
     def _request(self) -> None:
@@ -255,6 +263,7 @@ class Run:
             for operation in stuck:
                 self._in_fiber(partial(self._retry, operation))
             self._until_idle()
+        self._looked_at = self.schedule.time
         self._in_fiber(self._look_at_all)
         self._until_idle()
 
@@ -329,6 +338,7 @@ class Run:
         found = [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
         for view in views:
             found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed, last)
+        found += i20_leases_that_are_over_have_ended(views, EPOCH_S + self._looked_at)
         if found:
             raise Broken(*found)
 

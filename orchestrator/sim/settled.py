@@ -9,7 +9,8 @@ from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
 from orchestrator.sim.invariants import HostView, objects_on
 
-_RUNS_AFTER = frozenset({"create_vm", "start_vm"})
+_RUNS_AFTER = frozenset({"create_vm", "start_vm", "start_freed_vm"})
+_RUNS_OR_NOT_AFTER = frozenset({"adopt_vm"})
 
 
 def i4_every_operation_has_ended(operations: tuple[Operation, ...]) -> Iterator[str]:
@@ -39,8 +40,9 @@ def host_is_as_wanted(view: HostView, disturbed: bool, last: dict[str, Operation
     for key in machine.ledger.owners:
         if machine.owner(key) is not None and key not in there:
             yield f"{view.host}: the ledger has {key}, the host has not"
-    if {claim.vm for claim in view.claims} != set(view.vms):
-        yield f"{view.host}: claims are of {sorted(claim.vm for claim in view.claims)}, VMs are {sorted(view.vms)}"
+    placed = {vm.id for vm in view.vms.values() if vm.freed is None}
+    if {claim.vm for claim in view.claims} != placed:
+        yield f"{view.host}: claims are of {sorted(claim.vm for claim in view.claims)}, VMs are {sorted(placed)}"
 
 
 def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iterator[str]:
@@ -52,23 +54,33 @@ def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iter
         return
     if domain.running != (vm.state == "running"):
         yield f"is {vm.state}, its domain {'runs' if domain.running else 'is off'}"
-    if vm.volume not in machine.volumes or vm.seed not in machine.seeds:
+    if vm.spec.adopted is None and (vm.volume not in machine.volumes or vm.seed not in machine.seeds):
         yield "lacks its disk or its seed"
     device = vm.device.mdev_uuid or vm.device.parent
-    exists = device in {*machine.kernel.mdevs, *machine.kernel.typed} - machine.foreign
+    key = f"mdev:{device}" if vm.device.mdev_uuid else f"vf:{device}"
+    exists = machine.owner(key) == vm.id and device in {*machine.kernel.mdevs, *machine.kernel.typed} - machine.foreign
     if domain.running and not exists:
         yield f"runs without its device {device}"
     if exists and not domain.running and not disturbed:
         yield f"is off and its device {device} is still there"
-    if last is not None and last.state == "done" and not disturbed:
+    if last is not None and last.state == "done" and last.kind not in _RUNS_OR_NOT_AFTER and not disturbed:
         wanted = last.kind in _RUNS_AFTER
         if domain.running != wanted:
             yield f"{'runs' if domain.running else 'is off'} after {last.kind} was done"
+
+
+def i20_leases_that_are_over_have_ended(views: list[HostView], now: float) -> Iterator[str]:
+    """``now``: by the wall clock that everybody agrees on again."""
+    for vm in (vm for view in views for vm in view.vms.values()):
+        if vm.lease_end is not None and vm.lease_end <= now and vm.freed is None:
+            yield f"the lease of VM {vm.id} is over and it has its place still"
+        if vm.lease_end is None and vm.freed is not None:
+            yield f"VM {vm.id} lost its place without a lease"
 
 
 def host_is_empty(view: HostView) -> Iterator[str]:
     """After every VM was deleted: nothing of ours is left, and what others made is still there."""
     yield from (f"{view.host}: {key} is left" for key in objects_on(view.machine))
     yield from (f"{view.host}: claim of {claim.vm} is left" for claim in view.claims)
-    devices = {*view.machine.kernel.mdevs, *view.machine.kernel.typed}
-    yield from (f"{view.host}: {device} of somebody else is gone" for device in view.machine.foreign - devices)
+    there = {*view.machine.kernel.mdevs, *view.machine.kernel.typed, *view.machine.domains}
+    yield from (f"{view.host}: {thing} of somebody else is gone" for thing in view.machine.foreign - there)

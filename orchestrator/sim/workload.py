@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.bootstrap import Services
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.units import GIB
-from orchestrator.services.messages import AddHost, CreateVm
+from orchestrator.services.messages import AddHost, AdoptVm, CreateVm
 from orchestrator.sim.paper import fingerprint_of
 from orchestrator.sim.schedule import Schedule
 
@@ -18,27 +19,37 @@ TENANT = "default"
 IMAGE = "guest"
 SECRET = "planted-secret"  # noqa: S105 - nothing is protected by it: runs look for it where it must not be
 
+_OF_OTHERS = 0.2
+"""How often a request is about a domain that somebody else made."""
+
 
 @dataclass(frozen=True)
 class Users:
-    """``names``: VMs they think of. ``profiles``: what they ask for. ``spare``: hosts that come and go."""
+    """``names``: VMs they think of. ``profiles``: what they ask for. ``spare``: hosts that come and go.
+    ``by_hand``: (address, name) of the domains that somebody else made."""
 
     schedule: Schedule
     names: tuple[str, ...]
     profiles: tuple[str, ...]
     spare: tuple[str, ...]
+    by_hand: Sequence[tuple[str, str]]
 
     def one_request(self, services: Services) -> None:
         """In a fiber: one request of somebody, whatever the answer."""
         draw = self.schedule.random
         ask = draw.choices([ask for ask, _ in _ASKS], [weight for _, weight in _ASKS])[0]
-        name = draw.choice(self.names)
+        name = self._name()
         said = "accepted"
         try:
             ask(self, services, name)
         except VgpuctlError as error:
             said = error.code
         self.schedule.note(f"user {ask.__name__.strip('_')} {name}: {said}")
+
+    def _name(self) -> str:
+        draw = self.schedule.random
+        made = [name for _, name in self.by_hand]
+        return draw.choice(made if made and draw.random() < _OF_OTHERS else self.names)
 
     def wish(self, name: str) -> CreateVm:
         """The same for the same name in one run, so that asking twice means the same VM."""
@@ -53,6 +64,7 @@ class Users:
             disk_bytes=GIB,
             user_data=f"#cloud-config\npassword: {SECRET}\n",
             start=draw.random() < 0.8,
+            end=WantedEnd(after_s=draw.choice((None, None, 60, 75, 3000))),
         )
 
 
@@ -90,6 +102,29 @@ def _stop(_: Users, services: Services, name: str) -> None:
     services.vms.stop(TENANT, name)
 
 
+def _extend(users: Users, services: Services, name: str) -> None:
+    services.vms.extend(TENANT, name, WantedEnd(after_s=users.schedule.random.choice((70, 7200))))
+
+
+def _extend_and_start(users: Users, services: Services, name: str) -> None:
+    _extend(users, services, name)
+    services.vms.start(TENANT, name)
+
+
+def _adopt(users: Users, services: Services, _: str) -> None:
+    if users.by_hand:
+        address, name = users.schedule.random.choice(users.by_hand)
+        host = address.partition(".")[0]
+        services.findings.look(host)
+        services.adoption.adopt(AdoptVm(host=host, domain=name, tenant=TENANT))
+
+
+def _adopt_and_cancel(users: Users, services: Services, name: str) -> None:
+    _adopt(users, services, name)
+    users.schedule.sleep(users.schedule.random.random())
+    _cancel(users, services, name)
+
+
 def _cancel(users: Users, services: Services, _: str) -> None:
     running = services.operations.list(unfinished=True, limit=100)
     if running:
@@ -118,6 +153,10 @@ _ASKS: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
     (_delete_twice, 0.04),
     (_start, 0.1),
     (_stop, 0.1),
+    (_extend, 0.05),
+    (_extend_and_start, 0.05),
+    (_adopt, 0.12),
+    (_adopt_and_cancel, 0.03),
     (_cancel, 0.06),
     (_add_host, 0.06),
     (_remove_host, 0.04),

@@ -29,6 +29,7 @@ def _one(removed: str, file: str, before: str, after: str, *tests: str) -> Mutat
 
 
 _MATRIX = "tests/operations/test_every_fault.py"
+_GIVING_BACK = "tests/operations/test_giving_back.py"
 _VGPUS = "tests/unit/agent/test_vgpus.py"
 _STORE = "tests/contract/store/test_store.py"
 _SCHEMA = "adapters/store/migrations/versions/0001_the_first_schema.py"
@@ -47,6 +48,27 @@ MUTATIONS = (
         "do=_adopt, undo=_release,",
         "do=_adopt, undo=lambda _: None,",
         _MATRIX, "-k", "adopt-t4 and not start and not delete and not postgresql",
+    ),
+    _one(
+        "undo: a host that is not given back after all lacks its virtual functions",
+        "operations/steps/host.py",
+        "    if _is_known(context):\n        _enable_functions(context)\n",
+        "    return\n",
+        _GIVING_BACK, "-k", "functions_again",
+    ),
+    _one(
+        "undo: a host that is not given back after all takes no VMs any more",
+        "operations/steps/host.py",
+        "do=_check_empty, undo=_back_to_ready)",
+        "do=_check_empty, undo=lambda _: None)",
+        _GIVING_BACK, "-k", "takes_vms_again",
+    ),
+    _one(
+        "retry: what got stuck on its way back goes onward",
+        "services/operations.py",
+        "any(step.state in _GOING_BACK for step in operation.steps)",
+        "False",
+        _GIVING_BACK, "-k", "goes_on_back",
     ),
     _one(
         "undo: the claim of a VM that was not made stays",

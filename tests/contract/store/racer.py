@@ -16,12 +16,13 @@ from pathlib import Path
 
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.claim import Claim
-from orchestrator.core.errors import NoCapacity
+from orchestrator.core.errors import NoCapacity, QuotaExceeded
 from orchestrator.operations.steps.vm_record import drop_vm
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 KEPT = 12
 """VMs a racer keeps at most; there are 16 slots of the size asked for most."""
+COUNTED = ("made", "refused", "beyond", "double", "over")
 SIZES = ("GRID T4-2Q", "GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q")
 
 
@@ -34,6 +35,10 @@ class Racer:
     made: int = 0
     refused: int = 0
     double: int = 0
+    beyond: int = 0
+    """How often somebody was refused by the quota."""
+    over: int = 0
+    """How often more was held than the quota allows."""
 
     def turn(self, name: str) -> None:
         """One request; room is made when there is none, or enough is held."""
@@ -41,8 +46,9 @@ class Racer:
             self._give_back()
         try:
             self.plane.services.vms.create(create_vm(name, profile=self.chance.choice(SIZES)))
-        except NoCapacity:
-            self.refused += 1
+        except (NoCapacity, QuotaExceeded) as error:
+            self.beyond += isinstance(error, QuotaExceeded)
+            self.refused += isinstance(error, NoCapacity)
             if self.own:
                 self._give_back()
             return
@@ -53,6 +59,10 @@ class Racer:
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 self.double += 1
+        self.over += any(
+            held.limit is not None and held.used > held.limit
+            for held in self.plane.services.tenancy.quotas.get("default")
+        )
 
     def _give_back(self) -> None:
         name = self.own.pop(self.chance.randrange(len(self.own)))
@@ -79,7 +89,7 @@ def main(url: str, directory: str, seed: str, requests: str) -> None:
     racer = Racer(plane, Path(directory), random.Random(seed))
     for number in range(int(requests)):
         racer.turn(f"r{seed}-{number}")
-    sys.stdout.write(json.dumps({"made": racer.made, "refused": racer.refused, "double": racer.double}))
+    sys.stdout.write(json.dumps({name: getattr(racer, name) for name in COUNTED}))
 
 
 if __name__ == "__main__":

@@ -15,15 +15,18 @@ from tests.postgres.cluster import Cluster
 FEW = int(os.environ.get("VGPUCTL_TEST_RACES", "300"))
 MANY = 100_000
 CONTROLLERS = 2
+QUOTA = 10
+"""VMs of both together: sometimes this is used up first, sometimes the GPUs are."""
 
 
 @pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
-def test_controllers_that_race_for_scarce_slots_never_claim_one_twice(
+def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed_the_quota(
     postgres: Cluster, tmp_path: Path, requests: int
 ) -> None:
     url = postgres.database()
     plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)
+    plane.services.tenancy.quotas.change("default", {"vms": QUOTA})
     books = tmp_path / "books"
     books.mkdir()
     words = [sys.executable, "-m", "tests.contract.store.racer", url, str(books)]
@@ -34,7 +37,8 @@ def test_controllers_that_race_for_scarce_slots_never_claim_one_twice(
     counts = [json.loads(racer.communicate()[0]) for racer in racers]
     print(counts)
     assert [count["double"] for count in counts] == [0] * CONTROLLERS
-    assert all(count["made"] and count["refused"] for count in counts)
+    assert [count["over"] for count in counts] == [0] * CONTROLLERS
+    assert all(count["made"] and count["refused"] and count["beyond"] for count in counts)
     with plane.store.read() as tx:
         claims = tx.claims.of_host(T4_HOST)
     plane.store.close()
