@@ -34,11 +34,13 @@ class Stage(Protocol):
 class Nemesis:
     """Strikes until it is told to stop."""
 
-    def __init__(self, schedule: Schedule, fleet: Fleet, stage: Stage) -> None:
+    def __init__(self, schedule: Schedule, fleet: Fleet, stage: Stage, *, alone: bool) -> None:
+        """``alone``: no domains of others."""
         self._schedule = schedule
         self._random = schedule.random
         self._fleet = fleet
         self._stage = stage
+        self._alone = alone
         self.by_hand: list[tuple[str, str]] = []
         """(address, name) of the domains that somebody else made."""
 
@@ -57,10 +59,10 @@ class Nemesis:
             (self._clock, 0.5),
             (self._power_off, 0.7),
             (self._foreign_device, 0.7),
-            (self._foreign_domain, 0.7),
-            (self._take_domain_away, 0.3),
             (self._agent_dies, 1.5),
         )
+        if not self._alone:
+            faults += ((self._foreign_domain, 0.7), (self._take_domain_away, 0.3))
         fault = self._random.choices([one for one, _ in faults], [weight for _, weight in faults])[0]
         self._schedule.note(f"nemesis {fault.__name__.strip('_')} {address}")
         fault(address)

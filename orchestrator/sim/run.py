@@ -46,7 +46,8 @@ _LOOKED_AT_ONCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings."""
+    """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
+    ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often."""
 
     hosts: int = 3
     requests: int = 24
@@ -54,6 +55,7 @@ class Plan:
     seconds: float = 150.0
     definitions: Mapping[str, Definition] = field(default_factory=lambda: DEFINITIONS)
     fenced: bool = True
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +124,9 @@ class Run:
         )
         spare = self._build()
         vms = tuple(f"vm{number}" for number in range(max(8, plan.requests // 3)))
-        self._nemesis = Nemesis(self.schedule, self._fleet, self)
-        self._users = Users(self.schedule, vms, _PROFILES, spare, self._nemesis.by_hand)
+        self._nemesis = Nemesis(self.schedule, self._fleet, self, alone=plan.alone)
+        by_hand = None if plan.alone else self._nemesis.by_hand
+        self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand)
         self._controllers: list[Controller] = []
         self._striking = True
         self._looked_at = 0.0
@@ -169,7 +172,7 @@ class Run:
         for _ in range(plan.faults):
             early = draw.uniform(*draw.choice(_AFTER_A_REQUEST_S))
             self.schedule.at(draw.choice(requests) + early, self._strike)
-        for _ in range(draw.choice(_MADE_BEFORE)):
+        for _ in range(0 if plan.alone else draw.choice(_MADE_BEFORE)):
             self._nemesis.make_domain(draw.choice(sorted(self._fleet.machines)))
         self.schedule.at(_LOOK_EVERY_S, self._tick)
 

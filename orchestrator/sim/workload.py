@@ -26,18 +26,19 @@ _OF_OTHERS = 0.2
 @dataclass(frozen=True)
 class Users:
     """``names``: VMs they think of. ``profiles``: what they ask for. ``spare``: hosts that come and go.
-    ``by_hand``: (address, name) of the domains that somebody else made."""
+    ``by_hand``: (address, name) of the domains that somebody else made; None: nobody does, and no lease ends."""
 
     schedule: Schedule
     names: tuple[str, ...]
     profiles: tuple[str, ...]
     spare: tuple[str, ...]
-    by_hand: Sequence[tuple[str, str]]
+    by_hand: Sequence[tuple[str, str]] | None
 
     def one_request(self, services: Services) -> None:
         """In a fiber: one request of somebody, whatever the answer."""
         draw = self.schedule.random
-        ask = draw.choices([ask for ask, _ in _ASKS], [weight for _, weight in _ASKS])[0]
+        asks = _ASKS if self.by_hand is None else (*_ASKS, *_OF_LEASES_AND_OTHERS)
+        ask = draw.choices([ask for ask, _ in asks], [weight for _, weight in asks])[0]
         name = self._name()
         said = "accepted"
         try:
@@ -48,7 +49,7 @@ class Users:
 
     def _name(self) -> str:
         draw = self.schedule.random
-        made = [name for _, name in self.by_hand]
+        made = [name for _, name in self.by_hand or ()]
         return draw.choice(made if made and draw.random() < _OF_OTHERS else self.names)
 
     def wish(self, name: str) -> CreateVm:
@@ -64,7 +65,7 @@ class Users:
             disk_bytes=GIB,
             user_data=f"#cloud-config\npassword: {SECRET}\n",
             start=draw.random() < 0.8,
-            end=WantedEnd(after_s=draw.choice((None, None, 60, 75, 3000))),
+            end=WantedEnd(after_s=None if self.by_hand is None else draw.choice((None, None, 60, 75, 3000))),
         )
 
 
@@ -153,11 +154,13 @@ _ASKS: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
     (_delete_twice, 0.04),
     (_start, 0.1),
     (_stop, 0.1),
+    (_cancel, 0.06),
+    (_add_host, 0.06),
+    (_remove_host, 0.04),
+)
+_OF_LEASES_AND_OTHERS: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
     (_extend, 0.05),
     (_extend_and_start, 0.05),
     (_adopt, 0.12),
     (_adopt_and_cancel, 0.03),
-    (_cancel, 0.06),
-    (_add_host, 0.06),
-    (_remove_host, 0.04),
 )

@@ -38,5 +38,5 @@ def test_an_undo_that_is_missing_is_noticed_as_a_leak(step: str) -> None:
 
 def test_an_agent_without_a_fence_is_noticed() -> None:
     # rare: the journal refuses a replaced controller too, so only an effect that is on its way gets through
-    plan = Plan(fenced=False, faults=40, requests=40)
+    plan = Plan(fenced=False, faults=40, requests=40, alone=True)
     assert "i8_a_controller_that_was_replaced_does_not_act" in first_broken(plan, range(100, 140))
