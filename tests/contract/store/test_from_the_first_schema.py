@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import Connection, text
+
+from orchestrator.adapters.store.schema import alembic_config
+from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import Crash, no_fault
+
+LATER = ("adopted", "label")
+"""What the specification of a VM did not say then."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres").database())
+    return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
+
+
+def back_to_the_first(connection: Connection) -> None:
+    """The database as the first version of the program has left it."""
+    command.downgrade(alembic_config(connection), "0001")
+    for vm, spec in connection.execute(text("SELECT id, spec FROM vms")).all():
+        kept = spec if isinstance(spec, dict) else json.loads(spec)
+        then = json.dumps({name: value for name, value in kept.items() if name not in LATER})
+        connection.execute(text("UPDATE vms SET spec = :spec WHERE id = :id"), {"spec": then, "id": vm})
+
+
+def crash(_number: int, moment: str, name: str) -> BaseException | None:
+    return Crash() if (moment, name) == ("after", "CreateMdev") else None
+
+
+def begun(plane: ControlPlane, name: str) -> str:
+    """Killed after its device was made."""
+    plane.hosts.strike = crash
+    operation = str(plane.services.vms.create(create_vm(name)).operation)
+    with pytest.raises(Crash):
+        plane.engine.drain()
+    plane.hosts.strike = no_fault
+    return operation
+
+
+def test_what_the_first_version_has_stored_and_begun_is_kept_and_finished(tmp_path: Path, url: str) -> None:
+    old = control_plane(tmp_path, url=url)
+    old.add_host(T4_HOST)
+    old.services.vms.create(create_vm("kept"))
+    old.engine.drain()
+    operation = begun(old, "begun")
+    with old.store.read() as tx:
+        stored = (tx.hosts.get(T4_HOST), tx.vms.list(), tx.claims.of_host(T4_HOST), tx.images.list())
+        secrets = [tx.secrets.get(str(vm.spec.user_data)) for vm in tx.vms.list()]
+        ended = [one.id for one in tx.operations.list()]
+    with old.store._engine.connect() as connection, connection.begin():
+        back_to_the_first(connection)
+    old.store.close()
+
+    new = control_plane(tmp_path, hosts=old.hosts, url=url)
+    new.ids.count = old.ids.count
+    with new.store.read() as tx:
+        assert (tx.hosts.get(T4_HOST), tx.vms.list(), tx.claims.of_host(T4_HOST), tx.images.list()) == stored
+        assert [tx.secrets.get(str(vm.spec.user_data)) for vm in tx.vms.list()] == secrets
+        assert [one.id for one in tx.operations.list()] == ended
+        assert [one.id for one in tx.operations.list(unfinished=True)] == [operation]
+    new.engine.submit(operation)
+    new.engine.drain()
+    assert new.services.operations.get(operation).state == "done"
+    assert {vm.spec.name: vm.state for vm in new.services.vms.list(None)} == {"begun": "running", "kept": "running"}
+    for name in ("begun", "kept"):
+        new.services.vms.delete("default", name)
+    new.engine.drain()
+    machine = new.machine(T4_HOST)
+    assert (machine.mdevs, machine.domains, machine.volumes) == ({}, {}, {})
+    assert new.services.vms.list(None) == ()
+    new.store.close()
