@@ -46,6 +46,10 @@ class SharedHosts(FakeHosts):
         with self._held():
             return super().observe(host)
 
+    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+        with self._held():
+            return super().watch(host)
+
     def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
         return self._shown(type(action).__name__, lambda: FakeHosts.perform(self, host, action, token))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.adapters.engine.durable import DurableEngine
@@ -22,18 +23,22 @@ from tests.fakes.shared_hosts import SharedHosts
 _ACTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
-def main(name: str, url: str, directory: Path, *act: str) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: only sigwait gets it
-    done: list[str] = []
+def acting(reached: Path, act: Sequence[str]) -> Callable[[str, str], None]:
+    """What tests/fakes/shared_hosts.py calls at effects: who makes the file ``reached`` ends or stops there."""
 
     def at(moment: str, effect: str) -> None:
-        if act[1:] == (moment, effect) and not done:
-            done.append(effect)
-            (directory / f"{name}.reached").touch()
+        if tuple(act[1:]) == (moment, effect) and not reached.exists():
+            reached.touch(exist_ok=False)
             signal.raise_signal(_ACTS[act[0]])  # to this thread: it gets no further
 
+    return at
+
+
+def main(name: str, url: str, directory: Path, *act: str) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: only sigwait gets it
+    at = acting(directory / f"{name}.reached", act)
     plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
-    queue = url.replace("e.sqlite", "queue.sqlite")
+    queue = url.replace("vgpuctl.sqlite", "queue.sqlite")
     engine = DurableEngine(
         plane.store,
         Runner(plane.world, plane.journal, DEFINITIONS),

@@ -2,89 +2,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from orchestrator.core.operation import FINISHED, Operation
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
-from tests.fakes.fake_machine import FakeMachine, t4
-from tests.fakes.shared_hosts import SharedHosts
-
-LIMIT_S = 120.0
-
-
-class Site:
-    """A database, a host, and the controllers that were started on them."""
-
-    def __init__(self, directory: Path, url: str) -> None:
-        self.directory = directory
-        self.url = url
-        self.hosts = SharedHosts(directory / "hosts")
-        self.hosts.put({f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4()])})
-        self.plane: ControlPlane = control_plane(directory, hosts=self.hosts, url=url)
-        self.started: list[subprocess.Popen[bytes]] = []
-        self.plane.add_host(T4_HOST)
-
-    def controller(self, name: str, *act: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "tests.contract.engine.controller", name, self.url, str(self.directory), *act]
-        self.started.append(subprocess.Popen(words))
-        return self.started[-1]
-
-    def reached(self, name: str) -> None:
-        until((self.directory / f"{name}.reached").exists)
-
-    def machine(self) -> FakeMachine:
-        return self.hosts.now()[f"{T4_HOST}.test"]
-
-    def finished(self, operation_id: str) -> Operation:
-        until(lambda: self.plane.services.operations.get(operation_id).state in FINISHED)
-        return self.plane.services.operations.get(operation_id)
-
-    def close(self) -> None:
-        for process in self.started:
-            process.kill()
-            process.wait()
-        self.plane.store.close()
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def site_on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Site]]:
-    with ExitStack() as stack:
-
-        def made(backend: str) -> Site:
-            if backend == "sqlite":
-                site = Site(tmp_path, f"sqlite:///{tmp_path / 'e.sqlite'}")
-            else:
-                site = Site(tmp_path, str(request.getfixturevalue("postgres").database()))
-            stack.callback(site.close)
-            return site
-
-        yield made
+from tests.contract.engine.live_site import LIMIT_S, Site, one_of_each
+from tests.fakes.control_plane import create_vm
 
 
 def create(site: Site) -> str:
     operation = site.plane.services.vms.create(create_vm()).operation
     assert operation is not None
     return operation
-
-
-def one_of_each(machine: FakeMachine) -> None:
-    """Nothing was made twice and nothing is missing."""
-    assert (len(machine.mdevs), len(machine.domains), len(machine.volumes)) == (1, 1, 1)
-    assert [running for _, running in machine.domains.values()] == [True]
 
 
 @pytest.mark.parametrize(

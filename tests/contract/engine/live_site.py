@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database and a host, and processes of controllers on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.core.operation import FINISHED, Operation
+from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane
+from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.shared_hosts import SharedHosts
+
+LIMIT_S = 240.0
+ROOT = Path(__file__).parents[3]
+
+
+class Site:
+    """A database, a host, and the controllers that were started on them."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.directory = directory
+        self.url = url
+        self.hosts = SharedHosts(directory / "hosts")
+        self.hosts.put({f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4()])})
+        self.plane: ControlPlane = control_plane(directory, hosts=self.hosts, url=url)
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.plane.add_host(T4_HOST)
+
+    def controller(self, name: str, *act: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "tests.contract.engine.controller", name, self.url, str(self.directory), *act]
+        self.started.append(subprocess.Popen(words))
+        return self.started[-1]
+
+    def server(self, name: str, *act: str, program: Path = ROOT) -> subprocess.Popen[bytes]:
+        """``program``: the tree it runs from."""
+        state = self.state(name)
+        (state / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (state / "secrets" / "database_key").write_text(KEY.decode())
+        url = "-" if self.url.startswith("sqlite") else self.url
+        words = [sys.executable, "-m", "tests.contract.engine.served", str(state), url, str(self.directory / "hosts")]
+        self.started.append(
+            subprocess.Popen([*words, *act], cwd=program, env={**os.environ, "PYTHONPATH": str(program)})
+        )
+        return self.started[-1]
+
+    def state(self, name: str) -> Path:
+        """The state directory of a server."""
+        return self.directory / name
+
+    def reached(self, name: str) -> None:
+        until((self.directory / f"{name}.reached").exists)
+
+    def machine(self) -> FakeMachine:
+        return self.hosts.now()[f"{T4_HOST}.test"]
+
+    def finished(self, operation_id: str) -> Operation:
+        until(lambda: self.plane.services.operations.get(operation_id).state in FINISHED)
+        return self.plane.services.operations.get(operation_id)
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+        self.plane.store.close()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def one_of_each(machine: FakeMachine) -> None:
+    """Nothing was made twice and nothing is missing."""
+    assert (len(machine.mdevs), len(machine.domains), len(machine.volumes)) == (1, 1, 1)
+    assert [running for _, running in machine.domains.values()] == [True]
