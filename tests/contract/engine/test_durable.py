@@ -21,7 +21,7 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
 
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 
 class Recording:
@@ -84,9 +84,9 @@ def durable(store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Ca
     )
 
 
-def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
+def queued(operation_id: str, *, subject: str, at: float = 0.0) -> Operation:
     step = StepRecord(name="claim.1", title="c", state="pending")
-    operation = Operation(
+    return Operation(
         id=operation_id,
         kind="create_vm",
         subject=subject,
@@ -96,8 +96,11 @@ def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at
         attempt=0,
         created_at=at,
     )
+
+
+def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at: float = 0.0) -> str:
     with store.begin() as tx:
-        tx.operations.add(operation, host=host, inputs={})
+        tx.operations.add(queued(operation_id, subject=subject, at=at), host=host, inputs={})
     return operation_id
 
 
