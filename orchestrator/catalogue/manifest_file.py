@@ -18,6 +18,7 @@ from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedVm
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
+from orchestrator.core.priority import Priority
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 
@@ -83,6 +84,7 @@ class VmForm(_Strict):
     user_data: Annotated[str, _checked(user_data_type)] | None = None
     host: Name | None = None
     boot_policy: BootPolicy = "local"
+    priority: Priority = "normal"
     state: Literal["running", "stopped"] = "running"
 
     def to_core(self) -> WantedVm:
@@ -99,6 +101,7 @@ class VmForm(_Strict):
             ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
             host=self.host,
             boot_policy=self.boot_policy,
+            priority=self.priority,
             running=self.state == "running",
             has_user_data=self.user_data is not None,
             user_data=self.user_data,

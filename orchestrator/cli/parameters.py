@@ -20,6 +20,14 @@ class BootPolicy(StrEnum):
     ASK_CONTROLLER = "ask-controller"
 
 
+class VmPriority(StrEnum):
+    """As in core/priority."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
 class TenantRole(StrEnum):
     """As in core/access."""
 

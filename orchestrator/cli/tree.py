@@ -47,7 +47,9 @@ ENTRIES: Final = {
     "network": Entry("network", "app", "Networks that VMs are put on."),
     "tenant": Entry("tenant", "app", "Tenants and who belongs to them."),
     "quota": Entry("quota", "app", "What tenants may hold, and what they do."),
-    "policy": Entry("policy", "app", "What holds for all VMs of a tenant: how long their leases may be."),
+    "policy": Entry(
+        "policy", "app", "What holds for all VMs of a tenant: how long leases and how high priorities may be."
+    ),
     "login": Entry("login", "login", "Log in at an identity provider."),
     "token": Entry("token", "app", "Tokens that act in a tenant for programs and people."),
     "audit": Entry("audit", "app", "Who did or wanted what, refusals too."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a VM may have its place, and what a tenant's policy says of that. Moments: seconds since the epoch, UTC."""
+"""How long a VM may have its place, and what a tenant's policy allows. Moments: seconds since the epoch, UTC."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.priority import PRIORITIES, Priority
 
 DAY_S: Final = 86400
 MIN_LEASE_S: Final = 60
@@ -28,27 +29,37 @@ class TenantPolicy:
     """No lease may end later than so long from now, new or extended."""
     disk_grace_s: int = 7 * DAY_S
     """How long after its lease a VM's disk is kept without anybody being told to delete it."""
+    max_priority: Priority = "normal"
+    """The highest that its VMs may have."""
+    preempt: bool = False
+    """Whether it may have VMs of lower priority stopped to make room for its own."""
 
+
+PolicyValue = int | str | bool | None
 
 _BOUNDS: Final = {
     "default_lease_s": (MIN_LEASE_S, MAX_LEASE_S),
     "max_lease_s": (MIN_LEASE_S, MAX_LEASE_S),
     "disk_grace_s": (0, MAX_GRACE_S),
 }
+_CHOICES: Final[Mapping[str, tuple[PolicyValue, ...]]] = {"max_priority": PRIORITIES, "preempt": (False, True)}
 _NEVER_NONE: Final = {"disk_grace_s"}
 
 
-def changed_policy(policy: TenantPolicy, values: Mapping[str, int | None]) -> TenantPolicy:
+def changed_policy(policy: TenantPolicy, values: Mapping[str, PolicyValue]) -> TenantPolicy:
     """With these values in place of its own, by the names of its members.
 
     :raises InvalidInput: ``policy.invalid``
     """
     for name, value in values.items():
-        least, most = _BOUNDS[name]
-        if (name in _NEVER_NONE) if value is None else not least <= value <= most:
-            raise InvalidInput(
-                "policy.invalid", f"{name} cannot be {value}", hint=f"{show_span(least)} to {show_span(most)}"
-            )
+        if name in _CHOICES:
+            fits, hint = value in _CHOICES[name], ", ".join(str(one) for one in _CHOICES[name])
+        else:
+            least, most = _BOUNDS[name]
+            fits = name not in _NEVER_NONE if value is None else isinstance(value, int) and least <= value <= most
+            hint = f"{show_span(least)} to {show_span(most)}"
+        if not fits:
+            raise InvalidInput("policy.invalid", f"{name} cannot be {value}", hint=hint)
     return TenantPolicy(**{**asdict(policy), **values})
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.priority import Priority
 
 Kind = Literal["network", "image", "vm"]
 Action = Literal["add", "start", "stop", "delete", "refuse"]
@@ -53,6 +54,7 @@ class WantedVm:
     boot_policy: BootPolicy
     running: bool
     has_user_data: bool
+    priority: Priority = "normal"
     user_data: str | None = field(default=None, compare=False, repr=False)
     """The text; unknown of a VM that exists, for the server never shows it."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.priority import Priority
 from orchestrator.core.units import MIB, parse_size
 
 VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
@@ -55,6 +56,7 @@ class VmSpec:
     """Only this host will do."""
     start: bool = True
     boot_policy: BootPolicy = "local"
+    priority: Priority = "normal"
     label: str | None = None
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
     adopted: str | None = None

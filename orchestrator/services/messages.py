@@ -10,6 +10,7 @@ from orchestrator.core.host_actions import BootPolicy, HostAction
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
+from orchestrator.core.priority import Priority
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 
 
@@ -30,6 +31,7 @@ class CreateVm:
     host: str | None = None
     start: bool = True
     boot_policy: BootPolicy = "local"
+    priority: Priority = "normal"
     label: str | None = None
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.core.lease import TenantPolicy, changed_policy
+from orchestrator.core.lease import PolicyValue, TenantPolicy, changed_policy
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store
 from orchestrator.services.acting import actor
@@ -24,8 +24,8 @@ class PolicyService:
             known_tenant(tx, tenant)
             return tx.policies.get(tenant)
 
-    def change(self, tenant: str, values: Mapping[str, int | None]) -> TenantPolicy:
-        """Set these; others stay. VMs that are there keep their ends.
+    def change(self, tenant: str, values: Mapping[str, PolicyValue]) -> TenantPolicy:
+        """Set these; others stay. VMs that are there keep their ends and priorities.
 
         :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``
         """

@@ -67,5 +67,6 @@ def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
         host=request.host,
         start=request.start,
         boot_policy=request.boot_policy,
+        priority=request.priority,
         label=request.label,
     )

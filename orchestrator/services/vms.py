@@ -18,6 +18,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.network import network_xml
+from orchestrator.core.priority import check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.engine import Engine
@@ -50,7 +51,7 @@ class VmService:
         :raises InvalidInput: a bad name, number, key; ``profile.unknown``, ``image.unknown``, ``network.unknown``
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
-        :raises QuotaExceeded: ``quota.exceeded``
+        :raises QuotaExceeded: ``quota.exceeded``, ``priority.too_high``, ``lease.too_long``
         :raises NotFound: ``tenant.unknown``
         """
         wanted = checked(request)
@@ -77,6 +78,7 @@ class VmService:
             if there is not None:
                 return _repeated(tx, there, request)
             known_tenant(tx, request.tenant)
+            check_priority(request.priority, tx.policies.get(request.tenant).max_priority)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._leased(tx, self.planner.plan(tx, spec_of(request, secret)), request)
             within_quota(tx, plan.vm)
@@ -108,6 +110,7 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             known_tenant(tx, wanted.tenant)
+            check_priority(wanted.priority, tx.policies.get(wanted.tenant).max_priority)
             plan = self._leased(tx, self.planner.plan(tx, spec_of(wanted, None)), wanted)
             within_quota(tx, plan.vm)
             actions = _actions(tx, plan.vm)

@@ -53,6 +53,7 @@ class Vms:
             vcpus=request.vcpus, memory_mib=request.memory_mib, disk_bytes=request.disk_bytes,
             network=request.network, ssh_keys=request.ssh_keys, user_data="stored" if request.user_data else None,
             host=request.host, start=request.start, boot_policy=request.boot_policy, label=request.label,
+            priority=request.priority,
         )  # fmt: skip
 
     def create(self, request: CreateVm) -> Started:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody
 from orchestrator.core.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
+from orchestrator.core.priority import Priority
 
 
 class ChangePolicyBody(RequestBody):
@@ -27,6 +28,10 @@ class ChangePolicyBody(RequestBody):
     disk_grace_s: int = Field(
         default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S, description="How long a disk is kept after its lease"
     )
+    max_priority: Priority = Field(default=TenantPolicy.max_priority, description="The highest that its VMs may have")
+    preempt: bool = Field(
+        default=TenantPolicy.preempt, description="May it have VMs of lower priority stopped for its own?"
+    )
 
 
 class PolicyAnswer(AnswerBody):
@@ -35,6 +40,8 @@ class PolicyAnswer(AnswerBody):
     default_lease_s: int | None
     max_lease_s: int | None
     disk_grace_s: int
+    max_priority: Priority
+    preempt: bool
 
     @classmethod
     def of(cls, policy: TenantPolicy) -> PolicyAnswer:

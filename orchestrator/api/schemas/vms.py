@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
+from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
@@ -84,6 +85,7 @@ class CreateVmBody(RequestBody):
     host: Name | None = Field(default=None, description="Only this host will do")
     start: bool = True
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
+    priority: Priority = Field(default="normal", description="At most what the tenant's policy allows")
     label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
     lease_s: LeaseSeconds = None
     until: Until = None
@@ -169,6 +171,7 @@ class VmAnswer(AnswerBody):
     ssh_keys: tuple[str, ...]
     has_user_data: bool
     boot_policy: BootPolicy
+    priority: Priority
     label: str | None
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
@@ -196,6 +199,7 @@ class VmAnswer(AnswerBody):
             ssh_keys=spec.ssh_keys,
             has_user_data=spec.user_data is not None,
             boot_policy=spec.boot_policy,
+            priority=spec.priority,
             label=spec.label,
             adopted=spec.adopted,
             operation=vm.operation,

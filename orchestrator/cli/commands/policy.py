@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
@@ -14,12 +15,17 @@ from orchestrator.cli.parameters import tenant_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.lease import MAX_LEASE_S, show_span
+from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
+from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
 
-app = new_group("What holds for all VMs of a tenant: how long their leases may be.")
+app = new_group("What holds for all VMs of a tenant: how long leases and how high priorities may be.")
 
-_MEMBERS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
+_SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
+_CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
+    "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
+    "preempt": ("preempt", {"no": False, "yes": True}),
+}
 
 
 Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
@@ -38,7 +44,10 @@ def set_policy(
     tenant: Place,
     values: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=DURATION...", help="lease=8h, max-lease=30d, disk-grace=7d; none: unlimited."),
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes.",
+        ),
     ],
     output: Output = Format.TABLE,
 ) -> None:
@@ -48,16 +57,23 @@ def set_policy(
     show(policy, output, lambda: _lines(policy))
 
 
-def _parsed(text: str) -> tuple[str, int | None]:
+def _parsed(text: str) -> tuple[str, PolicyValue]:
     name, equals, value = text.partition("=")
-    if not equals or name not in _MEMBERS:
-        raise InvalidInput(
-            "policy.invalid", f"{text[:40]!a} sets nothing", hint=f"one of {', '.join(_MEMBERS)}, like lease=8h"
-        )
-    return _MEMBERS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
+    if equals and name in _SPANS:
+        return _SPANS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
+    if not equals or name not in _CHOICES:
+        known = ", ".join([*_SPANS, *_CHOICES])
+        raise InvalidInput("policy.invalid", f"{text[:40]!a} sets nothing", hint=f"one of {known}, like lease=8h")
+    member, values = _CHOICES[name]
+    if value not in values:
+        raise InvalidInput("policy.invalid", f"{name} cannot be {value[:40]!a}", hint=f"one of {', '.join(values)}")
+    return member, values[value]
 
 
 def _lines(policy: Json) -> list[str]:
-    return render_details(
-        [(name, "none" if policy[key] is None else show_span(policy[key])) for name, key in _MEMBERS.items()]
-    )
+    spans = [(name, "none" if policy[key] is None else show_span(policy[key])) for name, key in _SPANS.items()]
+    choices = [
+        (name, next(word for word, value in values.items() if value == policy[key]))
+        for name, (key, values) in _CHOICES.items()
+    ]
+    return render_details([*spans, *choices])

@@ -15,7 +15,7 @@ from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import Column, field, render_details, show, shown
-from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, Wait
+from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, VmPriority, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -81,6 +81,9 @@ def create(
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
     ] = BootPolicy.LOCAL,
+    priority: Annotated[
+        VmPriority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
+    ] = VmPriority.NORMAL,
     lease: Lease = None,
     until: Until = None,
     wait: Wait = True,
@@ -100,6 +103,7 @@ def create(
         "network": check_name(network, what="network"),
         "start": start,
         "boot_policy": boot_policy.value,
+        "priority": priority.value,
     }
     wanted |= _end(lease, until)
     if user_data is not None:
@@ -197,6 +201,7 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("operation", shown(vm["operation"])),
             ("created", shown(vm["created_at"])),
             ("lease end", shown(vm["lease_end"])),
+            ("priority", shown(vm["priority"])),
         ]
     )
 

@@ -118,7 +118,7 @@ class CarryOut:
 
 _MEMBERS: Final = (
     "name", "tenant", "profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "host", "boot_policy",
-    "user_data",
+    "priority", "user_data",
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ def _vm(vm: Json) -> ThereVm:
         ssh_keys=tuple(vm["ssh_keys"]),
         host=None,
         boot_policy=vm["boot_policy"],
+        priority=vm["priority"],
         running=True,
         has_user_data=vm["has_user_data"],
     )

@@ -53,6 +53,8 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("policy set default grace=1d", "policy.invalid"),
         ("policy set default disk-grace=none", "request.invalid"),
         ("policy set absent lease=8h", "tenant.unknown"),
+        ("policy set default max-priority=highest", "policy.invalid"),
+        ("policy set default preempt=true", "policy.invalid"),
         ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
         ("create-vm x --profile t4-small --until tomorrow", "until.invalid"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
@@ -113,7 +115,14 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
 
 def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
     shown = cli("policy", "set", research, "lease=8h", "max-lease=30d", "disk-grace=36h")
-    assert shown.out.split() == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
+    assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
+    assert shown.out.split()[6:] == ["max-priority", "normal", "preempt", "no"]
     assert cli("policy", "set", research, "lease=none").code == 0
     kept = json.loads(cli("policy", "show", research, "-o", "json").out)
-    assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600}
+    assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
+        "max_priority": "normal",
+        "preempt": False,
+    }
+    assert cli("policy", "set", research, "max-priority=high", "preempt=yes").out.split()[6:] == [
+        "max-priority", "high", "preempt", "yes",
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, VgpuctlError
 from orchestrator.core.lease import (
     DAY_S,
+    PolicyValue,
     TenantPolicy,
     WantedEnd,
     changed_policy,
@@ -116,12 +117,25 @@ def test_no_text_makes_reading_a_moment_fail_otherwise(text: str) -> None:
 
 
 def test_a_policy_changes_in_what_is_named() -> None:
-    changed = changed_policy(STRICT, {"max_lease_s": None, "disk_grace_s": 0})
-    assert changed == TenantPolicy(default_lease_s=8 * HOUR, max_lease_s=None, disk_grace_s=0)
+    changed = changed_policy(STRICT, {"max_lease_s": None, "disk_grace_s": 0, "max_priority": "high"})
+    assert changed == TenantPolicy(
+        default_lease_s=8 * HOUR, max_lease_s=None, disk_grace_s=0, max_priority="high", preempt=False
+    )
 
 
-@pytest.mark.parametrize("values", [{"disk_grace_s": None}, {"max_lease_s": 5}, {"default_lease_s": 10**12}])
-def test_a_policy_outside_its_bounds_is_refused(values: dict[str, int | None]) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"disk_grace_s": None},
+        {"max_lease_s": 5},
+        {"default_lease_s": 10**12},
+        {"max_priority": "highest"},
+        {"max_priority": None},
+        {"preempt": None},
+        {"preempt": "perhaps"},
+    ],
+)
+def test_a_policy_outside_its_bounds_is_refused(values: dict[str, PolicyValue]) -> None:
     with pytest.raises(InvalidInput) as raised:
         changed_policy(ANY, values)
     assert raised.value.code == "policy.invalid"
