@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from orchestrator.catalogue.problems import Problem
@@ -15,10 +15,12 @@ from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedVm
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
 from orchestrator.core.priority import Priority
+from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
 
@@ -36,6 +38,14 @@ def _checked(check: Callable[[str], object]) -> AfterValidator:
         return text
 
     return AfterValidator(run)
+
+
+def _lease_s(text: str) -> int:
+    return parse_duration(text, field="lease", at_most_s=MAX_LEASE_S)
+
+
+def _moment(text: str) -> float:
+    return parse_moment(text, field="until")
 
 
 Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
@@ -83,9 +93,17 @@ class VmForm(_Strict):
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(user_data_type)] | None = None
     host: Name | None = None
+    lease: Annotated[str, _checked(_lease_s)] | None = None
+    until: Annotated[str, _checked(_moment)] | None = None
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
     state: Literal["running", "stopped"] = "running"
+
+    @model_validator(mode="after")
+    def _one_end(self) -> VmForm:
+        if self.lease is not None and self.until is not None:
+            raise PydanticCustomError("refused", "a lease has one end: lease or until, not both")
+        return self
 
     def to_core(self) -> WantedVm:
         """The VM as the core knows it."""
@@ -103,6 +121,10 @@ class VmForm(_Strict):
             boot_policy=self.boot_policy,
             priority=self.priority,
             running=self.state == "running",
+            end=WantedEnd(
+                after_s=None if self.lease is None else _lease_s(self.lease),
+                at=None if self.until is None else _moment(self.until),
+            ),
             has_user_data=self.user_data is not None,
             user_data=self.user_data,
         )

@@ -12,14 +12,17 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.lease import WantedEnd, show_moment, show_span
 from orchestrator.core.priority import Priority
 
 Kind = Literal["network", "image", "vm"]
-Action = Literal["add", "start", "stop", "delete", "refuse"]
+Action = Literal["add", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
 BUSY = frozenset({"creating", "adopting", "starting", "stopping", "deleting"})
 OFF = frozenset({"stopped", "stopping"})
+_WITHIN_S = 1.0
+"""Moments are written to the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,8 @@ class WantedVm:
     running: bool
     has_user_data: bool
     priority: Priority = "normal"
+    end: WantedEnd = field(default_factory=WantedEnd)
+    """Of its lease, at least; a duration counts from when the VM was made, so that it means the same every time."""
     user_data: str | None = field(default=None, compare=False, repr=False)
     """The text; unknown of a VM that exists, for the server never shows it."""
 
@@ -72,6 +77,8 @@ class ThereVm:
     state: str
     on_host: str
     label: str | None
+    created_at: float = 0.0
+    lease_end: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +128,30 @@ def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...
     if prune:
         found = [*_pruned(wanted, there), *found]
     for vm in wanted.vms:
-        change = _vm_change(vm, there.vms.get(vm.key))
-        if change is not None:
+        seen = there.vms.get(vm.key)
+        change = _vm_change(vm, seen)
+        longer = None if seen is None else _lease_change(vm, seen)
+        if longer is not None and (change is None or change.action != "refuse"):
+            found.append(longer)
+        if change is not None and (longer is None or longer.action != "refuse"):
             found.append(change)
     return tuple(found)
+
+
+def lease_end(vm: WantedVm, created_at: float) -> float | None:
+    """The earliest end that the file agrees with, of a VM that was made then; None: any."""
+    return vm.end.at if vm.end.after_s is None else created_at + vm.end.after_s
+
+
+def _lease_change(wanted: WantedVm, found: ThereVm) -> Change | None:
+    """Leases only get longer, by hand too: a later end than the file's is no difference."""
+    end = lease_end(wanted, found.created_at)
+    if end is None or (found.lease_end is not None and end < found.lease_end + _WITHIN_S):
+        return None
+    there = "never" if found.lease_end is None else show_moment(found.lease_end)
+    differs = FieldChange(field="lease_end", there=there, wanted=show_moment(end))
+    action: Action = "refuse" if found.lease_end is None else "extend"
+    return Change(kind="vm", name=wanted.key, action=action, fields=(differs,))
 
 
 def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:
@@ -175,13 +202,17 @@ def _state(vm: WantedVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY = {"name", "tenant", "running", "user_data"}
+_IDENTITY = {"name", "tenant", "running", "end", "user_data"}
 
 
 def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
     for name, value in _values(vm):
         if value:
             yield FieldChange(field=name, there=None, wanted=value)
+    if vm.end.after_s is not None:
+        yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
+    if vm.end.at is not None:
+        yield FieldChange(field="until", there=None, wanted=show_moment(vm.end.at))
     yield FieldChange(field="state", there=None, wanted=_state(vm))
 
 

@@ -16,11 +16,18 @@ from orchestrator.cli.progress import failure_of, until_finished
 from orchestrator.cli.session import Session
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
+from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import Action, Change, Manifest, WantedVm
 
 POLL_S = 2.0
 """How long a thread listens before it looks whether it should end."""
-DONE: Mapping[Action, str] = {"add": "added", "start": "started", "stop": "stopped", "delete": "deleted"}
+DONE: Mapping[Action, str] = {
+    "add": "added",
+    "extend": "extended",
+    "start": "started",
+    "stop": "stopped",
+    "delete": "deleted",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +61,14 @@ class CarryOut:
         self._stop = Event()
 
     def run(self, changes: Iterable[Change]) -> list[Outcome]:
-        """All of them: what goes first, then networks and images, then VMs."""
+        """All of them: what goes first, then networks and images, then longer leases, then VMs."""
         found = list(changes)
         rest = [change for change in found if change.action != "delete"]
         outcomes = self._side_by_side([change for change in found if change.action == "delete"])
         outcomes += [self._one(change) for change in rest if change.kind != "vm"]
-        return outcomes + self._side_by_side([change for change in rest if change.kind == "vm"])
+        vms = [change for change in rest if change.kind == "vm"]
+        outcomes += [self._one(change) for change in vms if change.action == "extend"]
+        return outcomes + self._side_by_side([change for change in vms if change.action != "extend"])
 
     def _side_by_side(self, changes: list[Change]) -> list[Outcome]:
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -103,6 +112,9 @@ class CarryOut:
             "stop": lambda: session.client.stop_vm(name, tenant),
             "delete": lambda: session.client.delete_vm(name, tenant),
         }
+        if change.action == "extend":
+            session.client.extend_vm(name, tenant, {"until": change.fields[0].wanted})
+            return
         started = verbs[change.action]()
         if started["operation"] is not None:
             operation = until_finished(session, started["operation"], _UntilStopped(self._stop), poll_s=POLL_S)
@@ -144,7 +156,9 @@ def _cannot_change(change: Change) -> Conflict:
 
 
 def _request(vm: WantedVm, label: str | None) -> dict[str, object]:
-    return {**dict(_members(vm)), "ssh_keys": list(vm.ssh_keys), "start": vm.running, "label": label}
+    until = None if vm.end.at is None else show_moment(vm.end.at)
+    end = {"lease_s": vm.end.after_s, "until": until}
+    return {**dict(_members(vm)), **end, "ssh_keys": list(vm.ssh_keys), "start": vm.running, "label": label}
 
 
 def _members(vm: WantedVm) -> Iterator[tuple[str, object]]:

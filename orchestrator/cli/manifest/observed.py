@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
+from orchestrator.core.lease import parse_moment
 from orchestrator.core.manifest import There, ThereVm, WantedVm
 
 
@@ -34,4 +35,11 @@ def _vm(vm: Json) -> ThereVm:
         running=True,
         has_user_data=vm["has_user_data"],
     )
-    return ThereVm(vm=wanted, state=vm["state"], on_host=vm["host"], label=vm["label"])
+    return ThereVm(
+        vm=wanted,
+        state=vm["state"],
+        on_host=vm["host"],
+        label=vm["label"],
+        created_at=parse_moment(vm["created_at"], field="created_at"),
+        lease_end=None if vm["lease_end"] is None else parse_moment(vm["lease_end"], field="lease_end"),
+    )

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import Manifest, There, ThereVm, WantedImage, WantedNetwork, WantedVm, changes
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -92,6 +94,36 @@ def test_every_change_names_what_differs(wanted: Manifest, there: There, prune: 
         assert change.fields
         assert all(one.there != one.wanted for one in change.fields)
         assert all(one.there is None for one in change.fields) or change.action != "add"
+
+
+@pytest.mark.parametrize(
+    ("end", "there", "found"),
+    [
+        (WantedEnd(), None, None),
+        (WantedEnd(), 500.0, None),
+        (WantedEnd(after_s=400), 500.0, None),
+        (WantedEnd(after_s=400), 499.2, None),
+        (WantedEnd(after_s=400), 900.0, None),
+        (WantedEnd(after_s=800), 500.0, "extend"),
+        (WantedEnd(at=500), 500.4, None),
+        (WantedEnd(at=600), 500.0, "extend"),
+        (WantedEnd(at=600), None, "refuse"),
+    ],
+)
+def test_a_lease_only_gets_longer_and_a_duration_counts_from_when_the_vm_was_made(
+    end: WantedEnd, there: float | None, found: str | None
+) -> None:
+    vm = WantedVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=1, network="n", ssh_keys=(),
+        host=None, boot_policy="local", running=True, has_user_data=False, end=end,
+    )  # fmt: skip
+    seen = ThereVm(vm=vm, state="running", on_host="h1", label=None, created_at=100.0, lease_end=there)
+    wanted = Manifest(label=None, vms=(vm,))
+    made = changes(wanted, There(networks={}, images={}, vms={"t/a": seen}), prune=False)
+    assert [one.action for one in made] == ([] if found is None else [found])
+    stopped = There(networks={}, images={}, vms={"t/a": replace(seen, state="stopped")})
+    actions = [one.action for one in changes(wanted, stopped, prune=False)]
+    assert actions == {None: ["start"], "extend": ["extend", "start"], "refuse": ["refuse"]}[found]
 
 
 def test_user_data_is_in_no_text_of_a_wanted_vm() -> None:
