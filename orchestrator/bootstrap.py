@@ -303,7 +303,7 @@ def services_of(
         images=ImageService(store=store, files=world.images, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
-        capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit),
+        capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit, clock=clock),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key, identities=_identities(settings, clock)),
     )

@@ -103,6 +103,11 @@ class Vm:
         return self.spec.adopted or f"{self.spec.tenant}.{self.spec.name}"
 
     @property
+    def full_name(self) -> str:
+        """``tenant/name``."""
+        return f"{self.spec.tenant}/{self.spec.name}"
+
+    @property
     def volume(self) -> str:
         """File name of its disk in the agent's volume directory."""
         return f"{self.id}.qcow2"

@@ -37,6 +37,8 @@ class Job:
     cancelled: bool
     revision: int
     """Grows with every change."""
+    waits_for: tuple[str, ...] = ()
+    """Ids of the operations that must have ended before it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,9 @@ class Claims(Protocol):
 
 
 class Operations(Protocol):
-    def add(self, operation: Operation, *, host: str, inputs: dict[str, object]) -> None: ...
+    def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
+        """``waits_for``: ids of operations that have to end first, whichever way they do."""
+
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
 
@@ -137,7 +141,9 @@ class Operations(Protocol):
         """Oldest first."""
 
     def due(self, subject: str | None = None) -> tuple[Due, ...]:
-        """Of every subject, or of that one: the operation that has begun, else the oldest that waits."""
+        """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
+
+        None of a subject whose operation waits for another one that has not ended."""
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""

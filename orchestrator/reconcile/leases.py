@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from orchestrator.core.diff import Finding, lease_finding
 from orchestrator.core.lease import show_moment
-from orchestrator.core.operation import FINISHED
-from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store import Store, Transaction
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.freeing import begin_freeing, idle
 
 ACTOR = "lease"
 _JUMP_S = 60.0
@@ -83,19 +81,8 @@ class LeaseKeeper:
         if not over or tx.hosts.get(host).state != "ready":
             return
         for vm in over:
-            if vm.state in {"running", "stopped"} and _idle(tx, vm):
-                operation = new_operation(
-                    "free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
-                )
-                tx.vms.update(replace(vm, state="stopping", operation=operation.id))
-                inputs: dict[str, object] = {
-                    "vm": vm.spec.name, "previous_state": vm.state, "freed": "lease_over",
-                }  # fmt: skip
-                record(tx, operation, host=vm.host, inputs=inputs)
-                subject, ended = f"{vm.spec.tenant}/{vm.spec.name}", show_moment(vm.lease_end or now)
+            if vm.state in {"running", "stopped"} and idle(tx, vm):
+                operation = begin_freeing(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
+                subject, ended = vm.full_name, show_moment(vm.lease_end or now)
                 tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
                 yield operation.id
-
-
-def _idle(tx: Transaction, vm: Vm) -> bool:
-    return all(one.state in FINISHED - {"stuck"} for one in tx.operations.of_subject(vm.id))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
 from orchestrator.operations.definitions import DEFINITIONS
@@ -32,9 +34,11 @@ def running_operation(tx: Transaction, vm: Vm) -> str | None:
     return vm.operation
 
 
-def record(tx: Transaction, operation: Operation, *, host: str, inputs: dict[str, object]) -> None:
-    """Operation and audit record."""
-    tx.operations.add(operation, host=host, inputs=inputs)
+def record(
+    tx: Transaction, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()
+) -> None:
+    """Operation and audit record. ``waits_for``: ids of the operations that have to end first."""
+    tx.operations.add(operation, host=host, inputs=inputs, waits_for=waits_for)
     tx.audit.append(
         at=operation.created_at,
         actor=actor(),

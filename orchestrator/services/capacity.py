@@ -16,11 +16,15 @@ from orchestrator.core.placement.capacity import CapacityRow, Room, capacity, fi
 from orchestrator.core.placement.explain import Explanation, Told, explain, for_tenant
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Request
+from orchestrator.core.priority import Priority
 from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
+from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store, Transaction
-from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.fleet_view import Overcommit, fleet_of
+from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.planning import Resolve, offered_types
 from orchestrator.services.tenant_room import QuotaRoom, amounts_asked
 from orchestrator.services.what_if import WhatIf, what_if
@@ -41,6 +45,8 @@ class Question:
     memory_mib: int = 4096
     disk_bytes: int = 20 * GIB
     host: str | None = None
+    priority: Priority | None = None
+    """Whom it would preempt with that one; None: nobody asks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,8 @@ class Named:
 
     explanation: Explanation
     names: dict[str, str]
+    preempts: tuple[str, ...] = ()
+    """``tenant/name`` of those that would be stopped for it, if it asked for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +66,15 @@ class CapacityService:
     store: Store
     resolve: Resolve
     overcommit: Overcommit
+    clock: Clock
     tables: Tables = tables_of
     offerings: Callable[[], tuple[Offering, ...]] = shipped_offerings
     """Everything that was written down as an offering."""
 
     def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
+
+        Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
 
         :raises InvalidInput: ``profile.unknown``
         """
@@ -82,7 +93,9 @@ class CapacityService:
             request = self._request(asked, types)
             if request not in places:
                 places[request] = fits_now(request, fleet)
-            rows.append(Room(one.profile, quota.most(self._amounts(asked, types), places[request])))
+            amounts = self._amounts(asked, types)
+            at_most = min(places[request], max(1, quota.promised(amounts)))
+            rows.append(Room(one.profile, quota.most(amounts, at_most)))
         return tuple(rows)
 
     def _amounts(self, question: Question, types: frozenset[str]) -> Amounts:
@@ -138,7 +151,18 @@ class CapacityService:
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             fleet, names = self._fleet(tx, types), _names(tx)
-        return Named(explanation=explain(request, fleet.hosts, modes=fleet.modes), names=names)
+            preempts = self._preempts(tx, question, request)
+        found = explain(request, fleet.hosts, modes=fleet.modes)
+        return Named(explanation=found, names=names, preempts=() if found.fits else preempts)
+
+    def _preempts(self, tx: Transaction, question: Question, request: Request) -> tuple[str, ...]:
+        """Chosen as create does: among the ways of cutting that it knows, and by how long they have run."""
+        if question.priority is None:
+            return ()
+        preemptible = preemptible_now(tx, tenant=question.tenant, priority=question.priority)
+        asked = replace(request, now_s=self.clock.now())
+        found = place_preempting(asked, fleet_of(tx, self.overcommit), preemptible)
+        return () if found is None else tuple(preemptible[vm_id].full_name for vm_id in found[1].victims)
 
     def told(self, question: Question) -> Told:
         """Whether it fits, as the tenant of the question may know it.

@@ -71,19 +71,29 @@ def _host_view(
     host: Host, snapshot: HostSnapshot, claims: Sequence[Claim], vms: dict[str, Vm], overcommit: Overcommit
 ) -> HostView:
     capacity = capacity_of(snapshot, overcommit)
-    left_disks = sum(vm.spec.disk_bytes for vm in vms.values() if vm.freed is not None)
-    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - left_disks
+    coming = _coming(claims, vms)
+    cleared = frozenset(vm.device.gpu for vm in coming)
+    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in vms.values() if vm.freed is not None)))
+    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
+    free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
+    free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
     return HostView(
         host_id=host.name,
         name=host.name,
-        free_vcpus=capacity.vcpus - sum(claim.vcpus for claim in claims),
-        free_memory_mib=capacity.memory_mib - sum(claim.memory_mib for claim in claims),
+        free_vcpus=max(0, free_vcpus),
+        free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
-        gpus=tuple(gpu_view(host, gpu, claims, vms) for gpu in snapshot.gpus),
+        gpus=tuple(gpu_view(host, gpu, claims, vms, cleared) for gpu in snapshot.gpus),
         cordoned=host.cordoned or host.state != "ready",
         reason=None if host.state == "ready" else f"the host is {host.state}",
         vms=frozenset(vms),
     )
+
+
+def _coming(claims: Iterable[Claim], vms: dict[str, Vm]) -> tuple[Vm, ...]:
+    """VMs that wait until others have given their places back. Until then nobody else may have those."""
+    placed = {claim.vm for claim in claims}
+    return tuple(vm for vm in vms.values() if vm.state == "creating" and vm.id not in placed)
 
 
 def geometry_of(gpu: GpuSnapshot) -> Geometry:
@@ -101,7 +111,13 @@ def _geometry(model: str, memory_mib: int, rows: tuple[TypeRow, ...], *, time_sl
     return build_geometry(model, memory_mib, types=rows, kinds=kinds)
 
 
-def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[str, Vm]) -> GpuView:
+def gpu_view(
+    host: Host,
+    gpu: GpuSnapshot,
+    claims: Iterable[Claim],
+    vms: dict[str, Vm],
+    cleared: frozenset[str] = frozenset(),
+) -> GpuView:
     """One GPU with its claims and the vGPUs that others have made on it."""
     geometry = geometry_of(gpu)
     here = [claim for claim in claims if claim.device.gpu == gpu.address]
@@ -111,6 +127,8 @@ def gpu_view(host: Host, gpu: GpuSnapshot, claims: Iterable[Claim], vms: dict[st
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
     strange = [name for found, name in foreign if found is None]
     reason = _unusable(host, gpu)
+    if reason is None and gpu.address in cleared:
+        reason = "it is being cleared for a VM of higher priority"
     if reason is None and (strange or len(cuts) > 1):
         reason = f"vGPUs that we did not make are on it: {', '.join(name for _, name in foreign)}"
     if reason is None and foreign:

@@ -33,6 +33,8 @@ class CreateVm:
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
     label: str | None = None
+    preempt: bool = False
+    """When it does not fit, VMs of lower priority may be stopped for it."""
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease."""
 
@@ -82,6 +84,8 @@ class Started:
     name: str
     existing: bool = False
     """The same request was made before; ``operation`` is the one it started, if it still matters."""
+    first: tuple[str, ...] = ()
+    """Ids of operations that make room for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,8 @@ class DryRun:
     why: str
     actions: tuple[HostAction, ...]
     domain_xml: str
+    preempts: tuple[str, ...] = ()
+    """``tenant/name`` of the VMs that would be stopped for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,15 @@ from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.errors import Bug, InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.place import place
-from orchestrator.core.placement.views import Placement, Refusal, Request
+from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Device, Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store import Transaction
 from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
+from orchestrator.services.freeing import preemptible_now
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ class Plan:
     claim: Claim
     capacity: HostCapacity
     why: str
+    victims: tuple[Vm, ...] = ()
+    """Who has to give its place back before the claim can be taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +49,9 @@ class Planner:
     clock: Clock
     ids: Ids
 
-    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None) -> Plan:
+    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> Plan:
         """``stored``: the VM is there already and has no place; its id stays.
+        ``preempt``: when it does not fit, others may have to give their places back.
 
         :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
         :raises NoCapacity: with reasons"""
@@ -58,12 +63,13 @@ class Planner:
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = self.resolve(spec.profile, offered_types(tx))
         type_name = _type_of(offering)
-        placement = self._place(tx, spec, vm_id, type_name, offering.gpu_models)
+        request = self._request(spec, vm_id, type_name, offering.gpu_models)
+        placement, victims = self._place(tx, spec, request, preempt=preempt)
         host, address = placement.host_id, placement.gpu_id
         snapshot = tx.hosts.snapshot(host)
         if snapshot is None:
             raise Bug("placement.unknown_host", f"placement chose {host}, which was never observed")
-        device = self._draw(tx, host, _gpu(snapshot, address), type_name)
+        device = self._draw(tx, host, _gpu(snapshot, address), type_name, frozenset(vm.id for vm in victims))
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -83,12 +89,11 @@ class Planner:
             memory_mib=spec.memory_mib,
             disk_bytes=spec.disk_bytes,
         )
-        return Plan(vm=vm, claim=claim, capacity=capacity_of(snapshot, self.overcommit), why=placement.why)
+        capacity = capacity_of(snapshot, self.overcommit)
+        return Plan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def _place(
-        self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, gpu_models: tuple[str, ...]
-    ) -> Placement:
-        request = Request(
+    def _request(self, spec: VmSpec, vm_id: str, type_name: str, gpu_models: tuple[str, ...]) -> Request:
+        return Request(
             vm_id=vm_id,
             profile=type_name,
             vcpus=spec.vcpus,
@@ -99,18 +104,32 @@ class Planner:
             gpu_models=gpu_models,
             now_s=self.clock.now(),
         )
-        answer = place(request, fleet_of(tx, self.overcommit))
-        if isinstance(answer, Refusal):
-            raise NoCapacity(
-                answer.code,
-                f"no GPU has room for {spec.profile}",
-                hint="the reasons say what is in the way; 'vgpuctl gpu list' shows what is free",
-                reasons=answer.reasons,
-            )
-        return answer
 
-    def _draw(self, tx: Transaction, host: str, gpu: GpuSnapshot, type_name: str) -> Device:
-        taken = frozenset(claim.function for claim in tx.claims.of_host(host) if claim.function is not None)
+    def _place(
+        self, tx: Transaction, spec: VmSpec, request: Request, *, preempt: bool
+    ) -> tuple[Placement, tuple[Vm, ...]]:
+        fleet = fleet_of(tx, self.overcommit)
+        answer = place(request, fleet)
+        if isinstance(answer, Placement):
+            return answer, ()
+        found = self._preempting(tx, spec, request, fleet) if preempt else None
+        if found is None:
+            raise _no_room(spec, answer)
+        return found
+
+    def _preempting(
+        self, tx: Transaction, spec: VmSpec, request: Request, fleet: tuple[HostView, ...]
+    ) -> tuple[Placement, tuple[Vm, ...]] | None:
+        preemptible = preemptible_now(tx, tenant=spec.tenant, priority=spec.priority)
+        found = place_preempting(request, fleet, preemptible)
+        if found is None:
+            return None
+        placement, preemption = found
+        return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
+
+    def _draw(self, tx: Transaction, host: str, gpu: GpuSnapshot, type_name: str, leaving: frozenset[str]) -> Device:
+        staying = (claim for claim in tx.claims.of_host(host) if claim.vm not in leaving)
+        taken = frozenset(claim.function for claim in staying if claim.function is not None)
         device = draw(gpu, type_name, taken=taken, new_uuid=self.ids.new_uuid())
         if device is None:
             reason = Reason(
@@ -120,6 +139,15 @@ class Planner:
             )
             raise NoCapacity("gpu.no_capacity", f"GPU {gpu.address} has no free function", reasons=(reason,))
         return device
+
+
+def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:
+    return NoCapacity(
+        refusal.code,
+        f"no GPU has room for {spec.profile}",
+        hint="the reasons say what is in the way; 'vgpuctl gpu list' shows what is free",
+        reasons=refusal.reasons,
+    )
 
 
 def _type_of(offering: Offering) -> str:

@@ -36,6 +36,12 @@ def checked(request: CreateVm) -> CreateVm:
     _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
+    if request.preempt and not request.start:
+        raise InvalidInput(
+            "preemption.not_started",
+            "no VM is stopped for one that is not started",
+            hint="leave out --no-start, or --preempt",
+        )
     if request.user_data is not None:
         user_data_type(request.user_data)
     return replace(request, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))

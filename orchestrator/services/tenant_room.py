@@ -36,6 +36,13 @@ class QuotaRoom:
             return error.reasons
         return ()
 
+    def promised(self, asked: Amounts) -> int:
+        """How many times its own limits cover ``asked`` beside what it holds; 0 where none of them is about it."""
+        own = {limit.resource: limit.amount for limit in self.limits if limit.tenant == self.tenant}
+        held = self.totals.get(self.tenant, Counter())
+        left = [(own[name] - held[name]) // amount for name, amount in asked.items() if amount and name in own]
+        return max(0, min(left, default=0))
+
     def most(self, asked: Amounts, at_most: int) -> int:
         """How many times ``asked`` it may hold beside what it holds, ``at_most`` at most."""
         return bisect_left(

@@ -18,7 +18,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.network import network_xml
-from orchestrator.core.priority import check_priority
+from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.engine import Engine
@@ -26,6 +26,7 @@ from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.ports.store import ClaimLost, Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
+from orchestrator.services.freeing import begin_freeing
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
 from orchestrator.services.quotas import within_quota
@@ -52,7 +53,7 @@ class VmService:
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
         :raises QuotaExceeded: ``quota.exceeded``, ``priority.too_high``, ``lease.too_long``
-        :raises NotFound: ``tenant.unknown``
+        :raises NotFound: ``tenant.unknown``; :raises Denied: ``preemption.not_allowed``
         """
         wanted = checked(request)
         return self._raced(lambda: self._claim(wanted))
@@ -77,15 +78,43 @@ class VmService:
             there = tx.vms.find(request.tenant, request.name)
             if there is not None:
                 return _repeated(tx, there, request)
-            known_tenant(tx, request.tenant)
-            check_priority(request.priority, tx.policies.get(request.tenant).max_priority)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
-            plan = self._leased(tx, self.planner.plan(tx, spec_of(request, secret)), request)
-            within_quota(tx, plan.vm)
+            plan = self._planned(tx, request, secret)
             if secret is not None and request.user_data is not None:
                 tx.secrets.put(secret, request.user_data)
+            if plan.victims:
+                return self._begin_preempting(tx, plan)
             kind = "create_vm" if request.start else "create_stopped_vm"
             return self._begin(tx, kind, plan.vm, plan)
+
+    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None) -> Plan:
+        """Within what the tenant's policy and quota allow."""
+        known_tenant(tx, request.tenant)
+        policy = tx.policies.get(request.tenant)
+        check_priority(request.priority, policy.max_priority)
+        if request.preempt:
+            check_may_preempt(policy.preempt)
+        plan = self.planner.plan(tx, spec_of(request, secret), preempt=request.preempt)
+        end = new_lease_end(policy, request.end, plan.vm.created_at)
+        plan = replace(plan, vm=replace(plan.vm, lease_end=end))
+        within_quota(tx, plan.vm)
+        return plan
+
+    def _begin_preempting(self, tx: Transaction, plan: Plan) -> Started:
+        """The victims' places are given back first. Until then nobody else gets them (services/fleet_view.py)."""
+        clock, ids, vm = self.planner.clock, self.planner.ids, plan.vm
+        freeing = tuple(begin_freeing(tx, victim, "preempted", clock=clock, ids=ids).id for victim in plan.victims)
+        for victim in plan.victims:
+            subject, outcome = victim.full_name, f"for {vm.full_name}"
+            tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
+        operation = new_operation("preempt_for_vm", subject=vm.id, tenant=vm.spec.tenant, clock=clock, ids=ids)
+        tx.vms.add(replace(vm, operation=operation.id))
+        inputs: dict[str, object] = {
+            "vm": vm.spec.name, "previous_state": vm.state, "claim": asdict(plan.claim),
+            "capacity": asdict(plan.capacity),
+        }  # fmt: skip
+        record(tx, operation, host=vm.host, inputs=inputs, waits_for=freeing)
+        return Started(operation=operation.id, name=vm.spec.name, first=freeing)
 
     def _begin(
         self, tx: Transaction, kind: str, vm: Vm, plan: Plan | None = None, more: Mapping[str, object] | None = None
@@ -109,17 +138,16 @@ class VmService:
             there = tx.vms.find(wanted.tenant, wanted.name)
             if there is not None:
                 raise _exists(there)
-            known_tenant(tx, wanted.tenant)
-            check_priority(wanted.priority, tx.policies.get(wanted.tenant).max_priority)
-            plan = self._leased(tx, self.planner.plan(tx, spec_of(wanted, None)), wanted)
-            within_quota(tx, plan.vm)
+            plan = self._planned(tx, wanted, None)
             actions = _actions(tx, plan.vm)
-        gpu = plan.claim.device.gpu
-        return DryRun(host=plan.vm.host, gpu=gpu, why=plan.why, actions=actions, domain_xml=domain_xml(plan.vm))
-
-    def _leased(self, tx: Transaction, plan: Plan, request: CreateVm) -> Plan:
-        policy, now = tx.policies.get(request.tenant), plan.vm.created_at
-        return replace(plan, vm=replace(plan.vm, lease_end=new_lease_end(policy, request.end, now)))
+        return DryRun(
+            host=plan.vm.host,
+            gpu=plan.claim.device.gpu,
+            why=plan.why,
+            actions=actions,
+            domain_xml=domain_xml(plan.vm),
+            preempts=tuple(vm.full_name for vm in plan.victims),
+        )
 
     def extend(self, tenant: str, name: str, end: WantedEnd) -> Vm:
         """A later end of its lease. A VM whose lease was over is started by :meth:`start`.
@@ -133,7 +161,7 @@ class VmService:
             extended = replace(vm, lease_end=later)
             tx.vms.update(extended)
             outcome = f"until {show_moment(later)}"
-            tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=f"{tenant}/{name}", outcome=outcome)
+            tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
         return extended
 
     def get(self, tenant: str, name: str) -> Vm:
@@ -231,8 +259,8 @@ class VmService:
             tx.vms.update(replace(vm, state=state))
 
     def _submitted(self, started: Started) -> Started:
-        if started.operation is not None:
-            self.engine.submit(started.operation)
+        for operation in (*started.first, *([] if started.operation is None else [started.operation])):
+            self.engine.submit(operation)
         return started
 
 

@@ -19,7 +19,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Job, Store
-from orchestrator.services.messages import AdoptVm
+from orchestrator.services.messages import AdoptVm, CreateVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 from tests.fakes.fake_host import Strike, no_fault
@@ -78,6 +78,9 @@ class Scene:
     kind: str
     prepare: Callable[[ControlPlane], None]
     begin: Callable[[ControlPlane], str | None]
+    taken_back: Callable[[ControlPlane], None] | None = None
+    """After ``begin``, for one whose beginning did more than it takes back: makes the world that it leaves when it
+    fails. None: that is the world before."""
 
     @property
     def forward_only(self) -> bool:
@@ -207,7 +210,36 @@ def _with_place_given_back(plane: ControlPlane) -> None:
     plane.services.vms.extend("default", "train", WantedEnd(after_s=1000 * 86400))
 
 
+def _wide(name: str) -> CreateVm:
+    """All of one GPU, so that two leave no room for a third."""
+    return replace(create_vm(name, profile="NVIDIA L40S-48Q"), host=L40S_HOST)
+
+
+def _with_less_important_ones(plane: ControlPlane) -> None:
+    _hosts(plane)
+    plane.services.tenancy.policies.change("default", {"max_priority": "high", "preempt": True})
+    for name in ("one", "two"):
+        plane.services.vms.create(replace(_wide(name), priority="low"))
+    plane.engine.drain()
+
+
+def _preempt(plane: ControlPlane) -> str | None:
+    """Begun, and those that have to go have gone."""
+    started = plane.services.vms.create(replace(_wide("train"), priority="high", preempt=True))
+    plane.engine.waiting[:] = started.first
+    plane.engine.drain()
+    return started.operation
+
+
+def _cancelled(plane: ControlPlane) -> None:
+    operation = next(one for one in plane.services.operations.list(unfinished=True, limit=9))
+    plane.services.operations.cancel(operation.id)
+    plane.engine.submit(operation.id)
+    plane.engine.drain()
+
+
 SCENES = (
+    Scene("preempt", "preempt_for_vm", _with_less_important_ones, _preempt, _cancelled),
     Scene("lease over", "free_vm", _with_lease_over, _end_lease),
     Scene(
         "start freed",
@@ -281,6 +313,22 @@ class Stage:
         self._keys = dict(self._plane.keys.keys)
         self._drawn = self._plane.ids.count
 
+        self._left: dict[str, object] | None = None
+        if scene.taken_back is not None:
+            self._begun()
+            scene.taken_back(self._plane)
+            self._left = picture(self._plane, self._books)
+
+    def _begun(self) -> str:
+        """Id of the operation. What its beginning did on hosts is not counted."""
+        plane = self._plane
+        assert isinstance(plane.journal, StrikingJournal)
+        plane.journal.strike = no_fault
+        operation_id = self.scene.begin(plane)
+        assert operation_id is not None
+        plane.hosts.effects.clear()
+        return operation_id
+
     @contextmanager
     def world(self) -> Iterator[World]:
         """The clock goes on, everything else is as it was."""
@@ -291,9 +339,8 @@ class Stage:
         plane.keys.keys = dict(self._keys)
         plane.ids.count = self._drawn
         plane.engine.waiting.clear()
-        before = picture(plane, self._books)
-        operation_id = self.scene.begin(plane)
-        assert operation_id is not None
+        before = self._left or picture(plane, self._books)
+        operation_id = self._begun()
         world = World(plane, self._books, operation_id, before)
         world.journal.strike, world.journal.writes = no_fault, 0
         yield world

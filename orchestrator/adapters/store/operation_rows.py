@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,11 +20,11 @@ class SqlOperations:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
 
-    def add(self, operation: Operation, *, host: str, inputs: dict[str, object]) -> None:
+    def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
+        """``waits_for``: ids of operations that have to end first, whichever way they do."""
+        only_here = {"host": host, "inputs": inputs, "waits_for": list(waits_for) or None}
         self._db.execute(
-            insert(operations).values(
-                {**operation_values(operation), "host": host, "inputs": inputs, "cancelled": False, "revision": 1}
-            )
+            insert(operations).values({**operation_values(operation), **only_here, "cancelled": False, "revision": 1})
         )
         rows = [
             {"operation": operation.id, "position": position, **asdict(step)}
@@ -42,6 +43,7 @@ class SqlOperations:
             host=row.host,
             cancelled=row.cancelled,
             revision=row.revision,
+            waits_for=tuple(row.waits_for or ()),
         )
 
     def list(
@@ -76,19 +78,32 @@ class SqlOperations:
         return self._all(query.order_by(operations.c.created_at, operations.c.id))
 
     def due(self, subject: str | None = None) -> tuple[Due, ...]:
-        """Of every subject, or of that one: the operation that has begun, else the oldest that waits."""
+        """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
+
+        None of a subject whose operation waits for another one that has not ended."""
         begun_first = case((operations.c.state == "queued", 1), else_=0)
         query = (
-            select(operations.c.id, operations.c.subject, operations.c.host)
+            select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
             .where(operations.c.state.not_in(FINISHED))
             .order_by(begun_first, operations.c.created_at, operations.c.id)
         )
         if subject is not None:
             query = query.where(operations.c.subject == subject)
-        first: dict[str, Due] = {}
+        first: dict[str, Any] = {}
         for row in self._db.execute(query):
-            first.setdefault(row.subject, Due(operation=row.id, subject=row.subject, host=row.host))
-        return tuple(first.values())
+            first.setdefault(row.subject, row)
+        open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
+        return tuple(
+            Due(operation=row.id, subject=row.subject, host=row.host)
+            for row in first.values()
+            if open_ones.isdisjoint(row.waits_for or ())
+        )
+
+    def _unfinished(self, ids: Collection[str]) -> frozenset[str]:
+        if not ids:
+            return frozenset()
+        query = select(operations.c.id).where(operations.c.id.in_(ids), operations.c.state.not_in(FINISHED))
+        return frozenset(self._db.execute(query).scalars())
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""

@@ -162,6 +162,7 @@ operations = Table(
     Column("remainder", JSON, nullable=False),
     Column("warnings", JSON, nullable=False),
     Column("inputs", JSON, nullable=False),
+    Column("waits_for", JSON(none_as_null=True)),
     Column("cancelled", Boolean, nullable=False),
     Column("revision", Integer, nullable=False),
 )

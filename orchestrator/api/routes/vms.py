@@ -23,9 +23,9 @@ def create(body: CreateVmBody, services: ServicesOf) -> StartedAnswer:
 
 
 @router.post("/plan")
-def plan(body: CreateVmBody, services: ServicesOf) -> PlanAnswer:
+def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
     """What create would do; nothing is stored."""
-    return PlanAnswer.of(services.vms.plan(body.to_request()))
+    return PlanAnswer.of(services.vms.plan(body.to_request()), caller.tenants)
 
 
 @router.post("/adopt", status_code=202)

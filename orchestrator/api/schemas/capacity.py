@@ -16,6 +16,7 @@ from orchestrator.core.placement.gpu_map import Cell, GpuRow, render_gpu_map
 from orchestrator.core.placement.remedies import Action, Remedy, RemedyKind
 from orchestrator.core.placement.render_explain import render_capacity, render_explanation, render_room, render_told
 from orchestrator.core.placement.views import Part
+from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MAX_VCPUS
 from orchestrator.services.capacity import Named, Question
@@ -56,6 +57,7 @@ class ExplainQuery(_Query):
     host: str | None = Field(default=None, max_length=255)
     tenant: str | None = Field(default=None, exclude=True)
     width: int = Field(default=100, ge=20, le=1000, description="Columns of the text")
+    priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
     def to_question(self, tenant: str) -> Question:
         """What the service takes."""
@@ -67,6 +69,7 @@ class ExplainQuery(_Query):
             memory_mib=self.memory_mib,
             disk_bytes=self.disk_bytes,
             host=self.host,
+            priority=self.priority,
         )
 
 
@@ -74,7 +77,9 @@ class CapacityRowAnswer(AnswerBody):
     """How many more VMs of one profile fit."""
 
     profile: str
-    fits_now: int = Field(description="For a tenant: what its quota covers and there are places for")
+    fits_now: int = Field(
+        description="For a tenant: what its quota covers and there are places for; 1 at most where it has no quota"
+    )
     fits_with_moves: int | None = Field(
         description="When up to three VMs may be moved for each one placed; null: not told"
     )
@@ -237,6 +242,7 @@ class ExplainAnswer(AnswerBody):
     why: str | None
     reasons: tuple[ReasonAnswer, ...]
     remedies: tuple[RemedyAnswer, ...]
+    preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; not told to tenants")
     text: str
 
     @classmethod
@@ -250,7 +256,8 @@ class ExplainAnswer(AnswerBody):
             why=found.placement.why if found.placement else None,
             reasons=tuple(ReasonAnswer.of(reason) for reason in found.reasons),
             remedies=tuple(RemedyAnswer.of(remedy) for remedy in found.remedies),
-            text=render_explanation(found, names=named.names, width=width),
+            preempts=named.preempts,
+            text=render_explanation(found, names=named.names, width=width, preempts=named.preempts),
         )
 
     @classmethod
@@ -263,5 +270,6 @@ class ExplainAnswer(AnswerBody):
             why=None,
             reasons=tuple(ReasonAnswer.of(reason) for reason in told.reasons),
             remedies=(),
+            preempts=(),
             text=render_told(told, width),
         )

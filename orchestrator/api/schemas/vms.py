@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -86,6 +87,9 @@ class CreateVmBody(RequestBody):
     start: bool = True
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
     priority: Priority = Field(default="normal", description="At most what the tenant's policy allows")
+    preempt: bool = Field(
+        default=False, description="When it does not fit, stop VMs of lower priority for it; they keep their disks"
+    )
     label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
     lease_s: LeaseSeconds = None
     until: Until = None
@@ -217,10 +221,27 @@ class PlanAnswer(AnswerBody):
     host: str
     gpu: str = Field(description="PCI address")
     why: str
+    preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; others' are not named")
     actions: tuple[dict[str, object], ...] = Field(description="Host actions by name, with all their values")
     domain_xml: str
 
     @classmethod
-    def of(cls, plan: DryRun) -> PlanAnswer:
-        actions = tuple(action_to_dict(action) for action in plan.actions)
-        return cls(host=plan.host, gpu=plan.gpu, why=plan.why, actions=actions, domain_xml=plan.domain_xml)
+    def of(cls, plan: DryRun, tenants: Collection[str] | None) -> PlanAnswer:
+        """``tenants``: whose things the caller may know of; None: everybody's."""
+        return cls(
+            host=plan.host,
+            gpu=plan.gpu,
+            why=plan.why,
+            preempts=named_for(tenants, plan.preempts),
+            actions=tuple(action_to_dict(action) for action in plan.actions),
+            domain_xml=plan.domain_xml,
+        )
+
+
+OTHERS = "VMs of others"
+
+
+def named_for(tenants: Collection[str] | None, vms: Sequence[str]) -> tuple[str, ...]:
+    """``tenant/name`` of those it may know of, and once for all others that there are some; None: may know all."""
+    known = tuple(name for name in vms if tenants is None or name.partition("/")[0] in tenants)
+    return known if len(known) == len(vms) else (*known, OTHERS)

@@ -84,6 +84,9 @@ def create(
     priority: Annotated[
         VmPriority, typer.Option("--priority", help="How important it is; the tenant's policy says what is allowed.")
     ] = VmPriority.NORMAL,
+    preempt: Annotated[
+        bool, typer.Option("--preempt", help="When it does not fit, stop VMs of lower priority; they keep their disks.")
+    ] = False,
     lease: Lease = None,
     until: Until = None,
     wait: Wait = True,
@@ -104,6 +107,7 @@ def create(
         "start": start,
         "boot_policy": boot_policy.value,
         "priority": priority.value,
+        "preempt": preempt,
     }
     wanted |= _end(lease, until)
     if user_data is not None:
@@ -150,6 +154,7 @@ def _only_image(session: Session) -> str:
 
 def _plan_lines(plan: Json) -> list[str]:
     lines = [f"host      {shown(plan['host'])}", f"GPU       {shown(plan['gpu'])}", f"because   {shown(plan['why'])}"]
+    lines += [f"preempts  {shown(name)}" for name in plan["preempts"]]
     for number, action in enumerate(plan["actions"], start=1):
         values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")
         lines.append(f"{number:>3}. {action['action']}({values})")

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import printable_lines, show, width
-from orchestrator.cli.parameters import Tenant, tenant_if_named
+from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
@@ -59,6 +59,9 @@ def explain(
     memory: Memory = "4GiB",
     disk: Disk = "20GiB",
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    priority: Annotated[
+        VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit."""
@@ -73,6 +76,7 @@ def explain(
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
+            "priority": None if priority is None else priority.value,
             "width": width() or DEFAULT_WIDTH,
         }
     )

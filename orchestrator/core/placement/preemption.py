@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.fleet import Gpu, Host
 from orchestrator.core.placement.state_table import EMPTY
-from orchestrator.core.placement.views import Request
+from orchestrator.core.placement.views import HostView, Placement, Request
 
 _SECONDS = 3600.0
+_MAY_GO, _STAYS = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,40 @@ def plan_preemption(engine: Engine, request: Request) -> Preemption | None:
             if best is None or (cost, len(victims)) < best[:2]:
                 best = (cost, len(victims), Preemption(victims, cost, host.view.host_id))
     return best[2] if best is not None else None
+
+
+def place_preempting(
+    request: Request, hosts: Iterable[HostView], preemptible: Collection[str]
+) -> tuple[Placement, Preemption] | None:
+    """Where the request goes once some of ``preemptible`` have given their places back; None: not even then.
+
+    Whoever has to go keeps its disk, so a host must have the disk's room already.
+    """
+    able = (host for host in hosts if host.free_disk_gib >= request.disk_gib)
+    engine = Engine(_divided(host, preemptible) for host in able)
+    found = plan_preemption(engine, replace(request, priority=_STAYS))
+    if found is None:
+        return None
+    for vm_id in found.victims:
+        engine.release(vm_id)
+    asked = replace(request, host=found.host_id)
+    plan = engine.plan(asked)
+    return None if plan is None else (engine.take(asked, plan), found)
+
+
+def _divided(host: HostView, preemptible: Collection[str]) -> HostView:
+    """With two priorities only, and without the disks that stay."""
+    gpus = tuple(
+        replace(
+            gpu,
+            occupied=tuple(
+                replace(item, priority=_MAY_GO if item.vm_id in preemptible else _STAYS, disk_gib=0)
+                for item in gpu.occupied
+            ),
+        )
+        for gpu in host.gpus
+    )
+    return replace(host, gpus=gpus)
 
 
 def slot_hours(engine: Engine, vm_id: str, now_s: float) -> float:

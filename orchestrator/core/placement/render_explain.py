@@ -20,8 +20,14 @@ _MOST_PLACES = 8
 _TITLES = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
 
 
-def render_explanation(explanation: Explanation, *, names: Mapping[str, str] | None = None, width: int = 100) -> str:
-    """The whole answer. ``names``: VM id → name to show."""
+def render_explanation(
+    explanation: Explanation,
+    *,
+    names: Mapping[str, str] | None = None,
+    width: int = 100,
+    preempts: Sequence[str] = (),
+) -> str:
+    """The whole answer. ``names``: VM id → name to show; ``preempts``: who would be stopped for it."""
     request, placement = explanation.request, explanation.placement
     if placement is not None:
         lines = [f"{_asked(request)} fits:", *_placement(placement, explanation.host or placement.host_id)]
@@ -42,6 +48,8 @@ def render_explanation(explanation: Explanation, *, names: Mapping[str, str] | N
         lines += ["", f"a larger quota, or fewer devices of tenant {request.tenant}, would let it in"]
     else:
         lines += ["", "no move, deletion or mode switch was found that would make it fit"]
+    if preempts:
+        lines += ["", *_wrapped(f"with --preempt it would have stopped: {', '.join(preempts)}", "", width)]
     return "\n".join(lines) + "\n"
 
 

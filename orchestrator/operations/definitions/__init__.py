@@ -10,6 +10,7 @@ DEFINITIONS: dict[str, Definition] = {
     definition.kind: definition
     for definition in (
         vms.CREATE_VM,
+        vms.PREEMPT_FOR_VM,
         vms.CREATE_STOPPED_VM,
         vms.ADOPT_VM,
         vms.START_VM,

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import adopt, device, domain, storage, vm_record
+from orchestrator.operations.steps import adopt, device, domain, preempt, storage, vm_record
 
-_PREPARE = (vm_record.CLAIM, storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
+_ON_DISK = (storage.IMAGE, storage.NETWORK, storage.VOLUME, storage.SEED)
+_PREPARE = (vm_record.CLAIM, *_ON_DISK)
 _RUN = (domain.START, domain.GUEST_SEEN, vm_record.RUNNING)
 
 CREATE_VM = Definition(
@@ -15,6 +16,15 @@ CREATE_VM = Definition(
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )
+
+PREEMPT_FOR_VM = Definition(
+    kind="preempt_for_vm",
+    steps=(preempt.CLAIM_FREED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+)
+"""A VM for which others are stopped first, by operations that it waits for. What they lost does not come back when it
+fails: their users start them again."""
 
 CREATE_STOPPED_VM = Definition(
     kind="create_stopped_vm",
@@ -60,7 +70,7 @@ FREE_VM = Definition(
     abandoned=vm_record.say_stopped,
     forward_only=True,
 )
-"""Stopped, and its place is given back: its lease is over. The disk stays."""
+"""Stopped, and its place is given back: its lease is over, or another VM needs it more. The disk stays."""
 
 DELETE_VM = Definition(
     kind="delete_vm",

@@ -12,7 +12,8 @@ from orchestrator.operations.step import Step
 from orchestrator.ports.store import Transaction
 
 
-def _claim_text(context: Context) -> tuple[str, ...]:
+def claim_text(context: Context) -> tuple[str, ...]:
+    """What remains while its claim does."""
     with context.world.store.read() as tx:
         claim = tx.claims.find(context.subject)
     if claim is None:
@@ -55,7 +56,8 @@ def say_stopped(context: Context) -> None:
     set_vm_state(context, "stopped")
 
 
-def _check_claim(context: Context) -> str:
+def claim_of(context: Context) -> str:
+    """What it has claimed, for people."""
     vm = context.vm()
     with context.world.store.read() as tx:
         claim = tx.claims.find(context.subject)
@@ -127,11 +129,11 @@ def _free(tx: Transaction, vm: Vm, why: str) -> None:
 _FREED: dict[str, Freed] = {"lease_over": "lease_over", "preempted": "preempted"}
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
-CLAIM = Step(name="claim.1", title="claim the device", do=_check_claim, undo=forget_vm, remains=_claim_text)
-STARTING = Step(name="vm_starting.1", title="check the claim", do=_check_claim, undo=say_stopped)
-PLACED = Step(name="placed.1", title="claim a device again", do=_check_claim, undo=_free_again, remains=_claim_text)
-STOPPING = Step(name="vm_stopping.1", title="check the state", do=_check_claim, undo=_as_observed)
-DELETING = Step(name="vm_deleting.1", title="check the state", do=_check_claim, undo=_as_observed)
+CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
+STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=say_stopped)
+PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
+STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
+DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
 RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
 STOPPED = Step(name="vm_stopped.1", title="record that it is stopped", do=_stopped, no_undo_reason=_NO_RECORD_UNDO)
 FREED = Step(
@@ -139,12 +141,12 @@ FREED = Step(
     title="give its place back, keep its disk",
     do=_freed,
     no_undo_reason="starting the VM claims a place again",
-    remains=_claim_text,
+    remains=claim_text,
 )
 RELEASE = Step(
     name="release.1",
     title="release the claim",
     do=_release,
     no_undo_reason="nothing of the VM is left on the host",
-    remains=_claim_text,
+    remains=claim_text,
 )

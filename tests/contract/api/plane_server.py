@@ -46,7 +46,7 @@ def main() -> None:
     planner = plane.services.vms.planner
     served = Served(
         plane.services,
-        CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit),
+        CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit, clock=planner.clock),
     )
     threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())

@@ -131,6 +131,46 @@ def test_a_tenant_is_told_what_its_quota_covers_and_operators_are_told_everythin
     assert {row["host"] for row in drawn["gpus"]} == {"t4", "l40s"}
 
 
+def test_a_tenant_may_have_others_stopped_and_is_not_told_whom(tmp_path: Path) -> None:
+    wanted = {"name": "b", "tenant": "own", "profile": "GRID T4-16Q", "image": "guest", "memory_mib": 256,
+              "disk_bytes": 1024**3, "preempt": True}  # fmt: skip
+    with site(tmp_path / "full", []) as (plane, client):
+        plane.services.vms.create(
+            replace(create_vm("secret-project", profile="GRID T4-16Q"), tenant="foreign", priority="low")
+        )
+        plane.engine.drain()
+        before = client.post("/v1/vms/plan", json=wanted)
+        plane.services.tenancy.policies.change("own", {"preempt": True})
+        plan = client.post("/v1/vms/plan", json=wanted)
+        known = TestClient(real_app(plane)).post("/v1/vms/plan", json=wanted).json()["preempts"]
+        started = client.post("/v1/vms", json=wanted)
+        plane.engine.drain()
+        shown = [client.get(f"/v1/{question}").text for question in ("vms", "operations", "vms/b?tenant=own")]
+        stopped = plane.services.vms.get("foreign", "secret-project")
+    assert (before.status_code, before.json()["code"]) == (403, "preemption.not_allowed")
+    assert plan.json()["preempts"] == ["VMs of others"]
+    assert known == ["foreign/secret-project"]
+    assert started.status_code == 202
+    assert not [text for text in (plan.text, started.text, *shown) if "secret-project" in text or "foreign" in text]
+    assert stopped.freed == "preempted"
+
+
+def test_a_tenant_without_a_quota_learns_whether_one_fits_and_cannot_count_what_others_have(tmp_path: Path) -> None:
+    told = []
+    for number, others in enumerate((1, 3)):
+        with site(tmp_path / str(number), [(f"vm{n}", PROFILE) for n in range(others)]) as (plane, client):
+            plane.services.tenancy.quotas.change("own", {"vms": None})
+            rows = client.get("/v1/capacity").json()["rows"]
+            plane.services.tenancy.quotas.change("*", {"gpus": 60})
+            pooled = client.get("/v1/capacity").json()["rows"]
+            plane.services.tenancy.quotas.change("own", {"gpus": 3})
+            told.append((rows, pooled, client.get(f"/v1/capacity?profile={PROFILE}").json()["rows"]))
+    (rows, pooled, promised), with_more = told[0], told[1]
+    assert with_more == told[0]
+    assert {row["fits_now"] for row in (*rows, *pooled)} == {0, 1}
+    assert [row["fits_now"] for row in promised] == [2]
+
+
 @pytest.mark.parametrize(("question", "unnamed"), [("capacity", 400), ("gpu-map", 200)])
 def test_a_member_of_two_tenants_names_one_where_one_is_meant(tmp_path: Path, question: str, unnamed: int) -> None:
     with site(tmp_path / "s", []) as (plane, _):

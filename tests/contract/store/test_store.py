@@ -258,6 +258,30 @@ def test_finished_operations_are_not_listed_as_unfinished(store: SqlStore) -> No
         assert [one.id for one in tx.operations.list(unfinished=True)] == ["a"]
 
 
+def test_an_operation_that_waits_for_others_is_due_once_they_have_ended_in_whatever_way(store: SqlStore) -> None:
+    def due() -> list[str]:
+        with store.read() as tx:
+            alone = {one.operation for one in tx.operations.due("waiting")}
+            found = [one.operation for one in tx.operations.due()]
+            assert alone == {"waiting"} & set(found)
+            return sorted(found)
+
+    others = [replace(operation(name), subject=name) for name in ("one", "two")]
+    with store.begin() as tx:
+        for one in others:
+            tx.operations.add(one, host="h1", inputs={})
+        waiting = replace(operation("waiting"), subject="waiting")
+        tx.operations.add(waiting, host="h1", inputs={}, waits_for=("one", "two"))
+        assert tx.operations.get("waiting").waits_for == ("one", "two")
+    assert due() == ["one", "two"]
+    with store.begin() as tx:
+        tx.operations.update(replace(others[0], state="done"))
+    assert due() == ["two"]
+    with store.begin() as tx:
+        tx.operations.update(replace(others[1], state="stuck"))
+    assert due() == ["waiting"]
+
+
 def test_a_block_that_raises_leaves_nothing(store: SqlStore) -> None:
     def begun_and_broken() -> None:
         with store.begin() as tx:

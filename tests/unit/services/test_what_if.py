@@ -13,6 +13,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.gpu_map import render_gpu_map
 from orchestrator.core.placement.render_explain import render_capacity, render_explanation
+from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.services.capacity import CapacityService, Question
 from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, control_plane, create_vm
@@ -41,7 +42,9 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def service(plane: ControlPlane) -> CapacityService:
     planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit)
+    return CapacityService(
+        store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit, clock=planner.clock
+    )
 
 
 def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
@@ -131,3 +134,17 @@ def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(
 
     assert kinds(here) == ["moves", "deletions"]
     assert kinds(replace(here, resolve=forget)) == ["deletions"]
+
+
+def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPlane) -> None:
+    rows: tuple[tuple[str, Priority], ...] = (("batch", "low"), ("serve", "normal"))
+    for name, priority in rows:
+        plane.services.vms.create(replace(create_vm(name, profile="GRID T4-16Q"), priority=priority))
+    plane.engine.drain()
+    whole = Question(profile="GRID T4-16Q")
+    asked = {one: service(plane).explain(replace(whole, priority=one)) for one in (None, *PRIORITIES)}
+    assert {priority: found.preempts for priority, found in asked.items()} == {
+        None: (), "low": (), "normal": ("default/batch",), "high": ("default/serve",),
+    }  # fmt: skip
+    text = render_explanation(asked["high"].explanation, preempts=asked["high"].preempts)
+    assert text.endswith("with --preempt it would have stopped: default/serve\n")

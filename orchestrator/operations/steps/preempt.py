@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking the place that VMs of lower priority have given back."""
+
+from __future__ import annotations
+
+from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.errors import Bug, NoCapacity
+from orchestrator.operations.context import Context
+from orchestrator.operations.fencing import Parked
+from orchestrator.operations.step import Step
+from orchestrator.operations.steps import vm_record
+from orchestrator.ports.store import ClaimLost
+
+
+def _claim(context: Context) -> str:
+    """As it was planned: nobody else was given the place meanwhile (services/fleet_view.py)."""
+    try:
+        with context.begin() as tx:
+            if tx.vms.find_id(context.subject) is not None and tx.claims.find(context.subject) is None:
+                if context.operation_id not in {one.operation for one in tx.operations.due(context.subject)}:
+                    raise Parked  # too early: who has to go has not gone
+                tx.claims.take(*_planned(context))
+    except ClaimLost as error:
+        raise NoCapacity(
+            "preemption.not_freed",
+            "the place that was to be freed for it is not free",
+            hint="try again: a VM of lower priority could not be stopped, or its host does not answer",
+            details=str(error),
+        ) from error
+    return vm_record.claim_of(context)
+
+
+def _planned(context: Context) -> tuple[Claim, HostCapacity]:
+    claim, capacity = context.inputs.get("claim"), context.inputs.get("capacity")
+    if not isinstance(claim, dict) or not isinstance(capacity, dict):
+        raise Bug("operation.inputs", f"operation {context.operation_id} lacks its planned claim")
+    device = claim["device"]
+    placed = DeviceClaim(gpu=device["gpu"], cut=device["cut"], slots=tuple(device["slots"]))
+    return Claim(**{**claim, "device": placed}), HostCapacity(**capacity)
+
+
+CLAIM_FREED = Step(
+    name="claim_freed.1",
+    title="claim the device that is freed",
+    do=_claim,
+    undo=vm_record.forget_vm,
+    remains=vm_record.claim_text,
+)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a VM's place back and leaving it its disk: at the end of its lease, or for a more important one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.preemptible import preemptible
+from orchestrator.core.priority import Priority
+from orchestrator.core.vm import Freed, Vm
+from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store import Transaction
+from orchestrator.services.begin import new_operation, record
+
+
+def begin_freeing(tx: Transaction, vm: Vm, why: Freed, *, clock: Clock, ids: Ids) -> Operation:
+    """The operation that stops it and gives its place back. The VM must be running or stopped, and :func:`idle`."""
+    operation = new_operation("free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=clock, ids=ids)
+    tx.vms.update(replace(vm, state="stopping", operation=operation.id))
+    inputs: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state, "freed": why}
+    record(tx, operation, host=vm.host, inputs=inputs)
+    return operation
+
+
+def idle(tx: Transaction, vm: Vm) -> bool:
+    """Nothing works on it, or has got stuck with it."""
+    return all(one.state in FINISHED - {"stuck"} for one in tx.operations.of_subject(vm.id))
+
+
+def preemptible_now(tx: Transaction, *, tenant: str, priority: Priority) -> dict[str, Vm]:
+    """By id, the VMs that may be stopped for one of that tenant and priority."""
+    vms = tx.vms.list()
+    found = preemptible(vms, tx.quotas.list(), tenant=tenant, priority=priority)
+    return {vm.id: vm for vm in vms if vm.id in found and idle(tx, vm)}
