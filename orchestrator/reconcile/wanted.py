@@ -12,9 +12,10 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store import Transaction
 
-_TO_RUN = frozenset({"create_vm", "start_vm", "start_freed_vm"})
+TO_RUN = frozenset({"create_vm", "preempt_for_vm", "start_vm", "start_freed_vm"})
+"""Kinds after which their VM is to run."""
 _TO_REST = frozenset({"create_stopped_vm", "stop_vm", "clean_up", "free_vm"})
-_REMOVED = {"delete_vm": "done", "create_vm": "undone", "create_stopped_vm": "undone"}
+REMOVED = {"delete_vm": "done", "create_vm": "undone", "preempt_for_vm": "undone", "create_stopped_vm": "undone"}
 """Kind → the end after which nothing of the VM is wanted."""
 
 
@@ -32,7 +33,7 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, since: float)
         operations = tx.operations.of_subject(owner)
         if not all(_over(one, since) for one in operations) or tx.vms.find_id(owner) is not None:
             busy.add(owner)
-        elif any(_REMOVED.get(one.kind) == one.state for one in operations):
+        elif any(REMOVED.get(one.kind) == one.state for one in operations):
             gone.add(owner)
     return Wanted(host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone))
 
@@ -46,8 +47,8 @@ def _over(operation: Operation, since: float) -> bool:
 
 def _to_run(vm: Vm, operation: Operation) -> bool:
     """What its users asked for last; what was undone left it as it was."""
-    if operation.state == "done" and operation.kind in _TO_RUN | _TO_REST:
-        return operation.kind in _TO_RUN
+    if operation.state == "done" and operation.kind in TO_RUN | _TO_REST:
+        return operation.kind in TO_RUN
     return vm.state == "running"
 
 

@@ -73,8 +73,8 @@ MUTATIONS = (
     _one(
         "undo: the claim of a VM that was not made stays",
         "operations/steps/vm_record.py",
-        "do=_check_claim, undo=forget_vm,",
-        "do=_check_claim, undo=lambda _: None,",
+        "do=claim_of, undo=forget_vm,",
+        "do=claim_of, undo=lambda _: None,",
         _MATRIX, "-k", "adopt-t4 and not start and not delete and not postgresql",
     ),
     _one(
@@ -154,8 +154,8 @@ MUTATIONS = (
     _one(
         "check: a new VM is not held against the quota",
         "services/vms.py",
-        "            within_quota(tx, plan.vm)\n            if secret",
-        "            if secret",
+        "        within_quota(tx, plan.vm)\n        return plan",
+        "        return plan",
         "tests/contract/test_quotas.py", "-k", "leaves_nothing",
     ),
     _one(
