@@ -8,6 +8,7 @@ the rest is taken up by the next server.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -29,6 +30,8 @@ IDLE_VARIABLE: Final = "VGPUCTL_SERVE_IDLE_SECONDS"
 DEFAULT_IDLE_S: Final = 15 * 60.0
 LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
+COLLECT_AFTER: Final = 50_000
+"""Objects made since the last search for garbage: a long list makes many and throws none of them away."""
 
 
 def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
@@ -56,6 +59,8 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
     tls = tls_of(settings.listen, settings.tls_cert, settings.tls_key)
     with only_one(state, LOCK_PATIENCE_S if detached else 0):
         app = _build(settings, fleet)
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
         try:
             process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached))

@@ -15,6 +15,7 @@ from typing import Annotated, Final, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
+from pydantic_core import to_json
 
 from orchestrator.core.errors import InvalidInput
 
@@ -77,6 +78,10 @@ class Paging:
             query = urlencode([*others, ("after", encode_cursor(key(shown[-1])))])
             self._response.headers["link"] = f'<{self._request.url.path}?{query}>; rel="next"'
         return shown
+
+    def answer(self, page: list[dict[str, object]]) -> Response:
+        """The page as JSON at once: FastAPI would make and check a model of every object."""
+        return Response(to_json(page), media_type="application/json", headers=self._response.headers)
 
 
 PagingOf = Annotated[Paging, Depends()]

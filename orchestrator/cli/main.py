@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from itertools import pairwise
@@ -56,6 +57,7 @@ def _usage(error: typer.TyperException, arguments: list[str]) -> InvalidInput:
 def main() -> None:
     """Entry point of the installed command."""
     sys.excepthook = report_bug
+    gc.set_threshold(100_000)  # a command is over before there is much garbage
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:

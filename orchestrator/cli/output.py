@@ -47,7 +47,9 @@ def field(header: str, key: str) -> Column:
 
 def shown(value: object) -> str:
     """Any JSON value on one line. Control characters are escaped: names on hosts may be hostile."""
-    if value is None or value in ("", []):
+    if isinstance(value, str):
+        return printable(value) or "-"
+    if value is None or value == []:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -58,6 +60,8 @@ def shown(value: object) -> str:
 
 def printable(text: str) -> str:
     """The text with everything escaped that could move the cursor or turn the direction of writing."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -79,21 +83,26 @@ def _is_terminal() -> bool:
 
 def colour(text: str, name: str | None, *, stream_is_terminal: bool | None = None) -> str:
     """Coloured on a terminal unless ``NO_COLOR`` is set or the terminal is dumb."""
+    if name is None:
+        return text
     terminal = _is_terminal() if stream_is_terminal is None else stream_is_terminal
-    if name is None or not terminal or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not terminal or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
 
 
 def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
     """Lines of a table, headers first, at most ``limit`` wide: the widest columns give way first."""
-    cells = [[column.text(row) for column in columns] for row in rows]
-    headers = [column.header for column in columns]
-    widths = [max(len(text) for text in texts) for texts in zip(headers, *cells, strict=True)]
+    cells = [[column.text(row) for row in rows] for column in columns]
+    widths = [max(map(len, (column.header, *texts))) for column, texts in zip(columns, cells, strict=True)]
     if limit is not None:
         _shrink(widths, limit - len(GAP) * (len(widths) - 1))
-    lines = [_line(headers, widths, lambda text: colour(text, "bold"))]
-    return lines + [_line(texts, widths, lambda text: colour(text, STATE_COLOURS.get(text.strip()))) for texts in cells]
+    headers = [_cell(column.header, size, "bold") for column, size in zip(columns, widths, strict=True)]
+    fitted = [
+        [_cell(text, size, STATE_COLOURS.get(text)) for text in texts]
+        for texts, size in zip(cells, widths, strict=True)
+    ]
+    return [GAP.join(texts).rstrip() for texts in (headers, *zip(*fitted, strict=True))]
 
 
 def _shrink(widths: list[int], room: int) -> None:
@@ -102,14 +111,9 @@ def _shrink(widths: list[int], room: int) -> None:
         widths[widest] -= 1
 
 
-def _line(texts: Sequence[str], widths: Sequence[int], paint: Callable[[str], str]) -> str:
-    fitted = [_fit(text, size) for text, size in zip(texts, widths, strict=True)]
-    fitted[-1] = fitted[-1].rstrip()
-    return GAP.join(paint(text) for text in fitted).rstrip()
-
-
-def _fit(text: str, size: int) -> str:
-    return text.ljust(size) if len(text) <= size else text[: size - 1] + "…"
+def _cell(text: str, size: int, name: str | None) -> str:
+    cut = text if len(text) <= size else text[: size - 1] + "…"
+    return cut.ljust(size) if name is None else colour(cut, name) + " " * (size - len(cut))
 
 
 def render_details(pairs: Sequence[tuple[str, str]]) -> list[str]:

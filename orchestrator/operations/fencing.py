@@ -20,6 +20,6 @@ def attempt(store: Store, operation_id: str, number: int) -> Iterator[Transactio
     :raises Parked: another attempt has begun
     """
     with store.begin() as tx:
-        if tx.operations.get(operation_id).operation.attempt != number:
+        if tx.operations.attempt_of(operation_id) != number:
             raise Parked
         yield tx

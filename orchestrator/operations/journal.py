@@ -36,7 +36,7 @@ class Journal:
 
     def is_cancelled(self, operation_id: str) -> bool:
         with self._store.read() as tx:
-            return tx.operations.get(operation_id).cancelled
+            return tx.operations.is_cancelled(operation_id)
 
     def step(self, operation: Operation, position: int, state: StepState, message: str = "") -> Operation:
         """Move one step on; the operation as it is then.

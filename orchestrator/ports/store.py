@@ -124,6 +124,12 @@ class Operations(Protocol):
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
 
+    def attempt_of(self, operation_id: str) -> int:
+        """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
+
+    def is_cancelled(self, operation_id: str) -> bool:
+        """:raises NotFound: ``operation.unknown``"""
+
     def list(
         self,
         *,

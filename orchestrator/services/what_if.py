@@ -31,11 +31,11 @@ def what_if(
     """
     hosts: list[HostView] = []
     modes: list[OtherMode] = []
+    snapshots = tx.hosts.snapshots()
+    managed = {host.name: frozenset(host.managed_gpus) for host in tx.hosts.list()}
     for view in fleet_of(tx, overcommit):
-        snapshot = tx.hosts.snapshot(view.host_id)
-        found = {gpu.address: (gpu, tables(gpu)) for gpu in snapshot.gpus} if snapshot is not None else {}
-        managed = frozenset(tx.hosts.get(view.host_id).managed_gpus)
-        gpus = tuple(_widened(gpu, *found[gpu.gpu_id], managed, migratable) for gpu in view.gpus)
+        found = {gpu.address: (gpu, tables(gpu)) for gpu in snapshots[view.host_id].gpus}
+        gpus = tuple(_widened(gpu, *found[gpu.gpu_id], managed[view.host_id], migratable) for gpu in view.gpus)
         modes += [
             OtherMode(host_id=view.host_id, gpu_id=gpu.gpu_id, mode=words, geometry=geometry)
             for gpu in gpus

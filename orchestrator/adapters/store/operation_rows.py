@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, delete, insert, or_, select, update
+from sqlalchemy import Column, Connection, Select, and_, case, delete, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
@@ -45,6 +45,20 @@ class SqlOperations:
             revision=row.revision,
             waits_for=tuple(row.waits_for or ()),
         )
+
+    def attempt_of(self, operation_id: str) -> int:
+        """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
+        return int(self._one(operations.c.attempt, operation_id))
+
+    def is_cancelled(self, operation_id: str) -> bool:
+        """:raises NotFound: ``operation.unknown``"""
+        return bool(self._one(operations.c.cancelled, operation_id))
+
+    def _one(self, column: Column[Any], operation_id: str) -> Any:
+        row = self._db.execute(select(column).where(operations.c.id == operation_id)).one_or_none()
+        if row is None:
+            raise unknown_operation(operation_id)
+        return row[0]
 
     def list(
         self,

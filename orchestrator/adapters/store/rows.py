@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
-from sqlalchemy import Row
+from pydantic import TypeAdapter
+from sqlalchemy import Row, Text, cast
 
+from orchestrator.adapters.store.tables import vms
 from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
@@ -47,19 +50,44 @@ def vm_values(vm: Vm) -> dict[str, Any]:
     }
 
 
+VM_COLUMNS: Final = (
+    vms.c.id,
+    cast(vms.c.spec, Text),
+    vms.c.state,
+    vms.c.host,
+    cast(vms.c.device, Text),
+    cast(vms.c.addresses, Text),
+    vms.c.operation,
+    vms.c.created_at,
+    vms.c.lease_end,
+    vms.c.freed,
+)
+"""What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
+_spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
+_device_of: Final = TypeAdapter(Device).validator.validate_json
+_addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
+
+
 def vm_of(row: AnyRow) -> Vm:
-    spec = {**row.spec, "ssh_keys": tuple(row.spec["ssh_keys"])}
+    """``row``: of :data:`VM_COLUMNS`."""
+    return _vm_of(tuple(row))
+
+
+@lru_cache(maxsize=20_000)
+def _vm_of(columns: tuple[Any, ...]) -> Vm:
+    """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
+    vm_id, spec, state, host, device, addresses, operation, created_at, lease_end, freed = columns
     return Vm(
-        id=row.id,
-        spec=VmSpec(**spec),
-        state=row.state,
-        host=row.host,
-        device=Device(**row.device),
-        addresses=tuple(row.addresses),
-        operation=row.operation,
-        created_at=row.created_at,
-        lease_end=row.lease_end,
-        freed=row.freed,
+        id=vm_id,
+        spec=_spec_of(spec),
+        state=state,
+        host=host,
+        device=_device_of(device),
+        addresses=_addresses_of(addresses),
+        operation=operation,
+        created_at=created_at,
+        lease_end=lease_end,
+        freed=freed,
     )
 
 

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
-from orchestrator.adapters.store.rows import AnyRow, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store import ClaimLost
+
+_VALUES: Final = {one.name: bindparam(one.name, type_=one.type) for one in vms.c}
+_SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
+_ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
+"""One statement, as a claim waits for each."""
 
 
 class SqlVms:
@@ -23,22 +28,21 @@ class SqlVms:
 
     def add(self, vm: Vm) -> None:
         """:raises Conflict: ``vm.exists``"""
-        if self.find(vm.spec.tenant, vm.spec.name) is not None:
+        if self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount == 0:
             raise Conflict("vm.exists", f"there is already a VM {vm.spec.name}")
-        self._db.execute(insert(vms).values(vm_values(vm)))
 
     def find(self, tenant: str, name: str) -> Vm | None:
-        query = select(vms).where(vms.c.tenant == tenant, vms.c.name == name)
+        query = select(*VM_COLUMNS).where(vms.c.tenant == tenant, vms.c.name == name)
         row = self._db.execute(query).one_or_none()
         return None if row is None else vm_of(row)
 
     def find_id(self, vm_id: str) -> Vm | None:
-        row = self._db.execute(select(vms).where(vms.c.id == vm_id)).one_or_none()
+        row = self._db.execute(select(*VM_COLUMNS).where(vms.c.id == vm_id)).one_or_none()
         return None if row is None else vm_of(row)
 
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
         """By tenant and name."""
-        query = select(vms).order_by(vms.c.tenant, vms.c.name)
+        query = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
         if tenant is not None:
             query = query.where(vms.c.tenant == tenant)
         if host is not None:
@@ -48,7 +52,7 @@ class SqlVms:
     def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""
         over = (vms.c.host == host, vms.c.lease_end <= at, vms.c.freed.is_(None))
-        query = select(vms).where(*over).order_by(vms.c.tenant, vms.c.name)
+        query = select(*VM_COLUMNS).where(*over).order_by(vms.c.tenant, vms.c.name)
         return tuple(vm_of(row) for row in self._db.execute(query))
 
     def update(self, vm: Vm) -> None:
@@ -73,6 +77,20 @@ def _drop_place(connection: Connection, vm_id: str) -> None:
     connection.execute(delete(gpu_cuts).where(~still_cut))
 
 
+_CUT_SO: Final = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
+_PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
+_KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
+_CLAIMED: Final[Select[Any]] = select(
+    *(
+        func.coalesce(func.sum(share), literal_column("0"))
+        for share in (host_claims.c.vcpus, host_claims.c.memory_mib, host_claims.c.disk_bytes)
+    ),
+    _CUT_SO.exists(),
+    _KEPT_DISK.exists(),
+).where(host_claims.c.host == bindparam("host"), host_claims.c.vm != bindparam("vm"))
+"""Of the host, without what the VM itself kept; put together once, as that takes longer than asking."""
+
+
 class SqlClaims:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
@@ -82,8 +100,6 @@ class SqlClaims:
 
         :raises ClaimLost: the transaction must be given up
         """
-        if not self._slots(claim.vm):
-            self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
         place = {"host": claim.host, "gpu": claim.device.gpu, "cut": claim.device.cut}
         is_cut_so = self._checked(claim, capacity, place)  # writers come one after the other (Store.begin)
         try:
@@ -153,15 +169,9 @@ class SqlClaims:
             raise ClaimLost(f"{function} on {host}") from error
 
     def _checked(self, claim: Claim, capacity: HostCapacity, place: dict[str, Any]) -> bool:
-        """Whether the GPU is cut as claimed; in one query with the check that the host has enough left."""
-        cut = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[column] == value for column, value in place.items()))
-        query = select(
-            func.coalesce(func.sum(host_claims.c.vcpus), 0),
-            func.coalesce(func.sum(host_claims.c.memory_mib), 0),
-            func.coalesce(func.sum(host_claims.c.disk_bytes), 0),
-            cut.exists(),
-        ).where(host_claims.c.host == claim.host)
-        vcpus, memory, disk, is_cut_so = self._db.execute(query).one()
+        """Whether the GPU is cut as claimed. Its host has enough left; the disk that the VM kept counts no more."""
+        asked = {"vm": claim.vm, **place}
+        vcpus, memory, disk, is_cut_so, kept_disk = self._db.execute(_CLAIMED, asked).one()
         fits = (
             vcpus + claim.vcpus <= capacity.vcpus
             and memory + claim.memory_mib <= capacity.memory_mib
@@ -169,6 +179,8 @@ class SqlClaims:
         )
         if not fits:
             raise ClaimLost(f"{claim.host} has too little left")
+        if kept_disk:
+            self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
         return bool(is_cut_so)
 
     def _put_function(self, vm_id: str, host: str, function: str | None) -> None:

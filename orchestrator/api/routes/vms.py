@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, ExtendBody, PlanAnswer, VmAnswer
+from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, ExtendBody, PlanAnswer, VmAnswer, vm_members
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.core.tenant import DEFAULT_TENANT
 
@@ -34,11 +34,11 @@ def adopt(body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
     return StartedAnswer.of(services.adoption.adopt(body.to_request()))
 
 
-@router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> list[VmAnswer]:
+@router.get("", response_model=list[VmAnswer])
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> Response:
     """VMs by tenant and name."""
     found = services.vms.list(caller.visible(tenant))
-    return [VmAnswer.of(vm) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))]
+    return paging.answer([vm_members(vm) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))])
 
 
 @router.get("/{name}")

@@ -20,7 +20,6 @@ from orchestrator.core.vm import (
     MAX_VCPUS,
     MIN_DISK_BYTES,
     MIN_MEMORY_MIB,
-    Device,
     Freed,
     Vm,
     VmState,
@@ -143,16 +142,6 @@ class DeviceAnswer(AnswerBody):
     type_name: str
     mdev_uuid: str | None
 
-    @classmethod
-    def of(cls, device: Device) -> DeviceAnswer:
-        return cls(
-            kind=device.kind,
-            gpu=device.gpu,
-            parent=device.parent,
-            type_name=device.type_name,
-            mdev_uuid=device.mdev_uuid,
-        )
-
 
 class VmAnswer(AnswerBody):
     """A VM. ``state`` is what the database says."""
@@ -185,32 +174,43 @@ class VmAnswer(AnswerBody):
 
     @classmethod
     def of(cls, vm: Vm) -> VmAnswer:
-        spec = vm.spec
-        return cls(
-            id=vm.id,
-            name=spec.name,
-            tenant=spec.tenant,
-            state=vm.state,
-            host=vm.host,
-            profile=spec.profile,
-            device=DeviceAnswer.of(vm.device),
-            addresses=vm.addresses,
-            image=spec.image,
-            vcpus=spec.vcpus,
-            memory_mib=spec.memory_mib,
-            disk_bytes=spec.disk_bytes,
-            network=spec.network,
-            ssh_keys=spec.ssh_keys,
-            has_user_data=spec.user_data is not None,
-            boot_policy=spec.boot_policy,
-            priority=spec.priority,
-            label=spec.label,
-            adopted=spec.adopted,
-            operation=vm.operation,
-            created_at=moment(vm.created_at),
-            lease_end=moment_or_none(vm.lease_end),
-            freed=vm.freed,
-        )
+        return cls.model_validate(vm_members(vm))
+
+
+def vm_members(vm: Vm) -> dict[str, object]:
+    """Of a :class:`VmAnswer`: of a long list no model is made for each VM."""
+    spec, device = vm.spec, vm.device
+    return {
+        "id": vm.id,
+        "name": spec.name,
+        "tenant": spec.tenant,
+        "state": vm.state,
+        "host": vm.host,
+        "profile": spec.profile,
+        "device": {
+            "kind": device.kind,
+            "gpu": device.gpu,
+            "parent": device.parent,
+            "type_name": device.type_name,
+            "mdev_uuid": device.mdev_uuid,
+        },
+        "addresses": vm.addresses,
+        "image": spec.image,
+        "vcpus": spec.vcpus,
+        "memory_mib": spec.memory_mib,
+        "disk_bytes": spec.disk_bytes,
+        "network": spec.network,
+        "ssh_keys": spec.ssh_keys,
+        "has_user_data": spec.user_data is not None,
+        "boot_policy": spec.boot_policy,
+        "priority": spec.priority,
+        "label": spec.label,
+        "adopted": spec.adopted,
+        "operation": vm.operation,
+        "created_at": moment(vm.created_at),
+        "lease_end": moment_or_none(vm.lease_end),
+        "freed": vm.freed,
+    }
 
 
 class PlanAnswer(AnswerBody):

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from orchestrator.api.schemas.vms import VmAnswer, vm_members
+from orchestrator.core.vm import Vm
+from tests.contract.store.test_store import vm
+
+ONE = vm("one")
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ONE,
+        replace(ONE, addresses=(), operation="op", lease_end=1795255200.1239, freed="lease_over", state="stopped"),
+        replace(
+            ONE,
+            spec=replace(ONE.spec, user_data="secret", label="file", adopted="byhand", boot_policy="ask-controller"),
+        ),
+        replace(ONE, device=replace(ONE.device, kind="vendor_vfio", mdev_uuid=None), created_at=1795255200.0),
+    ],
+)
+def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm) -> None:
+    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed)])
+    assert to_json([vm_members(listed)]) == alone
