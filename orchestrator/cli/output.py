@@ -97,10 +97,14 @@ def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], l
     widths = [max(map(len, (column.header, *texts))) for column, texts in zip(columns, cells, strict=True)]
     if limit is not None:
         _shrink(widths, limit - len(GAP) * (len(widths) - 1))
-    headers = [_cell(column.header, size, "bold") for column, size in zip(columns, widths, strict=True)]
+    padded = [*widths[:-1], 0]
+    headers = [
+        colour(_cut(column.header, size).ljust(pad), "bold")
+        for column, size, pad in zip(columns, widths, padded, strict=True)
+    ]
     fitted = [
-        [_cell(text, size, STATE_COLOURS.get(text)) for text in texts]
-        for texts, size in zip(cells, widths, strict=True)
+        [colour(cell.ljust(pad), STATE_COLOURS.get(cell)) for cell in (_cut(text, size) for text in texts)]
+        for texts, size, pad in zip(cells, widths, padded, strict=True)
     ]
     return [GAP.join(texts).rstrip() for texts in (headers, *zip(*fitted, strict=True))]
 
@@ -111,9 +115,8 @@ def _shrink(widths: list[int], room: int) -> None:
         widths[widest] -= 1
 
 
-def _cell(text: str, size: int, name: str | None) -> str:
-    cut = text if len(text) <= size else text[: size - 1] + "…"
-    return cut.ljust(size) if name is None else colour(cut, name) + " " * (size - len(cut))
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: size - 1] + "…"
 
 
 def render_details(pairs: Sequence[tuple[str, str]]) -> list[str]:
