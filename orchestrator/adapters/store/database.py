@@ -10,7 +10,7 @@ from functools import cached_property
 from cryptography.fernet import Fernet
 from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
-from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
@@ -92,10 +92,24 @@ class SqlStore:
     @contextmanager
     def _connect(self, *, reading: bool) -> Iterator[Connection]:
         try:
-            with self._engine.connect().execution_options(reading=reading) as connection, connection.begin():
+            connection, transaction = self._begun(reading=reading)
+            with connection, transaction:
                 yield connection
         except DBAPIError as error:
             raise _our_error(error) or error from error
+
+    def _begun(self, *, reading: bool) -> tuple[Connection, RootTransaction]:
+        """A kept connection that died is found out here, not by a question before each use. The pool drops all that
+        are as old with it, so the second one is new."""
+        connection = self._engine.connect().execution_options(reading=reading)
+        try:
+            return connection, connection.begin()
+        except DBAPIError as error:
+            connection.close()
+            if not error.connection_invalidated:
+                raise
+        connection = self._engine.connect().execution_options(reading=reading)
+        return connection, connection.begin()
 
 
 def _our_error(error: DBAPIError) -> WorldError | None:
@@ -133,7 +147,7 @@ def _postgresql(url: str) -> Engine:
         "idle_in_transaction_session_timeout": _PAUSED_MS,
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    engine = create_engine(url, pool_pre_ping=True, connect_args={"options": options}, json_deserializer=from_json)
+    engine = create_engine(url, connect_args={"options": options}, json_deserializer=from_json)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

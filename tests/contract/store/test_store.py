@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -376,3 +377,22 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(Fatal) as caught:
         SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
     assert caught.value.code == "store.unavailable"
+
+
+@pytest.mark.parametrize("way", [SqlStore.begin, SqlStore.read])
+def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(
+    postgres: Cluster, way: Callable[[SqlStore], AbstractContextManager[Transaction]]
+) -> None:
+    url = postgres.database()
+    store = SqlStore(url, key=KEY, new_site="site-1")
+    with store.begin() as tx, store.read() as beside:
+        tx.images.add(IMAGE)
+        assert beside.images.list() == ()
+    others = create_engine(url)
+    with others.begin() as connection:
+        gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        connection.exec_driver_sql(f"{gone} AND datname = current_database()")
+    others.dispose()
+    with way(store) as tx:
+        assert tx.images.list() == (IMAGE,)
+    store.close()
