@@ -14,7 +14,7 @@ from typer.completion import get_completion_inspect_parameters
 from orchestrator.cli.failure import print_error, report_bug
 from orchestrator.cli.output import PIPE_EXIT
 from orchestrator.cli.session import Format, Session
-from orchestrator.cli.tree import COMPLETE_VARIABLE, ENTRIES, build
+from orchestrator.cli.tree import COMPLETE_VARIABLE, build
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 
 
@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
     except typer.Abort:
         return print_error(InvalidInput("cli.not_confirmed", "not confirmed, nothing was done"), session.format)
     except typer.TyperException as error:
-        return print_error(_usage(error, arguments), session.format)
+        return print_error(_usage(error), session.format)
     return result if isinstance(result, int) else 0
 
 
@@ -48,10 +48,11 @@ def _wants_json(arguments: list[str]) -> bool:
     return ("-o", "json") in pairs or ("--output", "json") in pairs or bool({"-ojson", "--output=json"} & {*arguments})
 
 
-def _usage(error: typer.TyperException, arguments: list[str]) -> InvalidInput:
-    known = [word for word in arguments[:1] if word in ENTRIES]
+def _usage(error: typer.TyperException) -> InvalidInput:
+    context = getattr(error, "ctx", None)
+    command = "vgpuctl" if context is None else context.command_path
     message = " ".join(error.format_message().split())
-    return InvalidInput("cli.usage", message.rstrip("."), hint=f"run 'vgpuctl {' '.join([*known, '--help'])}'")
+    return InvalidInput("cli.usage", message.rstrip("."), hint=f"run '{command} --help'")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ Every command has `-o table|json|yaml`; JSON is the API's own object. Errors are
 |---|---|
 | 0 | done |
 | 2 | the request itself is wrong |
+| 3 | `plan`, `diff` and `doctor`: something differs from what is wanted |
 | 4 | no such object |
 | 5 | it exists otherwise, or its state forbids this |
 | 6 | denied |

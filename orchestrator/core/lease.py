@@ -94,10 +94,8 @@ def extended_lease_end(policy: TenantPolicy, wanted: WantedEnd, now: float, old:
     if end is None:
         raise InvalidInput("lease.invalid", "no end was given", hint="--lease 4h, or --until 2026-12-01T10:00Z")
     if old is None or end < old:
-        before = "never" if old is None else show_moment(old)
-        raise InvalidInput(
-            "lease.shorter", f"the lease ends {before} already", hint="an extension only makes it longer"
-        )
+        before = "has no end" if old is None else f"ends {show_moment(old)} already"
+        raise InvalidInput("lease.shorter", f"the lease {before}", hint="an extension only makes it longer")
     _check_span(policy, end, now)
     return end
 

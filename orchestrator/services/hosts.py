@@ -97,9 +97,8 @@ class HostService:
             vms = tx.vms.list(host=name)
             if vms:
                 shown = ", ".join(f"{vm.spec.tenant}/{vm.spec.name}" for vm in vms[:5])
-                raise Conflict(
-                    "host.has_vms", f"host {name} has {len(vms)} VMs: {shown}", hint="delete or move them first"
-                )
+                shown += f" and {len(vms) - 5} more" if len(vms) > 5 else ""
+                raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint="delete or move them first")
             started = self._begin(tx, host, "remove_host", "removing")
         return self._submitted(started)
 

@@ -119,10 +119,10 @@ def disable(machine: Machine, action: DisableVirtualFunctions) -> ActionResult:
 def _switch(machine: Machine, address: str, *, on: bool) -> ActionResult:
     _check_managed(machine, address)
     gpu = machine.gpu_at(address)
+    if gpu is not None and bool(gpu.functions) == on:
+        return SO_ALREADY
     if gpu is None or not gpu.kind.total_vfs:
         raise Fatal("gpu.no_sriov", f"GPU {address} has no virtual functions")
-    if bool(gpu.functions) == on:
-        return SO_ALREADY
     machine.kernel.switch_functions(gpu, on=on)
     return DONE
 

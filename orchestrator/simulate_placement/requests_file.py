@@ -101,7 +101,7 @@ def _which(cells: list[str]) -> str:
                 return f"{field}: {cell[:60]!r} is not finite"
             kind(cell)
         except ValueError:
-            return f"{field}: {cell[:60]!r} is not a number"
+            return f"{field}: {cell[:60]!r} is not a {'whole ' if kind is int else ''}number"
     return "a number is out of range"
 
 

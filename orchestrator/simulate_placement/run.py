@@ -44,7 +44,7 @@ def run(
     known = checked_policy(policy)
     compacted = checked_compaction(compaction)
     if not 0 <= moves <= MOST_MOVES:
-        raise InvalidInput("simulate.moves_invalid", f"{moves} moves", hint=f"0 to {MOST_MOVES} moves are possible")
+        raise InvalidInput("simulate.moves_invalid", f"--moves {moves} is not possible", hint=f"0 to {MOST_MOVES}")
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
     simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.catalogue.profiles import shipped_profiles
 from tests.architecture.error_reference import CODE, PAGE, codes
 from tests.architecture.tree import ROOT, files, text
 
@@ -27,6 +28,18 @@ def test_every_error_code_is_in_the_reference_and_no_other() -> None:
 def test_no_link_leads_nowhere(page: Path) -> None:
     targets = [target for target in LINK.findall(text(page)) if not (ROOT / page.parent / target).exists()]
     assert targets == []
+
+
+@pytest.mark.parametrize("page", files(".md"), ids=str)
+def test_every_profile_in_an_example_exists(page: Path) -> None:
+    for name in re.findall(r"vgpuctl .*(?:--profile|-p) (?:\"([^\"]+)\"|([a-z0-9.:+-]+))", text(page)):
+        shipped_profiles().resolve("".join(name))
+
+
+def test_every_page_for_users_is_in_the_index() -> None:
+    pages = {page.relative_to("docs").as_posix() for page in files(".md") if page.parts[0] == "docs"}
+    index = set(LINK.findall(text(Path("docs/README.md"))))
+    assert {page for page in pages if "/" in page and not page.startswith("decisions/")} - index == set()
 
 
 @pytest.mark.parametrize("page", OURS, ids=str)

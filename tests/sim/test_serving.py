@@ -17,12 +17,14 @@ from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.host_actions import DisableVirtualFunctions
 from orchestrator.core.units import GIB
 from orchestrator.settings import load_settings
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.kept import KeptMachines
 from orchestrator.sim.serving import build_without_hosts
+from orchestrator.sim.vgpu_actions import disable
 from tests.fakes.running import running_server
 
 FLEET = """\
@@ -110,6 +112,15 @@ def test_a_host_that_has_other_gpus_than_before_is_refused(tmp_path: Path, fleet
     kept.keep("h.test", new_machine(1, [gpu_kind(catalogue, "L40S")]))
     with pytest.raises(Fatal, match="other GPUs"):
         kept.restore("h.test", new_machine(1, [gpu_kind(catalogue, "Tesla T4")]))
+
+
+@pytest.mark.parametrize("model", ["Tesla T4", "L40S"])
+def test_a_gpu_without_virtual_functions_has_none_to_give_back(model: str) -> None:
+    machine = new_machine(1, [gpu_kind(shipped(), model)])
+    gpu = machine.kernel.gpus[0]
+    machine.ledger.managed = frozenset({gpu.address})
+    machine.kernel.switch_functions(gpu, on=False)
+    assert not disable(machine, DisableVirtualFunctions(gpu=gpu.address)).changed
 
 
 def test_a_wrong_fleet_file_ends_the_command_with_one_line_and_leaves_nothing(tmp_path: Path, fleet: Path) -> None:

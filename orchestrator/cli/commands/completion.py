@@ -20,6 +20,6 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completion script for a shell: source <(vgpuctl completion bash)"""
     print(get_completion_script(prog_name="vgpuctl", complete_var=COMPLETE_VARIABLE, shell=shell.value))

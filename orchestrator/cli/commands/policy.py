@@ -51,7 +51,10 @@ def set_policy(
     ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Set parts of a tenant's policy; those not named stay, and so do the leases of VMs that are there."""
+    """Set parts of a tenant's policy; those not named stay.
+
+    The leases of VMs that are there stay as they are.
+    """
     wanted = dict(_parsed(text) for text in values)
     policy = session_of(ctx).client.change_policy(tenant, wanted)
     show(policy, output, lambda: _lines(policy))

@@ -76,7 +76,7 @@ def create(
     ] = None,
     network: Annotated[str, typer.Option("--network", help="Network of the VM.", autocompletion=networks)] = "default",
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
-    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.")] = None,
+    on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")

@@ -169,6 +169,14 @@ def test_a_public_key_is_not_taken_for_provisioning(cli: Cli, tmp_path: Path) ->
     assert "provisioning_key.invalid" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [("simulate placement --moves=x", "simulate placement"), ("vm nope", "vm"), ("host show", "host show")],
+)
+def test_the_hint_names_the_command_whose_help_says_more(cli: Cli, words: str, command: str) -> None:
+    assert f"run 'vgpuctl {command} --help'" in _refused(cli, 2, *words.split())
+
+
 def test_a_mistake_is_json_when_json_was_asked_for(cli: Cli) -> None:
     for words, code in (("show-vm nobody -o json", "vm.unknown"), ("show-vm -o json", "cli.usage")):
         assert json.loads(cli(*words.split()).err)["error"]["code"] == code

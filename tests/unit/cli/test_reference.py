@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from orchestrator.cli.commands.apply import DIFFERENT
+from orchestrator.cli.commands.doctor import DIFFERENCES_EXIT
 from orchestrator.cli.reference import render
 from orchestrator.cli.tree import ENTRIES, load
 from orchestrator.client.version import VERSION
+from orchestrator.core import errors
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,6 +28,31 @@ def test_the_summary_of_every_command_is_its_own_first_sentence() -> None:
         if not " ".join(str(load(name, entry).help).split()).startswith(entry.summary.rstrip("."))
     }
     assert wrong == {}
+
+
+def test_the_page_names_every_exit_code_that_an_error_has() -> None:
+    families = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+    codes = {kind.exit_code for kind in families.values() if issubclass(kind, errors.VgpuctlError)}
+    named = {int(code) for code in re.findall(r"^\| (\d+) \|", render(), re.MULTILINE)}
+    assert codes | {0, DIFFERENT, DIFFERENCES_EXIT, 130} <= named
+
+
+def test_no_summary_in_a_list_of_commands_is_cut() -> None:
+    assert re.findall(r"^  [a-z-]+  .*\.\.\.$", render(), re.MULTILINE) == []
+
+
+def test_every_option_and_argument_that_names_a_host_completes_to_hosts() -> None:
+    asked = [(words, parameter) for words, command in _commands() for parameter in command.params]
+    named = [(words, one) for words, one in asked if one.name in {"host", "on_host"}]
+    assert len(named) > 5
+    assert [words for words, one in named if one._custom_shell_complete is None] == []
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    for name, entry in ENTRIES.items():
+        command = load(name, entry)
+        yield name, command
+        yield from ((f"{name} {word}", child) for word, child in getattr(command, "commands", {}).items())
 
 
 def test_short_verbs_and_the_vm_group_are_the_same_functions() -> None:

@@ -74,6 +74,8 @@ def test_an_extension_only_makes_a_lease_longer_and_the_same_again_changes_nothi
         assert raised.value.code == "lease.shorter"
     with pytest.raises(InvalidInput):
         extended_lease_end(ANY, WantedEnd(), NOW, NOW + 5)
+    with pytest.raises(InvalidInput, match=r"^the lease has no end$"):
+        extended_lease_end(ANY, WantedEnd(at=NOW + 10), NOW, None)
 
 
 @given(st.integers(min_value=1, max_value=10**9))
