@@ -36,7 +36,7 @@ def _maximise(program: WholeProgram, seconds: float) -> Answer | None:
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", seconds), ("mip_rel_gap", 0.0),
     ):  # fmt: skip
         solver.setOptionValue(option, value)
-    solver.passModel(_model(library, program))
+    solver.passModel(model_of(library, program))
     solver.run()
     info = solver.getInfo()
     values = solver.getSolution().col_value
@@ -47,7 +47,8 @@ def _maximise(program: WholeProgram, seconds: float) -> Answer | None:
     return Answer(tuple(round(value) for value in values), info.objective_function_value, bound, proved)
 
 
-def _model(highspy: Any, program: WholeProgram) -> Any:
+def model_of(highspy: Any, program: WholeProgram) -> Any:
+    """The program as the library takes it."""
     starts, columns, coefficients = [0], list[int](), list[float]()
     for row in program.rows:
         columns += [column for column, _ in row.terms]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.placement.views import HostView
-from tests.bench.placement.churn import ALL, run
+from tests.bench.placement.churn import ALL, LP_BOUND, run
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry, single_gpu_hosts
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.workloads import MIG_MIXES, Arrival, Kind, arrivals, mig_kinds
@@ -18,7 +18,9 @@ WHOLE_MIXES = {"standard": (0.4, 0.2, 0.2, 0.2), "big": (0.1, 0.2, 0.3, 0.4)}
 L4_MIXES = {"small": (0.3, 0.2, 0.2, 0.2, 0.1), "middle": (0.2, 0.2, 0.3, 0.2, 0.1)}
 L4_SIZES = (4, 6, 8, 12, 24)
 EQUAL_SIZES = (4, 8, 12, 16, 24, 48)
-SOME = ("vgpuctl", "best_fit", "first_fit", "ceiling")
+SOME = ("vgpuctl", "best_fit", "first_fit", "ceiling", LP_BOUND)
+ALL_MIG = (*ALL, LP_BOUND)
+"""The bound is of the 7-slice family: no other suite has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,14 @@ def _mig_jobs(scale: float) -> Iterator[Job]:
     for mix in MIG_MIXES:
         for load in (0.85, 0.95, 1.05, 1.3):
             seeds = SEEDS if load == 0.95 else SEEDS[:1]
-            for policy in ALL:
+            for policy in ALL_MIG:
                 for seed in seeds:
                     case = f"load={load} gpus=100 mix={mix}"
                     yield Job("S1", case, policy, seed, load, 100, mix, int(12_000 * scale))
-            for policy in ALL if load == 0.95 else SOME:
+            for policy in ALL_MIG if load == 0.95 else SOME:
                 case = f"load={load} gpus=1000 mix={mix}"
                 yield Job("S1", case, policy, SEEDS[0], load, 1000, mix, int(25_000 * scale))
-        for policy in ALL:
+        for policy in ALL_MIG:
             case = f"load=0.95 gpus=100 mix={mix} lifetime=lognormal"
             yield Job("S1", case, policy, SEEDS[0], 0.95, 100, mix, int(12_000 * scale), heavy=True)
 

@@ -17,9 +17,10 @@ def test_a_target_is_met_or_missed_by_the_mean_of_its_cases_without_the_heavy_ta
         (f"{case}bimodal", "vgpuctl", {"weighted_acceptance": 95.5, "active_over_min": 1.07}),
         (f"{case}uniform lifetime=lognormal", "vgpuctl", {"weighted_acceptance": 0.0}),
         (f"{case}uniform", "ceiling", {"weighted_acceptance": 96.5}),
+        (f"{case}uniform", "lp_bound", {"weighted_acceptance": 98.5}),
     )
-    assert "| ≥ 94 | 94.25 | 96.5 | yes |" in first[0]
-    assert any("active_over_min | ≤ 1.06 | 1.07 | - | no |" in line for line in first)
+    assert "| ≥ 94 | 94.25 | 96.5 | 98.5 | yes |" in first[0]
+    assert any("active_over_min | ≤ 1.06 | 1.07 | - | - | no |" in line for line in first)
 
 
 def test_what_people_wrote_stays_when_the_page_is_written_again() -> None:
