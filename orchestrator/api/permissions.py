@@ -50,6 +50,8 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/hosts/{name}/upgrade-agent": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/uncordon": Rule("pool", _OPERATE),
+    "GET /v1/hosts/{name}/drain-plan": Rule("pool", _WATCH),
+    "GET /v1/compaction-plan": Rule("pool", _WATCH),
     "GET /v1/gpus": Rule("pool", _WATCH),
     "GET /v1/gpus/{host}/{address}": Rule("pool", _WATCH),
     "GET /v1/gpu-map": Rule("list", _SEE),

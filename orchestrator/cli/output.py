@@ -19,6 +19,8 @@ GAP: Final = "  "
 PIPE_EXIT: Final = 141
 """128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 MIN_WIDTH: Final = 40
+DEFAULT_WIDTH: Final = 100
+"""For text that the server wraps, where there is no terminal."""
 MIN_COLUMN: Final = 4
 _COLOURS: Final = {
     "green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1",

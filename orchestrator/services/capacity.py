@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import shipped_offerings
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.capacity import CapacityRow, Room, capacity, fits_now
 from orchestrator.core.placement.explain import Explanation, Told, explain, for_tenant
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.priority import Priority
@@ -57,6 +58,14 @@ class Named:
     names: dict[str, str]
     preempts: tuple[str, ...] = ()
     """``tenant/name`` of those that would be stopped for it, if it asked for that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPlan:
+    """VM id → ``name`` as people know it."""
+
+    plan: MovePlan
+    names: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +191,26 @@ class CapacityService:
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""
         return own_gpus(self.gpu_map(), tenants)
+
+    def drain_plan(self, name: str) -> NamedPlan:
+        """Where the VMs of a host could go, and which have to stay. Nothing is moved.
+
+        :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``
+        """
+        with self.store.read() as tx:
+            host, fleet, names = tx.hosts.get(name), self._fleet(tx, offered_types(tx)).hosts, _names(tx)
+        source = next((view for view in fleet if view.name == host.name), None)
+        if source is None:
+            raise Conflict(
+                "host.never_seen", f"nothing is known of host {name} yet", hint="'vgpuctl host show' tells why"
+            )
+        return NamedPlan(plan=plan_drain(fleet, source), names=names)
+
+    def compaction_plan(self) -> NamedPlan:
+        """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
+        with self.store.read() as tx:
+            fleet, names = self._fleet(tx, offered_types(tx)).hosts, _names(tx)
+        return NamedPlan(plan=plan_compaction(fleet), names=names)
 
     def _fleet(self, tx: Transaction, types: frozenset[str]) -> WhatIf:
         profiles = {vm.id: vm.spec.profile for vm in tx.vms.list(tenant=None)}

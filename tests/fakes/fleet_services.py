@@ -15,8 +15,9 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.placement.capacity import CapacityRow, Room, capacity
 from orchestrator.core.placement.explain import Told, explain, for_tenant
 from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
-from orchestrator.services.capacity import Named, Question
+from orchestrator.services.capacity import Named, NamedPlan, Question
 from orchestrator.services.fleet_view import geometry_of
 from orchestrator.services.messages import (
     AddHost,
@@ -191,6 +192,16 @@ class Capacity:
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         return gpu_map(self._fleet())
+
+    def drain_plan(self, name: str) -> NamedPlan:
+        fleet = self._fleet()
+        source = next((view for view in fleet if view.name == name), None)
+        if source is None:
+            raise NotFound("host.unknown", f"there is no host {name[:60]!a}", hint="'vgpuctl host list' shows them")
+        return NamedPlan(plan=plan_drain(fleet, source), names={})
+
+    def compaction_plan(self) -> NamedPlan:
+        return NamedPlan(plan=plan_compaction(self._fleet()), names={})
 
     def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
         return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/capacity, /v1/explain, /v1/gpu-map: all of it for those who watch the pool, for others what is their tenant's."""
+"""/v1/capacity, /v1/explain, /v1/gpu-map: all of it for those who watch the pool, for others what is their tenant's.
+
+/v1/hosts/{name}/drain-plan and /v1/compaction-plan: what could be moved where, for those who watch the pool.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from orchestrator.api.auth import CallerOf
-from orchestrator.api.schemas.capacity import CapacityAnswer, CapacityQuery, ExplainAnswer, ExplainQuery, GpuMapAnswer
+from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.capacity import (
+    CapacityAnswer,
+    CapacityQuery,
+    ExplainAnswer,
+    ExplainQuery,
+    GpuMapAnswer,
+    Width,
+)
+from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(tags=["capacity"])
-
-Width = Annotated[int, Query(ge=20, le=1000, description="Columns of the text")]
 
 
 @router.get("/capacity")
@@ -55,3 +65,15 @@ def gpu_map(services: ServicesOf, caller: CallerOf, width: Width = 80, tenant: T
     tenants = caller.visible(tenant)
     rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)
     return GpuMapAnswer.of(rows, width)
+
+
+@router.get("/hosts/{name}/drain-plan")
+def drain_plan(name: NameInPath, services: ServicesOf, width: Width = 100) -> DrainPlanAnswer:
+    """Where the VMs of a host could go, and which have to stay and why. Nothing is moved."""
+    return DrainPlanAnswer.of(services.capacity.drain_plan(name), name, width)
+
+
+@router.get("/compaction-plan")
+def compaction_plan(services: ServicesOf, width: Width = 100) -> CompactionPlanAnswer:
+    """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
+    return CompactionPlanAnswer.of(services.capacity.compaction_plan(), width)

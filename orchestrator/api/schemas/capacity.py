@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
@@ -24,6 +25,9 @@ from orchestrator.services.capacity import Named, Question
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
 DiskBytes = Annotated[int, Field(ge=1, le=MAX_DISK_BYTES)]
+
+
+Width = Annotated[int, Query(ge=20, le=1000, description="Columns of the text")]
 
 
 class _Query(BaseModel):
@@ -204,6 +208,7 @@ class ActionAnswer(AnswerBody):
     to_start: int | None
     mode: str | None
     cost_mib: int
+    disk_gib: int
 
     @classmethod
     def of(cls, action: Action) -> ActionAnswer:

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import (
+    DEFAULT_WIDTH,
     Column,
     field,
     printable_lines,
@@ -122,3 +123,11 @@ def map_gpus(
         return View(data=drawn["gpus"], lines=lambda: printable_lines(drawn["text"]))
 
     show_view(session, look, output, watch=watch)
+
+
+@app.command("plan-compaction")
+def plan_compaction(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show which GPUs could be freed by moving VMs; moves nothing."""
+    found = session_of(ctx).client.compaction_plan(width() or DEFAULT_WIDTH)
+    text = found.pop("text")
+    show(found, output, lambda: printable_lines(text))

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli.complete import hosts, profiles
-from orchestrator.cli.output import printable_lines, show, width
+from orchestrator.cli.output import DEFAULT_WIDTH, printable_lines, show, width
 from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
-
-DEFAULT_WIDTH: Final = 100
 
 Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]

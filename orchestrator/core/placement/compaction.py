@@ -73,7 +73,16 @@ def _pass(trial: Trial, most_moves: int, *, helped: bool) -> Compaction:
 
 
 def _candidates(engine: Engine) -> list[Gpu]:
-    return [gpu for gpu in engine.fleet.gpus if gpu.held and not gpu.whole and gpu.usable]
+    return [
+        gpu for gpu in engine.fleet.gpus
+        if gpu.held and not gpu.whole and gpu.usable and all(_may_move(engine, item.vm_id) for _, item in gpu.held)
+    ]  # fmt: skip
+
+
+def _may_move(engine: Engine, vm_id: str) -> bool:
+    """Whether the VM may be moved at all, in one piece."""
+    held = engine.vms.get(vm_id)
+    return held is not None and held.request.migratable and held.request.count == 1
 
 
 def _weight(gpu: Gpu) -> tuple[int, int, int]:
@@ -108,10 +117,9 @@ def _empty(trial: Trial, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
 
 
 def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu | None], bool]) -> Moved | None:
-    held = engine.vms.get(vm_id)
-    if held is None or not held.request.migratable or held.request.count > 1:
+    if not _may_move(engine, vm_id):
         return None
-    request = held.request
+    request = engine.vms[vm_id].request
     plan = engine.plan_among(
         request, lambda host, gpu: accept(host, gpu) and (not request.is_filtered or allows(engine, request, host, gpu))
     )

@@ -69,7 +69,7 @@ class Engine:
                 gpus.setdefault(item.vm_id, []).append(gpu)
                 first.setdefault(item.vm_id, item)
         for vm_id, item in first.items():
-            request = _request_of(item)
+            request = _request_of(item, len(gpus[vm_id]))
             self.vms[vm_id] = Held(request, host, tuple(gpus[vm_id]))
             self.count(request, 1)
 
@@ -286,10 +286,12 @@ def _occupied_of(request: Request, taken: Taken) -> Occupied:
     )  # fmt: skip
 
 
-def _request_of(item: Occupied) -> Request:
+def _request_of(item: Occupied, places: int) -> Request:
+    """What the VM asked for once; ``places`` are the parts of GPUs that it has, or its whole GPUs."""
     return Request(
-        vm_id=item.vm_id, profile=item.profile, vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant,
-        disk_gib=item.disk_gib, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
+        vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
+        vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
+        priority=item.priority, migratable=item.migratable, now_s=item.since_s,
     )  # fmt: skip
 
 

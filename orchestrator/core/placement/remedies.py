@@ -12,6 +12,7 @@ from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Host
 from orchestrator.core.placement.repack import make_room
+from orchestrator.core.placement.running import on_like_gpus
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
 from orchestrator.core.placement.views import HostView, Placement, Request
@@ -51,6 +52,8 @@ class Action:
     mode: str | None = None
     cost_mib: int = 0
     """Move: guest and GPU memory to copy. Deletion: GPU memory the VM loses."""
+    disk_gib: int = 0
+    """Move: disk to copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +119,7 @@ def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) 
     moved = make_room(engine, request, most)
     if moved is None:
         return _moves_off(engine, request, sets, most)
-    actions = tuple(_of_move(engine, move) for move in moved)
+    actions = tuple(move_action(engine, move) for move in moved)
     plan = engine.plan(request)
     if plan is None:
         return None
@@ -124,12 +127,13 @@ def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) 
     return Remedy(kind="moves", actions=actions, host=host, placement=engine.take(request, plan))
 
 
-def _of_move(engine: Engine, move: Moved) -> Action:
+def move_action(engine: Engine, move: Moved) -> Action:
+    """A move for people; the VM must still be in the engine."""
     held = engine.vms[move.vm_id].request
     return Action(
         host=_name(engine, move.from_host), gpu_ids=move.from_gpus, vm_id=move.vm_id, tenant=held.tenant,
         profile=held.profile, to_host=_name(engine, move.to.host_id), to_gpu=move.to.gpu_id, to_start=move.to.start,
-        cost_mib=held.memory_mib + move.gpu_mib,
+        cost_mib=held.memory_mib + move.gpu_mib, disk_gib=held.disk_gib,
     )  # fmt: skip
 
 
@@ -162,25 +166,18 @@ def _moved_away(engine: Engine, host: Host, vms: Sequence[VmOnHost]) -> tuple[Ac
         taken.append(request.vm_id)
         to = engine.fleet.hosts[plan.host].view.name
         moved = _action(host, vm, cost_mib=_to_copy(vm))
-        actions.append(replace(moved, to_host=to, to_gpu=placement.gpu_id, to_start=placement.start))
+        there = replace(moved, to_host=to, to_gpu=placement.gpu_id, to_start=placement.start, disk_gib=vm.disk_gib)
+        actions.append(there)
     for vm_id in taken:
         engine.release(vm_id)
     return tuple(actions) if len(actions) == len(vms) else None
 
 
 def _elsewhere(engine: Engine, host: Host, vm: VmOnHost) -> Request:
-    """The VM asked for again, under rules that a running VM can follow: another host with an equal GPU and driver."""
+    """The VM asked for again: on another host where a running VM can follow."""
     gpu = engine.fleet.gpu_by_id[host.view.host_id, vm.gpu_ids[0]]
-    branch = host.view.driver_branch
-    return replace(
-        engine.vms[vm.vm_id].request,
-        vm_id=f"{vm.vm_id} (moved)",
-        apart_from_vms=(vm.vm_id,),
-        apart="host",
-        gpu_models=(gpu.table.geometry.model,),
-        cut_kinds=() if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,),
-        driver_branches=(branch,) if branch else (),
-    )
+    asked = on_like_gpus(engine.vms[vm.vm_id].request, gpu)
+    return replace(asked, vm_id=f"{vm.vm_id} (moved)", apart_from_vms=(vm.vm_id,), apart="host")
 
 
 def _to_copy(vm: VmOnHost) -> int:
@@ -223,4 +220,4 @@ def _action(host: Host, vm: VmOnHost, *, cost_mib: int) -> Action:
     )  # fmt: skip
 
 
-__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "remedies"]
+__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "move_action", "remedies"]

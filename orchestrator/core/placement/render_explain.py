@@ -31,15 +31,15 @@ def render_explanation(
     request, placement = explanation.request, explanation.placement
     if placement is not None:
         lines = [f"{_asked(request)} fits:", *_placement(placement, explanation.host or placement.host_id)]
-        lines += _wrapped(f"why: {placement.why}", "  ", width)
+        lines += wrapped(f"why: {placement.why}", "  ", width)
         return "\n".join(lines) + "\n"
     lines = [f"{_asked(request)} does not fit ({explanation.code}):"]
     for reason in explanation.reasons:
-        lines += _wrapped(_reason(reason), "  - ", width)
+        lines += wrapped(reason_text(reason), "  - ", width)
     if explanation.gpus:
         lines += ["", "what is on these GPUs (of those alike, one is shown):"]
         for row in explanation.gpus:
-            lines += _wrapped(_on_gpu(row), "  - ", width)
+            lines += wrapped(_on_gpu(row), "  - ", width)
     if explanation.remedies:
         lines += ["", "it would fit after one of these (the cheapest found of each kind):"]
         for remedy in explanation.remedies:
@@ -59,7 +59,7 @@ def render_told(told: Told, width: int = 100) -> str:
         return f"{_asked(told.request)} fits\n"
     lines = [f"{_asked(told.request)} does not fit ({told.code}):"]
     for reason in told.reasons:
-        lines += _wrapped(reason.message, "  - ", width)
+        lines += wrapped(reason.message, "  - ", width)
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +115,8 @@ def _on_gpu(row: GpuRow) -> str:
     return f"{row.host}/{row.gpu} ({row.cut}, {row.free} of {row.slots} slots free): {held}"
 
 
-def _reason(reason: Reason) -> str:
+def reason_text(reason: Reason) -> str:
+    """The message with its code and those it is about."""
     shown = ", ".join(_subject(subject) for subject in reason.subjects[:_MOST_NAMED])
     more = reason.count - min(len(reason.subjects), _MOST_NAMED)
     if shown and more > 0:
@@ -131,9 +132,9 @@ def _subject(subject: str) -> str:
 def _remedy(remedy: Remedy, names: Mapping[str, str], width: int) -> list[str]:
     lines = [f"  {_title(remedy)}"]
     for action in remedy.actions:
-        lines += _wrapped(_action(action, names), "    - ", width)
+        lines += wrapped(action_text(action, names), "    - ", width)
     parts = "; ".join(_parts(remedy.placement, remedy.host))
-    return lines + _wrapped(f"then: host {remedy.host}, {parts}", "    ", width)
+    return lines + wrapped(f"then: host {remedy.host}, {parts}", "    ", width)
 
 
 def _title(remedy: Remedy) -> str:
@@ -145,7 +146,8 @@ def _title(remedy: Remedy) -> str:
     return f"{title} {vms} ({gib} to copy):" if remedy.kind == "moves" else f"{title} {vms} ({gib} of GPU memory lost):"
 
 
-def _action(action: Action, names: Mapping[str, str]) -> str:
+def action_text(action: Action, names: Mapping[str, str]) -> str:
+    """Who, and from where to where."""
     at = f"{action.host}/{'+'.join(short_gpu_id(action.host, gpu) for gpu in action.gpu_ids)}"
     if action.mode is not None:
         return f"{at}: {action.mode}"
@@ -157,9 +159,12 @@ def _action(action: Action, names: Mapping[str, str]) -> str:
     return f"{who} ({action.profile}) from {at} to {to} start {action.to_start}"
 
 
-def _wrapped(text: str, first: str, width: int) -> list[str]:
+def wrapped(text: str, first: str, width: int) -> list[str]:
+    """Lines of at most ``width``, the first with ``first`` before it, the others two columns further in."""
     rest = " " * (len(first) + 2)
     return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-__all__ = ["render_capacity", "render_explanation", "render_room", "render_told"]
+__all__ = [
+    "action_text", "reason_text", "render_capacity", "render_explanation", "render_room", "render_told", "wrapped",
+]  # fmt: skip

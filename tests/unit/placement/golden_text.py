@@ -9,8 +9,8 @@ import pytest
 GOLDEN = Path(__file__).parents[2] / "golden" / "explain"
 
 
-def assert_golden(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
+def assert_golden(name: str, text: str, *, folder: Path = GOLDEN) -> None:
+    path = folder / f"{name}.txt"
     if os.environ.get("REGENERATE_GOLDEN") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.gpu_map import render_gpu_map
 from orchestrator.core.placement.render_explain import render_capacity, render_explanation
+from orchestrator.core.placement.render_plans import render_compaction, render_drain
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.services.capacity import CapacityService, Question
-from tests.fakes.control_plane import GIB, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "what_if"
 QUESTIONS = {
@@ -55,6 +56,13 @@ def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
         tx.hosts.add(replace(host, name=name, address=f"{name}.test", machine_id=name, managed_gpus=()))
         tx.hosts.set_gpus(name, [gpu.address for gpu in gpus])
         tx.hosts.put_snapshot(name, replace(snapshot, machine_id=name, gpus=gpus), 1e12)
+
+
+def gpus_of(plane: ControlPlane, name: str) -> tuple[GpuSnapshot, ...]:
+    with plane.store.read() as tx:
+        snapshot = tx.hosts.snapshot(name)
+    assert snapshot is not None
+    return snapshot.gpus
 
 
 def gpu(number: int, model: str, device: str, subsystem: str, memory_gib: int, **more: Any) -> GpuSnapshot:
@@ -136,6 +144,34 @@ def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(
     assert kinds(replace(here, resolve=forget)) == ["deletions"]
 
 
+def test_a_drain_plan_names_vms_as_people_know_them_and_moves_them_to_like_gpus_alone(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    observe(plane, "t4-too", *gpus_of(plane, T4_HOST))
+    for number in range(2):
+        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
+    named = service(plane).drain_plan(T4_HOST)
+    assert [move.to_host for move in named.plan.moves] == ["t4-too", "t4-too"]
+    check("drain", render_drain(named.plan, T4_HOST, names=named.names))
+    with pytest.raises(NotFound):
+        service(plane).drain_plan("nowhere")
+
+
+def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> None:
+    with plane.store.begin() as tx:
+        host = tx.hosts.get(T4_HOST)
+        tx.hosts.add(replace(host, name="new", address="new.test", machine_id="new", managed_gpus=()))
+    with pytest.raises(Conflict) as raised:
+        service(plane).drain_plan("new")
+    assert raised.value.code == "host.never_seen"
+
+
+def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) -> None:
+    for number in range(5):
+        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
+    plane.services.vms.delete("default", "vm0")
+    plane.engine.drain()
+    named = service(plane).compaction_plan()
+    check("compaction", render_compaction(named.plan, names=named.names))
 def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPlane) -> None:
     rows: tuple[tuple[str, Priority], ...] = (("batch", "low"), ("serve", "normal"))
     for name, priority in rows:

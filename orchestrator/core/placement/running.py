@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a VM that runs already can follow: not everything that it could have been placed on at first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.fleet import Gpu
+from orchestrator.core.placement.views import Request
+
+
+def on_like_gpus(request: Request, gpu: Gpu) -> Request:
+    """The request, bound to GPUs of the model it is on, cut in the same way, under a driver of the same branch."""
+    branch = gpu.host.view.driver_branch
+    return replace(
+        request,
+        gpu_models=(gpu.table.geometry.model,),
+        cut_kinds=() if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,),
+        driver_branches=(branch,) if branch else (),
+    )
+
+
+def bind_to_like_gpus(engine: Engine) -> None:
+    """Bind every VM in the engine, before plans are made that move them."""
+    for held in engine.vms.values():
+        engine.count(held.request, -1)
+        held.request = on_like_gpus(held.request, held.gpus[0])
+        engine.count(held.request, 1)
