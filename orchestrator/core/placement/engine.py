@@ -37,6 +37,8 @@ class Held:
     request: Request
     host: Host
     gpus: tuple[Gpu, ...]
+    gib: float | None = None
+    """GPU memory of its places; worked out when first asked for, as only preemption does."""
 
 
 class Engine:

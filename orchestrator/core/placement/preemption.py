@@ -10,7 +10,7 @@ from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.state_table import EMPTY
+from orchestrator.core.placement.state_table import EMPTY, Step
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _SECONDS = 3600.0
@@ -29,24 +29,25 @@ class Preemption:
 def plan_preemption(engine: Engine, request: Request) -> Preemption | None:
     """The cheapest set of victims on one GPU (or one host, for whole GPUs); None when priority does not help.
 
-    Looks at every GPU that holds something of lower priority. Only hosts count that have, or get back from the
-    victims, the vCPUs and memory.
+    Only hosts count that have, or get back from the victims, the vCPUs and memory. VMs are gone through from the one
+    whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM costs more than the
+    best set, and a fleet full of candidates costs one look at each VM, not one at each set of them.
     """
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
     if not any(count for priority, count in engine.priorities.items() if priority < request.priority):
         return None
-    best: tuple[float, int, Preemption] | None = None
-    for host in engine.fleet.hosts:
-        if _closed(request, host):
-            continue
-        for victims in _sets(engine, request, host):
-            if not victims or not _frees_enough(engine, request, host, victims):
-                continue
-            cost = sum(slot_hours(engine, vm_id, request.now_s) for vm_id in victims)
-            if best is None or (cost, len(victims)) < best[:2]:
-                best = (cost, len(victims), Preemption(victims, cost, host.view.host_id))
-    return best[2] if best is not None else None
+    lower = ((vm_id, held) for vm_id, held in engine.vms.items() if held.request.priority < request.priority)
+    costs = sorted((slot_hours(engine, vm_id, request.now_s), vm_id) for vm_id, _ in lower)
+    search, best, seen = _Sets(engine, request), None, set[int]()
+    for cost, vm_id in costs:
+        if best is not None and cost > best[0]:
+            break
+        for where in search.places_of(vm_id):
+            if where.number not in seen:
+                seen.add(where.number)
+                best = min(filter(None, (best, search.cheapest(where))), default=None)
+    return None if best is None else Preemption(best[-1], best[0], engine.fleet.hosts[best[2]].view.host_id)
 
 
 def place_preempting(
@@ -86,11 +87,76 @@ def _divided(host: HostView, preemptible: Collection[str]) -> HostView:
 def slot_hours(engine: Engine, vm_id: str, now_s: float) -> float:
     """GiB of GPU memory times hours a VM has had so far: the work that stopping it may throw away."""
     held = engine.vms[vm_id]
-    gib = 0.0
-    for gpu in dict.fromkeys(held.gpus):
-        slot = gpu.table.total_mib if gpu.whole else gpu.table.cuts[gpu.cut].slot_mib
-        gib += sum(taken.size for taken, item in gpu.held if item.vm_id == vm_id) * slot / 1024
-    return gib * max(0.0, now_s - held.request.now_s) / _SECONDS
+    if held.gib is None:
+        held.gib = sum(_gib(gpu, vm_id) for gpu in dict.fromkeys(held.gpus))
+    return held.gib * max(0.0, now_s - held.request.now_s) / _SECONDS
+
+
+_Found = tuple[float, int, int, int, tuple[str, ...]]
+"""(slot-hours, victims, host, place there, who). The least is taken: equal costs are decided alike each time."""
+
+
+class _Sets:
+    """The sets of VMs that make room for one request."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self.engine, self.request = engine, request
+        self._steps: dict[int, list[Step]] = {}
+
+    def places_of(self, vm_id: str) -> tuple[Host, ...] | tuple[Gpu, ...]:
+        """Where room could be made by stopping the VM: its GPUs, or its host for whole GPUs."""
+        held = self.engine.vms[vm_id]
+        return (held.host,) if self.request.whole_gpus else held.gpus
+
+    def cheapest(self, where: Host | Gpu) -> _Found | None:
+        """The cheapest set on that GPU or host."""
+        host = where if isinstance(where, Host) else where.host
+        if _closed(self.request, host):
+            return None
+        sets = self._on_host(where) if isinstance(where, Host) else self._on_gpu(where)
+        found = []
+        for number, vm_ids in enumerate(sets):
+            victims = tuple(dict.fromkeys(vm_ids))
+            if victims and self._are_lower(victims) and _frees_enough(self.engine, self.request, host, victims):
+                hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
+                found.append((hours, len(victims), host.number, number, victims))
+        return min(found, default=None)
+
+    def _are_lower(self, victims: Iterable[str]) -> bool:
+        vms, most = self.engine.vms, self.request.priority
+        return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
+
+    def _on_host(self, host: Host) -> Iterator[list[str]]:
+        board = self.engine.fleet.boards[host.board].cut
+        choices = board.choices(host.blocked, self.request.profile) if self.request.profile in board.shapes else ()
+        for choice in choices:
+            yield [item.vm_id for gpu in host.gpus if choice.mask >> gpu.position & 1 for _, item in gpu.held]
+
+    def _on_gpu(self, gpu: Gpu) -> Iterator[list[str]]:
+        if not gpu.usable:
+            return
+        everyone = [item.vm_id for _, item in gpu.held]
+        for step in self._steps_of(gpu):
+            if gpu.whole or step.cut != gpu.cut:
+                yield everyone
+            elif step.choice.mask:
+                mask = step.choice.mask
+                yield [item.vm_id for taken, item in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
+            elif isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):
+                yield from ([vm_id] for vm_id in everyone)
+            else:
+                yield everyone
+
+    def _steps_of(self, gpu: Gpu) -> list[Step]:
+        table = gpu.table
+        if table.number not in self._steps:
+            self._steps[table.number] = table.steps(EMPTY, demand_of(self.request))
+        return self._steps[table.number]
+
+
+def _gib(gpu: Gpu, vm_id: str) -> float:
+    slot = gpu.table.total_mib if gpu.whole else gpu.table.cuts[gpu.cut].slot_mib
+    return sum(taken.size for taken, item in gpu.held if item.vm_id == vm_id) * slot / 1024
 
 
 def _closed(request: Request, host: Host) -> bool:
@@ -103,38 +169,3 @@ def _frees_enough(engine: Engine, request: Request, host: Host, victims: Iterabl
     return host.vcpus + sum(r.vcpus for r in given) >= request.vcpus and (
         host.memory_mib + sum(r.memory_mib for r in given) >= request.memory_mib
     )
-
-
-def _sets(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, ...]]:
-    if request.whole_gpus:
-        board = engine.fleet.boards[host.board].cut
-        choices = board.choices(host.blocked, request.profile) if request.profile in board.shapes else ()
-        for choice in choices:
-            gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
-            yield from _lower(engine, request, [item.vm_id for gpu in gpus for _, item in gpu.held])
-        return
-    for gpu in host.gpus:
-        if gpu.held and gpu.usable:
-            for owners in _on_gpu(gpu, request):
-                yield from _lower(engine, request, owners)
-
-
-def _on_gpu(gpu: Gpu, request: Request) -> Iterator[list[str]]:
-    everyone = [item.vm_id for _, item in gpu.held]
-    for step in gpu.table.steps(EMPTY, demand_of(request)):
-        if gpu.whole or step.cut != gpu.cut:
-            yield everyone
-        elif step.choice.mask:
-            mask = step.choice.mask
-            yield [item.vm_id for taken, item in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
-        elif isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):
-            yield from ([vm_id] for vm_id in everyone)
-        else:
-            yield everyone
-
-
-def _lower(engine: Engine, request: Request, vm_ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """The set, when every VM in it is of lower priority."""
-    victims = tuple(dict.fromkeys(vm_ids))
-    if all(vm_id in engine.vms and engine.vms[vm_id].request.priority < request.priority for vm_id in victims):
-        yield victims
