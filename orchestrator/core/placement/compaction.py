@@ -10,7 +10,8 @@ from heapq import heapify, heappop, heappush
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.repack import step_aside
+from orchestrator.core.placement.layouts import layout_of
+from orchestrator.core.placement.repack import MOST_MOVES, step_aside
 from orchestrator.core.placement.trial import Moved, Trial
 
 
@@ -33,20 +34,25 @@ class Drain:
 def compact(engine: Engine, most_moves: int = 10**9, trial: Trial | None = None) -> Compaction:
     """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
 
-    GPUs with the fewest VMs and slots go first. A GPU is emptied whole or left alone. ``trial`` can take it all back.
+    GPUs with the fewest VMs and slots go first: by direct moves, then with more and more others stepping aside. A GPU
+    is emptied whole or left alone. ``trial`` can take it all back.
     """
     trial = trial or Trial(engine)
     moves: list[Moved] = []
     freed = 0
-    for helped in (False, True):
-        done = _pass(trial, most_moves - len(moves), helped=helped)
-        moves += done.moves
-        freed += done.freed
+    engine.opens_gpus = False
+    try:
+        for aside in range(MOST_MOVES + 1):
+            done = _pass(trial, most_moves - len(moves), aside)
+            moves += done.moves
+            freed += done.freed
+    finally:
+        engine.opens_gpus = True
     return Compaction(tuple(moves), freed)
 
 
-def _pass(trial: Trial, most_moves: int, *, helped: bool) -> Compaction:
-    """Each GPU once; ``helped``: another VM may step aside for one that finds no place."""
+def _pass(trial: Trial, most_moves: int, aside: int) -> Compaction:
+    """Each GPU once; up to ``aside`` other VMs may step aside for one that finds no place."""
     engine = trial.engine
     moves: list[Moved] = []
     freed = 0
@@ -56,13 +62,13 @@ def _pass(trial: Trial, most_moves: int, *, helped: bool) -> Compaction:
     while waiting:
         weight, number = heappop(waiting)
         gpu = engine.fleet.gpus[number]
-        layout = (gpu.table.number, gpu.state)
+        layout = layout_of(gpu)
         if not gpu.held or layout in failed or len(moves) + len(gpu.held) > most_moves:
             continue
         if weight != _weight(gpu):  # it took in VMs of others meanwhile: its turn comes later
             heappush(waiting, (_weight(gpu), number))
             continue
-        made = _empty(trial, gpu, helped=helped)
+        made = _empty(trial, gpu, aside)
         if made is None:
             failed.add(layout)
         else:
@@ -86,34 +92,43 @@ def _may_move(engine: Engine, vm_id: str) -> bool:
 
 
 def _weight(gpu: Gpu) -> tuple[int, int, int]:
-    """Few slots first, then few VMs; the highest number first, as placement fills from the lowest."""
+    """Few VMs first, then few slots; the highest number first, as placement fills from the lowest."""
     slots = sum(taken.size for taken, _ in gpu.held) * gpu.table.cuts[gpu.cut].slot_mib if gpu.held else 0
-    return slots, len(gpu.held), -gpu.number
+    return len(gpu.held), slots, -gpu.number
 
 
-def _empty(trial: Trial, gpu: Gpu, *, helped: bool) -> list[Moved] | None:
-    """Move everything off a GPU without opening another; None, with nothing changed, when that fails."""
+def _empty(trial: Trial, gpu: Gpu, aside: int) -> list[Moved] | None:
+    """Move everything off a GPU, which takes nothing in meanwhile; None, with nothing changed, when that fails."""
     engine, mark = trial.engine, trial.mark
-    active = engine.fleet.active
     staying = frozenset(item.vm_id for _, item in gpu.held)
-
-    def accept(host: Host, other: Gpu | None) -> bool:
-        return other is not None and other is not gpu and bool(other.held)
-
+    leaving = [item.vm_id for _, item in sorted(gpu.held, key=lambda pair: -pair[0].size)]
+    _set_usable(engine, gpu, usable=False)
+    made: list[Moved] | None = []
     moves: list[Moved] = []
-    for vm_id in [item.vm_id for _, item in sorted(gpu.held, key=lambda pair: -pair[0].size)]:
-        moved = _move(engine, trial, vm_id, accept)
-        if moved is None and helped:
-            moves += step_aside(trial, engine.vms[vm_id].request, staying) or ()
-            moved = _move(engine, trial, vm_id, accept)
-        if moved is None:
+    for vm_id in leaving:
+        made = _move_off(trial, vm_id, aside, staying)
+        if made is None:
             trial.undo(mark)
-            return None
-        moves.append(moved)
-    if engine.fleet.active >= active:
-        trial.undo(mark)
-        return None
-    return moves
+            break
+        moves += made
+    _set_usable(engine, gpu, usable=True)
+    return None if made is None else moves
+
+
+def _set_usable(engine: Engine, gpu: Gpu, *, usable: bool) -> None:
+    gpu.usable = usable
+    engine.fleet.reindex(gpu.host)
+    engine.layouts.note(gpu)
+
+
+def _move_off(trial: Trial, vm_id: str, aside: int, staying: frozenset[str]) -> list[Moved] | None:
+    """Move one VM onto a GPU in use, after up to ``aside`` others if need be; failing may leave those moved."""
+    moved = _move(trial.engine, trial, vm_id, lambda _, other: other is not None)
+    if moved is not None:
+        return [moved]
+    before = step_aside(trial, trial.engine.vms[vm_id].request, aside, staying)
+    moved = _move(trial.engine, trial, vm_id, lambda _, other: other is not None) if before else None
+    return None if moved is None else [*(before or ()), moved]
 
 
 def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu | None], bool]) -> Moved | None:

@@ -58,6 +58,8 @@ class Engine:
         self.priorities: dict[int, int] = {}
         """VMs by priority."""
         self.layouts = Layouts(self.fleet)
+        self.opens_gpus = True
+        """False while a plan must not put parts on empty GPUs."""
         for view in hosts:
             self.add_host(view)
 
@@ -118,7 +120,8 @@ class Engine:
         best: Entry | None = None
         best_number = -1
         for entry in self.rankings.of(demand_of(request)):
-            if entry[3]:  # a field by position: most entries have no members, and this loop is the hot one
+            # fields by position: most entries have no members, and this loop is the hot one
+            if entry[3] and (self.opens_gpus or entry[5] < 0):
                 if best is not None and (entry.score, entry.rank) > (best.score, best.rank):
                     break
                 number = self._first(entry, fits, accept)

@@ -54,7 +54,7 @@ class Layouts:
     def note(self, gpu: Gpu) -> None:
         """A GPU's contents changed."""
         if self._on:
-            _file(self._gpus, self._gpu_key, gpu.number, _layout(gpu))
+            _file(self._gpus, self._gpu_key, gpu.number, layout_of(gpu))
             _file(self._hosts, self._host_key, gpu.host.number, _host_layout(gpu.host))
 
     def gpus(self) -> list[tuple[Hashable, IndexSet]]:
@@ -84,7 +84,8 @@ def _file(index: dict[Hashable, IndexSet], keys: dict[int, Hashable], number: in
         index.setdefault(key, IndexSet()).add(number)
 
 
-def _layout(gpu: Gpu) -> Hashable | None:
+def layout_of(gpu: Gpu) -> Hashable | None:
+    """Equal for GPUs on which the same lies in the same places; None where no search for moves looks."""
     if not gpu.held or gpu.whole or not gpu.usable or gpu.host.view.cordoned:
         return None
     if isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):

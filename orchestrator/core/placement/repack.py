@@ -38,9 +38,14 @@ def make_room(engine: Engine, request: Request, most: int = MOST_MOVES) -> tuple
     return None
 
 
-def step_aside(trial: Trial, request: Request, staying: frozenset[str]) -> tuple[Moved, ...] | None:
-    """Move one VM, none of ``staying``, so that ``request`` finds a place; recorded in ``trial``."""
-    return _Search(trial.engine, trial).clear_a_place(request, 1, staying)
+def step_aside(trial: Trial, request: Request, most: int, staying: frozenset[str]) -> tuple[Moved, ...] | None:
+    """Move up to ``most`` VMs, none of ``staying``, so that ``request`` finds a place; recorded in ``trial``."""
+    search = _Search(trial.engine, trial)
+    for budget in range(1, most + 1):
+        moves = search.clear_a_place(request, budget, staying)
+        if moves is not None:
+            return moves
+    return None
 
 
 class _Search:

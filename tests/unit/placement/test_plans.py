@@ -99,6 +99,24 @@ def test_compaction_keeps_to_the_number_of_moves_allowed() -> None:
     assert len(compact(engine, most_moves=2).moves) == 2
 
 
+def test_a_gpu_that_cannot_be_emptied_does_not_keep_one_from_it_that_is_as_full_of_other_vms() -> None:
+    fixed = mig_host("fixed", ("2g.20gb", 0, 2), migratable=False)
+    engine = Engine([mig_host("a", ("4g.40gb", 0, 4)), mig_host("b", ("2g.20gb", 0, 2), ("2g.20gb", 2, 2)), fixed])
+    assert compact(engine).freed == 1
+    assert engine.fleet.active == 2
+    assert broken_rules(engine) == []
+
+
+def test_vms_step_aside_for_a_compaction_onto_gpus_in_use_alone() -> None:
+    crowded = mig_host("a", ("1g.10gb", 1, 1), ("3g.40gb", 4, 4))
+    engine = Engine([crowded, mig_host("b", ("4g.40gb", 0, 4)), mig_host("empty")])
+    plan = compact(engine)
+    assert plan.freed == 0
+    assert [gpu.view.gpu_id for gpu in engine.fleet.hosts[2].gpus if gpu.held] == []
+    assert engine.plan(ask("new", "7g.80gb")) is not None
+    assert broken_rules(engine) == []
+
+
 def test_draining_lists_vms_that_found_no_place() -> None:
     engine = Engine([mig_host("a", ("4g.40gb", 0, 4), ("1g.10gb", 4, 1)), mig_host("b", ("4g.40gb", 0, 4))])
     plan = drain(engine, engine.fleet.hosts[0])
