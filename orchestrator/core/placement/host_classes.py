@@ -43,6 +43,7 @@ class HostClasses:
         self._kept_for: set[str] = set()
         self._learned: set[tuple[int, int]] = set()
         self._levels: dict[tuple[int, int], tuple[int, int]] = {}
+        self._told_apart: dict[tuple[int, int], bool] = {}
         self.hosts: dict[tuple[int, int], int] = {}
         """(CPU level, memory level) → number of hosts there."""
 
@@ -56,12 +57,18 @@ class HostClasses:
         if changed:
             self._fitting.clear()
             self._levels.clear()
+            self._told_apart.clear()
             self.hosts.clear()
         return changed
 
     def tells_apart(self, vcpus: int, memory_mib: int) -> bool:
         """Whether the classes separate hosts that have this much from those that do not."""
-        return self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
+        found = self._told_apart.get((vcpus, memory_mib))
+        if found is None:
+            if len(self._told_apart) >= _MOST_LEVELS:
+                self._told_apart.clear()
+            found = self._told_apart[vcpus, memory_mib] = self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
+        return found
 
     def levels(self, vcpus: int, memory_mib: int) -> tuple[int, int]:
         """Levels of a host with this much free."""
@@ -97,7 +104,10 @@ class HostClasses:
     def any_host(self, vcpus: int, memory_mib: int) -> bool:
         """Whether some host has that much of both; may be wrongly True beyond 64 different amounts."""
         cpu, memory = self.levels(vcpus, memory_mib)
-        return any(c >= cpu and m >= memory for c, m in self.hosts)
+        for has_cpu, has_memory in self.hosts:  # noqa: SIM110 - asked at each decision, and a generator costs more
+            if has_cpu >= cpu and has_memory >= memory:
+                return True
+        return False
 
     def fitting(self, vcpus: int, memory_mib: int, tenant: str) -> list[bool]:
         """By class id: whether its members have room for this and may serve ``tenant``.
@@ -106,7 +116,10 @@ class HostClasses:
         """
         cpu, memory = self.levels(vcpus, memory_mib)
         key = (cpu, memory, tenant if tenant in self._kept_for else "")
-        row = self._fitting.setdefault(key, [])
-        for known in self._keys[len(row) :]:
-            row.append(known[0] >= cpu and known[1] >= memory and known[2] in {None, key[2] or None})
+        row = self._fitting.get(key)
+        if row is None:
+            row = self._fitting[key] = []
+        if len(row) < len(self._keys):
+            for known in self._keys[len(row) :]:
+                row.append(known[0] >= cpu and known[1] >= memory and known[2] in {None, key[2] or None})
         return row
