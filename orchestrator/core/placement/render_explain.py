@@ -49,7 +49,7 @@ def render_explanation(
     else:
         lines += ["", "no move, deletion or mode switch was found that would make it fit"]
     if preempts:
-        lines += ["", *_wrapped(f"with --preempt it would have stopped: {', '.join(preempts)}", "", width)]
+        lines += ["", *wrapped(f"with --preempt it would have stopped: {', '.join(preempts)}", "", width)]
     return "\n".join(lines) + "\n"
 
 

@@ -172,6 +172,8 @@ def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) ->
     plane.engine.drain()
     named = service(plane).compaction_plan()
     check("compaction", render_compaction(named.plan, names=named.names))
+
+
 def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPlane) -> None:
     rows: tuple[tuple[str, Priority], ...] = (("batch", "low"), ("serve", "normal"))
     for name, priority in rows:
