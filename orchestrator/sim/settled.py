@@ -74,8 +74,8 @@ def i20_leases_that_are_over_have_ended(views: list[HostView], now: float) -> It
     for vm in (vm for view in views for vm in view.vms.values()):
         if vm.lease_end is not None and vm.lease_end <= now and vm.freed is None:
             yield f"the lease of VM {vm.id} is over and it has its place still"
-        if vm.lease_end is None and vm.freed is not None:
-            yield f"VM {vm.id} lost its place without a lease"
+        if vm.lease_end is None and vm.freed == "lease_over":
+            yield f"VM {vm.id} lost its place by a lease that it has not"
 
 
 def host_is_empty(view: HostView) -> Iterator[str]:
