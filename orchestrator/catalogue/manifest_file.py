@@ -16,10 +16,11 @@ from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedVm
+from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedTenant, WantedVm
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
 from orchestrator.core.priority import Priority
+from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
@@ -54,6 +55,29 @@ SshKey = Annotated[str, _checked(check_ssh_key)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _check_quota(quota: dict[str, int | str]) -> dict[str, int | str]:
+    try:
+        for resource, amount in quota.items():
+            parse_amount(check_resource(resource), str(amount))
+    except InvalidInput as error:
+        raise PydanticCustomError("refused", "{why}", {"why": error.message}) from error
+    return quota
+
+
+class TenantForm(_Strict):
+    """A tenant. ``quota`` is as ``quota set`` takes it: ``gpus: 2``, ``framebuffer: 40GiB``, ``vms: none``."""
+
+    name: Name
+    quota: Annotated[dict[str, int | str], AfterValidator(_check_quota)] = Field(default={}, max_length=100)
+
+    def to_core(self) -> WantedTenant:
+        """The tenant as the core knows it."""
+        return WantedTenant(
+            name=self.name,
+            quota=tuple((resource, parse_amount(resource, str(amount))) for resource, amount in self.quota.items()),
+        )
 
 
 class NetworkForm(_Strict):
@@ -135,6 +159,7 @@ class ManifestForm(_Strict):
 
     schema_version: Literal[1]
     label: Name | None = Field(default=None, description="Marks the VMs it makes; --prune needs it")
+    tenants: list[TenantForm] = Field(default=[], max_length=MAX_OBJECTS)
     networks: list[NetworkForm] = Field(default=[], max_length=MAX_OBJECTS)
     images: list[ImageForm] = Field(default=[], max_length=MAX_OBJECTS)
     vms: list[VmForm] = Field(default=[], max_length=MAX_OBJECTS)
@@ -158,6 +183,7 @@ def read_manifest(path: Path, text: str) -> Manifest:
         raise _invalid(twice)
     return Manifest(
         label=form.label,
+        tenants=tuple(one.to_core() for one in form.tenants),
         networks=tuple(one.to_core() for one in form.networks),
         images=tuple(one.to_core() for one in form.images),
         vms=tuple(one.to_core() for one in form.vms),
@@ -178,6 +204,7 @@ def _problem_of(reason: Reason) -> Problem:
 
 def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
     keys = {
+        "tenants": [one.name for one in form.tenants],
         "networks": [one.name for one in form.networks],
         "images": [one.name for one in form.images],
         "vms": [f"{one.tenant}/{one.name}" for one in form.vms],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of wanted networks, images and VMs, and what has to change so that the world is like it.
+"""A file of wanted tenants, networks, images and VMs, and what has to change so that the world is like it.
 
 Nothing here changes a VM's size or device in place: that would stop it. Such a difference is refused by
 name and field, and the user decides.
@@ -14,15 +14,23 @@ from typing import Literal
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import WantedEnd, show_moment, show_span
 from orchestrator.core.priority import Priority
+from orchestrator.core.quota import show_amount
 
-Kind = Literal["network", "image", "vm"]
-Action = Literal["add", "extend", "start", "stop", "delete", "refuse"]
+Kind = Literal["tenant", "network", "image", "vm"]
+Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
 BUSY = frozenset({"creating", "adopting", "starting", "stopping", "deleting"})
 OFF = frozenset({"stopped", "stopping"})
 _WITHIN_S = 1.0
 """Moments are written to the second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedTenant:
+    name: str
+    quota: tuple[tuple[str, int | None], ...] = ()
+    """Limits by resource, as core/quota.py counts; None: there is to be none. Those not named stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +94,7 @@ class Manifest:
     """Everything of one file. ``label`` marks the VMs it makes, so that they alone may be pruned."""
 
     label: str | None
+    tenants: tuple[WantedTenant, ...] = ()
     networks: tuple[WantedNetwork, ...] = ()
     images: tuple[WantedImage, ...] = ()
     vms: tuple[WantedVm, ...] = ()
@@ -93,11 +102,12 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class There:
-    """What exists: subnets and digests by name, VMs by ``tenant/name``."""
+    """What exists: limits of tenants, subnets and digests by name, VMs by ``tenant/name``."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]
     vms: Mapping[str, ThereVm]
+    tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +133,12 @@ class Change:
 
 
 def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...]:
-    """In the order in which they must be done: what goes makes room, VMs need networks and images."""
-    found = [*_network_changes(wanted.networks, there.networks), *_image_changes(wanted.images, there.images)]
+    """In the order in which they must be done: what goes makes room, VMs need tenants, networks and images."""
+    found = [
+        *_tenant_changes(wanted.tenants, there.tenants),
+        *_network_changes(wanted.networks, there.networks),
+        *_image_changes(wanted.images, there.images),
+    ]
     if prune:
         found = [*_pruned(wanted, there), *found]
     for vm in wanted.vms:
@@ -152,6 +166,24 @@ def _lease_change(wanted: WantedVm, found: ThereVm) -> Change | None:
     differs = FieldChange(field="lease_end", there=there, wanted=show_moment(end))
     action: Action = "refuse" if found.lease_end is None else "extend"
     return Change(kind="vm", name=wanted.key, action=action, fields=(differs,))
+
+
+def _tenant_changes(wanted: Iterable[WantedTenant], there: Mapping[str, Mapping[str, int | None]]) -> Iterator[Change]:
+    for tenant in wanted:
+        limits = there.get(tenant.name, {})
+        differing = tuple(
+            FieldChange(field=resource, there=_limit(resource, limits.get(resource)), wanted=_limit(resource, amount))
+            for resource, amount in tenant.quota
+            if limits.get(resource) != amount
+        )
+        if tenant.name not in there or differing:
+            yield Change(
+                kind="tenant", name=tenant.name, action="set" if tenant.name in there else "add", fields=differing
+            )
+
+
+def _limit(resource: str, amount: int | None) -> str:
+    return "none" if amount is None else show_amount(resource, amount)
 
 
 def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:

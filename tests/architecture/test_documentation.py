@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.catalogue.manifest_file import read_manifest
 from orchestrator.catalogue.profiles import shipped_profiles
 from tests.architecture.error_reference import CODE, PAGE, codes
 from tests.architecture.tree import ROOT, files, text
@@ -34,6 +35,12 @@ def test_no_link_leads_nowhere(page: Path) -> None:
 def test_every_profile_in_an_example_exists(page: Path) -> None:
     for name in re.findall(r"vgpuctl .*(?:--profile|-p) (?:\"([^\"]+)\"|([a-z0-9.:+-]+))", text(page)):
         shipped_profiles().resolve("".join(name))
+
+
+@pytest.mark.parametrize("page", files(".md", under="docs/howto"), ids=str)
+def test_every_file_for_apply_that_is_shown_can_be_read(page: Path) -> None:
+    for example in re.findall(r"```yaml\n(schema_version: 1\nlabel:.*?)```", text(page), re.DOTALL):
+        assert {one.profile for one in read_manifest(page, example).vms} != set()
 
 
 def test_every_page_for_users_is_in_the_index() -> None:

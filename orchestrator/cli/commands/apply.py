@@ -25,7 +25,7 @@ DIFFERENT: Final = 3
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_PARALLEL: Final = 64
 
-File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of networks, images and VMs.")]
+File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of tenants, networks, images and VMs.")]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Also delete the VMs that this file's label made and that it no longer has.")
 ]
@@ -100,7 +100,7 @@ def _changes(session: Session, file: Path, *, prune: bool) -> tuple[Manifest, tu
             "--prune needs a label in the file",
             hint="write 'label: NAME' at its top; only VMs that were made under it are ever deleted",
         )
-    return manifest, changes(manifest, observe(session.client), prune=prune)
+    return manifest, changes(manifest, observe(session.client, manifest), prune=prune)
 
 
 def _summary(found: Sequence[Change]) -> str:

@@ -23,6 +23,7 @@ POLL_S = 2.0
 """How long a thread listens before it looks whether it should end."""
 DONE: Mapping[Action, str] = {
     "add": "added",
+    "set": "set",
     "extend": "extended",
     "start": "started",
     "stop": "stopped",
@@ -54,6 +55,7 @@ class CarryOut:
         self._session = session
         self._vms = {vm.key: vm for vm in manifest.vms}
         self._images = {image.name: image for image in manifest.images}
+        self._tenants = {tenant.name: tenant for tenant in manifest.tenants}
         self._networks = {network.name: network for network in manifest.networks}
         self._label = manifest.label
         self._parallel = parallel
@@ -61,7 +63,7 @@ class CarryOut:
         self._stop = Event()
 
     def run(self, changes: Iterable[Change]) -> list[Outcome]:
-        """All of them: what goes first, then networks and images, then longer leases, then VMs."""
+        """All of them: what goes first, then tenants, networks and images, then longer leases, then VMs."""
         found = list(changes)
         rest = [change for change in found if change.action != "delete"]
         outcomes = self._side_by_side([change for change in found if change.action == "delete"])
@@ -94,7 +96,9 @@ class CarryOut:
     def _do(self, change: Change) -> None:
         if change.action == "refuse":
             raise _cannot_change(change)
-        if change.kind == "network":
+        if change.kind == "tenant":
+            self._change_tenant(change)
+        elif change.kind == "network":
             network = self._networks[change.name]
             self._session.client.add_network({"name": network.name, "subnet": network.subnet})
         elif change.kind == "image":
@@ -102,6 +106,13 @@ class CarryOut:
             self._session.client.add_image(image.name, image.source, image.sha256)
         else:
             self._change_vm(change)
+
+    def _change_tenant(self, change: Change) -> None:
+        client, tenant = self._session.client, self._tenants[change.name]
+        if change.action == "add":
+            client.create_tenant(tenant.name)
+        if tenant.quota:
+            client.change_quota(tenant.name, dict(tenant.quota))
 
     def _change_vm(self, change: Change) -> None:
         session = self._thread_session()

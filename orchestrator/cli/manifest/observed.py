@@ -6,12 +6,15 @@ from __future__ import annotations
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.lease import parse_moment
-from orchestrator.core.manifest import There, ThereVm, WantedVm
+from orchestrator.core.manifest import Manifest, There, ThereVm, WantedVm
 
 
-def observe(client: Client) -> There:
-    """Everything that a file may speak of."""
+def observe(client: Client, wanted: Manifest) -> There:
+    """Everything that a file may speak of; of tenants only those it names, for others may not be ours to know."""
+    named = {tenant.name for tenant in wanted.tenants}
+    known = named & {str(tenant["name"]) for tenant in client.tenants()} if named else set()
     return There(
+        tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         networks={network["name"]: network["subnet"] for network in client.networks()},
         images={image["name"]: image["sha256"] for image in client.images()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},

@@ -90,6 +90,24 @@ def test_a_file_is_planned_made_and_then_nothing_is_left_to_do(cli: Cli, client:
     assert client.operations() == before
 
 
+def test_tenants_come_first_and_their_limits_are_kept_as_the_file_says(cli: Cli, client: Client, file: Path) -> None:
+    text = "schema_version: 1\ntenants:\n  - name: red\n    quota: {vms: 1, framebuffer: 40GiB}\n  - name: plain\n"
+    file.write_text(text + "vms:\n  - {name: one, tenant: red, profile: t4-small, image: guest}\n")
+    assert (cli("plan", "-f", str(file)).code, cli("apply", "-f", str(file)).code) == (3, 0)
+    assert _states(client) == {"red/one": "running"}
+    limits = {line["resource"]: line["limit"] for line in client.quota("red")}
+    assert (limits["vms"], limits["framebuffer"], limits["gpus"]) == (1, 40 * 1024, None)
+    assert (cli("plan", "-f", str(file)).code, cli("diff", "-f", str(file)).out) == (0, "")
+
+    file.write_text(file.read_text().replace("vms: 1", "vms: none"))
+    assert cli("diff", "-f", str(file)).out.splitlines() == ["~ tenant red", "    - vms: 1", "    + vms: none"]
+    assert "✓ tenant red: set" in cli("apply", "-f", str(file)).err
+    assert (cli("plan", "-f", str(file)).code, client.quota("red")[0]["limit"]) == (0, None)
+
+    file.write_text(file.read_text().replace("vms: none", "vans: 1"))
+    assert "wanted.yaml:4: tenants.0.quota: there is no quota for 'vans'" in cli("plan", "-f", str(file)).err
+
+
 def test_only_what_runs_otherwise_is_started_and_stopped(cli: Cli, client: Client, file: Path) -> None:
     assert cli("apply", "-f", str(file)).code == 0
     text = file.read_text().replace("    network: blue\n", "    network: blue\n    state: stopped\n")
