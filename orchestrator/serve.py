@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.api.limits import Activity
-from orchestrator.api.listening import tls_of
+from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.bootstrap import App, build
@@ -57,13 +57,14 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
     limit = idle_seconds(os.environ.get(IDLE_VARIABLE), detached=detached)
     settings = load_settings(**chosen)
     tls = tls_of(settings.listen, settings.tls_cert, settings.tls_key)
+    group = group_socket_of(settings.socket_directory, settings.socket_group)
     with only_one(state, LOCK_PATIENCE_S if detached else 0):
         app = _build(settings, fleet)
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         try:
             process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
-            serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached))
+            serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             app.close()
 
@@ -85,7 +86,13 @@ def main() -> int:
     """``python -m orchestrator.serve``: exit codes as everywhere."""
     parser = argparse.ArgumentParser(prog="vgpuctl serve", description="Run the control plane's server.")
     parser.add_argument("--detached", action="store_true", help="started by a command: ends when idle")
-    for name, says in (("listen", "HOST:PORT"), ("tls-cert", "PEM file"), ("tls-key", "PEM file")):
+    for name, says in (
+        ("listen", "HOST:PORT"),
+        ("tls-cert", "PEM file"),
+        ("tls-key", "PEM file"),
+        ("socket-directory", "DIR"),
+        ("socket-group", "GROUP"),
+    ):
         parser.add_argument(f"--{name}", metavar=says, default=argparse.SUPPRESS)
     parser.add_argument("--simulate", metavar="FLEET", dest="fleet", type=Path, default=argparse.SUPPRESS)
     chosen = vars(parser.parse_args())

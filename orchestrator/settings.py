@@ -53,6 +53,10 @@ class Settings(BaseSettings):
 
     listen: str | None = None
     """``HOST:PORT`` of the network to answer on, beside the unix socket; only over TLS."""
+    socket_directory: Path | None = None
+    """Where members of a group find a socket of their own, ``serve.sock``; None: only the owner and root have one."""
+    socket_group: str | None = None
+    """Name or number of that group. Who somebody is there, and may do, their uid and the members decide."""
     tls_cert: Path | None = None
     """PEM file: the server's certificate and those between it and the root."""
     tls_key: Path | None = None

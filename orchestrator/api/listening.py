@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the server can be reached: always a unix socket, and an address of the network when one is set, over TLS."""
+"""Where the server can be reached: always a unix socket of its owner's, and when they are set a second one for a group
+of users and an address of the network, over TLS."""
 
 from __future__ import annotations
 
+import grp
 import os
 import re
 import socket
@@ -13,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.client.location import SocketAddress
+from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.core.errors import Fatal, InvalidInput
 
 BACKLOG: Final = 256
+_GID: Final = re.compile("[0-9]{1,9}", re.ASCII)
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
@@ -29,6 +32,51 @@ class Tls:
     """0: any that is free."""
     certificate: Path
     key: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSocket:
+    """A socket that users of a group can reach: in a directory of its own, since in the state's are secrets."""
+
+    directory: Path
+    gid: int
+
+    @property
+    def path(self) -> Path:
+        return self.directory / SOCKET_NAME
+
+
+def group_socket_of(directory: Path | None, group: str | None) -> GroupSocket | None:
+    """The two settings as one; the directory is made when it is not there.
+
+    :raises InvalidInput: ``serve.group_socket``: one is missing, there is no such group, or others could write there
+    """
+    if directory is None and group is None:
+        return None
+    if directory is None or group is None:
+        raise _no_group_socket("a socket for a group needs both, the group and a directory")
+    try:
+        gid = int(group) if _GID.fullmatch(group) else grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError) as error:
+        raise _no_group_socket(f"there is no group {ascii(group)[:40]}") from error
+    shown = ascii(str(directory))[1:-1]
+    try:
+        if not directory.exists():
+            directory.mkdir(mode=0o700)
+            os.chown(directory, -1, gid)
+            directory.chmod(0o710)
+        found = directory.stat()
+    except (OSError, ValueError) as error:
+        raise _no_group_socket(f"{shown} cannot be used: {error}") from error
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022 or found.st_mode & 0o170000 != 0o040000:
+        raise _no_group_socket(f"{shown} is no directory in which only the server's user may write")
+    return GroupSocket(directory=directory, gid=gid)
+
+
+def _no_group_socket(why: str) -> InvalidInput:
+    return InvalidInput(
+        "serve.group_socket", why, hint="for example --socket-directory /run/vgpuctl --socket-group vgpuctl"
+    )
 
 
 def tls_of(listen: str | None, certificate: Path | None, key: Path | None) -> Tls | None:
@@ -64,8 +112,11 @@ def tls_of(listen: str | None, certificate: Path | None, key: Path | None) -> Tl
 
 
 @contextmanager
-def unix_socket(path: Path) -> Iterator[socket.socket]:
-    """A socket that only its owner (and root) can reach. The lock says that a file in the way is a leftover."""
+def unix_socket(path: Path, gid: int | None = None) -> Iterator[socket.socket]:
+    """A socket that only its owner (and root) can reach, and the group's users when there is one.
+
+    The lock says that a file in the way is a leftover.
+    """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)
@@ -74,6 +125,9 @@ def unix_socket(path: Path) -> Iterator[socket.socket]:
                 listener.bind(address)
         finally:
             os.umask(before)
+        if gid is not None:
+            os.chown(path, -1, gid)
+            path.chmod(0o660)
         listener.listen(BACKLOG)
         try:
             yield listener

@@ -16,7 +16,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from orchestrator.api.app import create_app
-from orchestrator.api.listening import Tls, network_socket, tell_service_manager, unix_socket
+from orchestrator.api.listening import GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import Process, Services
@@ -89,10 +89,10 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
 
 
 async def _serve(
-    unix: socket.socket, network: tuple[Tls, socket.socket] | None, services: Services, process: Process
+    unix: list[socket.socket], network: tuple[Tls, socket.socket] | None, services: Services, process: Process
 ) -> None:
     app = create_app(services, process)
-    ears = [(_Server(_config(app, None)), unix)]
+    ears = [(_Server(_config(app, None)), listener) for listener in unix]
     if network is not None:
         tls, listener = network
         ears.append((_Server(_config(app, tls)), listener))
@@ -107,9 +107,14 @@ async def _serve(
 
 
 def serve_until_done(
-    state: Path, services: Services, process: Process, tls: Tls | None = None, say: Callable[[str], object] = str
+    state: Path,
+    services: Services,
+    process: Process,
+    tls: Tls | None = None,
+    say: Callable[[str], object] = str,
+    group: GroupSocket | None = None,
 ) -> None:
-    """Answer until told to stop, or idle: on the state directory's socket, and over TLS where one is set.
+    """Answer until told to stop, or idle: on the state directory's socket, a group's and over TLS where they are set.
 
     ``say`` gets where, for people. The caller holds :func:`only_one`.
 
@@ -117,8 +122,10 @@ def serve_until_done(
     """
     with ExitStack() as open_sockets:
         network = None if tls is None else (tls, open_sockets.enter_context(network_socket(tls)))
-        unix = open_sockets.enter_context(unix_socket(state / SOCKET_NAME))
-        say(str(state / SOCKET_NAME))
+        places = [(state / SOCKET_NAME, None), *([] if group is None else [(group.path, group.gid)])]
+        unix = [open_sockets.enter_context(unix_socket(path, gid)) for path, gid in places]
+        for path, _ in places:
+            say(str(path))
         if network is not None:
             host, port, *_ = network[1].getsockname()
             say(f"https://{f'[{host}]' if ':' in host else host}:{port}")

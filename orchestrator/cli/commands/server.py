@@ -25,12 +25,19 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file of the server's certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
+    socket_directory: Annotated[
+        Path | None, typer.Option("--socket-directory", help="Where users of a group find a socket of their own.")
+    ] = None,
+    socket_group: Annotated[str | None, typer.Option("--socket-group", help="Name or number of that group.")] = None,
     fleet: Annotated[
         Path | None, typer.Option("--simulate", metavar="FLEET", help="Serve the hosts of this file, in memory.")
     ] = None,
 ) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""
-    given = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key, "--simulate": fleet}
+    given = {
+        "--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key, "--simulate": fleet,
+        "--socket-directory": socket_directory, "--socket-group": socket_group,
+    }  # fmt: skip
     _become(ctx, "orchestrator.serve", *(f"{name}={value}" for name, value in given.items() if value is not None))
 
 

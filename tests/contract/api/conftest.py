@@ -50,6 +50,10 @@ def exchange(path: Path, request: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def send(state: Path) -> Send:
+    return sender(state)
+
+
+def sender(state: Path) -> Send:
     """One request on a connection of its own; ``body`` is sent as it is when it is bytes, as JSON otherwise."""
 
     def call(method: str, target: str, body: object = None, content_type: str = "application/json") -> Reply:
