@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ from orchestrator.core.errors import InvalidInput
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
 MAX_CURSOR: Final = 1024
+_SEQUENCE: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 Key = tuple[str, ...]
 Item = TypeVar("Item")
@@ -32,16 +34,31 @@ def encode_cursor(key: Key) -> str:
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
 
 
-def decode_cursor(text: str, parts: int) -> Key:
-    """:raises InvalidInput: ``request.cursor``"""
+def decode_cursor(text: str, parts: int | None) -> Key:
+    """``parts`` None: as many as it has. :raises InvalidInput: ``request.cursor``"""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
         key = None
-    if not isinstance(key, list) or len(key) != parts or not all(isinstance(part, str) for part in key):
-        raise InvalidInput("request.cursor", "the cursor is none of ours", hint="take it from the answer's Link header")
+    if (
+        not isinstance(key, list)
+        or (parts is not None and len(key) != parts)
+        or not all(isinstance(part, str) for part in key)
+    ):
+        raise _forged()
     return tuple(key)
+
+
+def sequence_of(part: str) -> int:
+    """The number that a cursor's part is. :raises InvalidInput: ``request.cursor``"""
+    if _SEQUENCE.fullmatch(part) is None:
+        raise _forged()
+    return int(part)
+
+
+def _forged() -> InvalidInput:
+    return InvalidInput("request.cursor", "the cursor is none of ours", hint="take it from the answer's Link header")
 
 
 class Paging:
@@ -59,14 +76,14 @@ class Paging:
         self.limit = limit
         self._after = after
 
-    def after(self, parts: int) -> Key | None:
+    def after(self, parts: int | None) -> Key | None:
         """The decoded cursor. :raises InvalidInput: ``request.cursor``"""
         return None if self._after is None else decode_cursor(self._after, parts)
 
     def cut(self, items: Iterable[Item], key: Callable[[Item], Key]) -> list[Item]:
         """This page of all items, by key."""
         ordered = sorted(items, key=key)
-        after = self.after(len(key(ordered[0]))) if ordered else None
+        after = self.after(len(key(ordered[0])) if ordered else None)
         rest = [item for item in ordered if after is None or key(item) > after]
         return self.page(rest, key)
 

@@ -33,6 +33,8 @@ class View:
     """For people."""
     names: tuple[str, ...] = ()
     """Of the things in a list, so that it can be said when one is gone."""
+    pushed_out: frozenset[str] = frozenset()
+    """Names that are not shown any more because the list is long, and only for that."""
     final: bool = False
     """Nothing changes any more."""
 
@@ -114,7 +116,7 @@ class _ChangedLines:
             if said not in self.known:
                 print(line)
         for name in self.names:
-            if name not in view.names:
+            if name not in view.names and name not in view.pushed_out:
                 print(f"gone: {name}")
         self.known, self.names = frozenset(said for said, _ in lines), view.names
         sys.stdout.flush()

@@ -64,8 +64,7 @@ class Client:
         return vm
 
     def tenants(self) -> list[Json]:
-        found: list[Json] = self._get(path_of("tenants"))
-        return found
+        return self._list(path_of("tenants"))
 
     def tenant(self, name: str) -> Json:
         found: Json = self._get(path_of("tenants", name))
@@ -80,8 +79,7 @@ class Client:
 
     def members(self, tenant: str) -> list[Json]:
         """``*``: those whose roles hold everywhere."""
-        found: list[Json] = self._get(path_of("tenants", tenant, "members"))
-        return found
+        return self._list(path_of("tenants", tenant, "members"))
 
     def put_member(self, tenant: str, subject: str, role: str) -> None:
         self.connection.call("PUT", path_of("tenants", tenant, "members"), {"subject": subject, "role": role})
@@ -115,16 +113,14 @@ class Client:
         return made
 
     def tokens(self, tenant: str) -> list[Json]:
-        found: list[Json] = self._get(path_of("tokens"), tenant=tenant)
-        return found
+        return self._list(path_of("tokens"), tenant=tenant)
 
     def revoke_token(self, token_id: str, tenant: str) -> None:
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
     def audit(self, limit: int, before: int | None) -> list[Json]:
-        """Newest first."""
-        found: list[Json] = self._get(path_of("audit"), limit=limit, before=before)
-        return found
+        """Newest first, at most so many, over as many pages as that takes."""
+        return self.connection.pages(path_of("audit"), {"before": before}, at_most=limit)
 
     def verify_audit(self, head: str | None) -> Json:
         verdict: Json = self._get(path_of("audit", "verify"), head=head)
@@ -141,8 +137,7 @@ class Client:
 
     def findings(self, host: str | None) -> list[Json]:
         """What differs, as the last looks showed it."""
-        found: list[Json] = self._get(path_of("findings"), host=host)
-        return found
+        return self._list(path_of("findings"), host=host)
 
     def look_for_findings(self, host: str | None) -> list[Json]:
         """What differs, after a look at the hosts."""
@@ -214,9 +209,8 @@ class Client:
         return network
 
     def operations(self, *, active: bool = False, limit: int = 100) -> list[Json]:
-        """The newest; 10,000 at most."""
-        found: list[Json] = self._get(path_of("operations"), active="true" if active else None, limit=limit)
-        return found
+        """The newest, at most so many, over as many pages as that takes."""
+        return self.connection.pages(path_of("operations"), {"active": "true" if active else None}, at_most=limit)
 
     def operation(self, operation_id: str, *, wait_s: float | None = None, since: int | None = None) -> Json:
         """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""

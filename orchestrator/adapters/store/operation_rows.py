@@ -75,7 +75,10 @@ class SqlOperations:
         if unfinished:
             query = query.where(operations.c.state.not_in(FINISHED))
         if before is not None:
-            created = select(operations.c.created_at).where(operations.c.id == before).scalar_subquery()
+            known = select(operations.c.created_at).where(operations.c.id == before)
+            if tenants is not None:  # one of others is as unknown as one that is not there
+                known = known.where(operations.c.tenant.in_(tenants))
+            created = known.scalar_subquery()
             later = and_(operations.c.created_at == created, operations.c.id > before)
             query = query.where(or_(operations.c.created_at < created, later))
         return self._all(query)

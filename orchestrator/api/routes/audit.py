@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, VerdictAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -16,11 +17,14 @@ router = APIRouter(prefix="/audit", tags=["audit"])
 @router.get("")
 def list_all(
     services: ServicesOf,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many")] = 100,
+    paging: PagingOf,
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
 ) -> list[AuditAnswer]:
     """Who did or wanted what, newest first; refusals too."""
-    return [AuditAnswer.of(one) for one in services.tenancy.audit.list(limit=limit, before=before)]
+    after = paging.after(1)
+    start = before if after is None else sequence_of(after[0])
+    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start)
+    return [AuditAnswer.of(one) for one in paging.page(list(found), lambda one: (str(one.sequence),))]
 
 
 @router.get("/verify")

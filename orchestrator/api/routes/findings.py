@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.findings import FindingAnswer, RepairsAnswer, Which
 from orchestrator.api.services import ServicesOf
 
@@ -16,9 +17,12 @@ HostOf = Annotated[str | None, Query(max_length=255, description="Only this host
 
 
 @router.get("")
-def list_all(services: ServicesOf, host: HostOf = None, which: Which = "standing") -> list[FindingAnswer]:
+def list_all(
+    services: ServicesOf, paging: PagingOf, host: HostOf = None, which: Which = "standing"
+) -> list[FindingAnswer]:
     """What differs, as the last look at each host showed it; ``all``: also what differed once."""
-    return [FindingAnswer.of(one) for one in services.findings.list(host=host, cleared=which == "all")]
+    found = services.findings.list(host=host, cleared=which == "all")
+    return [FindingAnswer.of(one) for one in paging.cut(found, lambda one: one.finding.key)]
 
 
 @router.post("/look")

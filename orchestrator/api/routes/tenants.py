@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.tenants import MAX_SUBJECT, CreateTenantBody, MemberAnswer, MemberBody, TenantAnswer
 from orchestrator.api.services import ServicesOf
@@ -26,9 +27,10 @@ def create(body: CreateTenantBody, services: ServicesOf) -> TenantAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf) -> list[TenantAnswer]:
+def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[TenantAnswer]:
     """The tenants that the caller may know of, by name."""
-    return [TenantAnswer.of(one) for one in services.tenancy.tenants.list(caller.tenants)]
+    found = services.tenancy.tenants.list(caller.tenants)
+    return [TenantAnswer.of(one) for one in paging.cut(found, lambda one: (one.name,))]
 
 
 @router.get("/{tenant}")
@@ -44,9 +46,10 @@ def delete(tenant: TenantInPath, services: ServicesOf) -> None:
 
 
 @router.get("/{tenant}/members")
-def members(tenant: Place, services: ServicesOf) -> list[MemberAnswer]:
+def members(tenant: Place, services: ServicesOf, paging: PagingOf) -> list[MemberAnswer]:
     """Who has a role there, by subject."""
-    return [MemberAnswer.of(one) for one in services.tenancy.tenants.members(tenant)]
+    found = services.tenancy.tenants.members(tenant)
+    return [MemberAnswer.of(one) for one in paging.cut(found, lambda one: (one.subject,))]
 
 
 @router.put("/{tenant}/members", status_code=204)

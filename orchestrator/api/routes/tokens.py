@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.tenants import CreateTokenBody, NewTokenAnswer, TokenAnswer
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.core.tenant import DEFAULT_TENANT
@@ -20,9 +21,10 @@ def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
 
 
 @router.get("")
-def list_all(services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
+def list_all(services: ServicesOf, paging: PagingOf, tenant: TenantOf = DEFAULT_TENANT) -> list[TokenAnswer]:
     """The tenant's tokens by age, revoked ones too."""
-    return [TokenAnswer.of(one) for one in services.tenancy.tokens.list(tenant)]
+    found = services.tenancy.tokens.list(tenant)
+    return [TokenAnswer.of(one) for one in paging.cut(found, lambda one: (f"{one.created_at:020.6f}", one.id))]
 
 
 @router.delete("/{token_id}", status_code=204)

@@ -27,7 +27,7 @@ COLUMNS: Final = (
 @app.command("list")
 def list_records(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
     before: Annotated[int | None, typer.Option("--before", min=1, help="Only those before this number.")] = None,
     output: Output = Format.TABLE,
 ) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as field_of
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -42,19 +45,38 @@ STEP_COLUMNS: Final = (
 )
 
 
+@dataclass
+class _Newest:
+    """Tells those that newer ones pushed out of a list of at most ``limit`` from those that are gone."""
+
+    limit: int
+    seen: dict[str, datetime] = field_of(default_factory=dict)
+
+    def pushed_out(self, found: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """Of those shown the last time, by id: older than all that a full list has room for."""
+        before, self.seen = self.seen, {str(one["id"]): datetime.fromisoformat(one["created_at"]) for one in found}
+        if len(found) < self.limit:
+            return frozenset()
+        oldest = min(self.seen.values())
+        return frozenset(name for name, created in before.items() if created <= oldest and name not in self.seen)
+
+
 @app.command("list")
 def list_operations(
     ctx: typer.Context,
     active: Annotated[bool, typer.Option("--active", help="Only those that are not finished.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """List operations, newest first."""
     session = session_of(ctx)
+    newest = _Newest(limit)
 
     def look() -> View:
-        found = session.client.operations(active=active)
-        return list_view(found, COLUMNS, "no operations", lambda operation: str(operation["id"]))
+        found = session.client.operations(active=active, limit=limit)
+        view = list_view(found, COLUMNS, "no operations", lambda operation: str(operation["id"]))
+        return replace(view, pushed_out=newest.pushed_out(found))
 
     show_view(session, look, output, watch=watch)
 

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.cli.output import field
 from orchestrator.cli.session import Format, Session
+from orchestrator.cli.tree import build
 from orchestrator.cli.watch import Look, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown
 
@@ -52,6 +54,32 @@ def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureF
         "a-much-longer-name running",
         "gone: train",
     ]
+
+
+def _operation(number: int) -> dict[str, object]:
+    day = f"2026-11-20T10:00:0{number}Z"
+    return {"id": f"op{number}", "kind": "start_vm", "subject": "x", "state": "running", "created_at": day}
+
+
+def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = iter([[2, 1], [3, 2], [4, 2], [4]])
+
+    def operations(*, active: bool, limit: int) -> list[dict[str, object]]:
+        assert (active, limit) == (True, 2)
+        numbers = next(story, None)
+        if numbers is None:
+            raise KeyboardInterrupt
+        return [_operation(number) for number in numbers]
+
+    session = Session()
+    session.__dict__["client"] = SimpleNamespace(operations=operations)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        build().main(args=["operation", "list", "--active", "--watch", "--limit=2"], standalone_mode=False, obj=session)
+    said = capsys.readouterr().out
+    assert [line for line in said.splitlines() if line.startswith("gone")] == ["gone: op3", "gone: op2"]
 
 
 @pytest.mark.parametrize("output", [Format.JSON, Format.YAML])

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists in pages over the real services: of tenants, members, tokens, findings, the audit and operations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from orchestrator.api.paging import encode_cursor
+from orchestrator.core.tenant import Member
+from tests.contract.api.real_app import real_app
+from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+
+TENANTS = ("aa", "bb", "cc", "dd", "ee")
+LISTS = {
+    "/v1/tenants": "name", "/v1/tenants/aa/members": "subject", "/v1/tokens?tenant=aa": "id", "/v1/audit": "sequence",
+    "/v1/operations": "id", "/v1/findings?which=all": "subject",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    made = control_plane(tmp_path_factory.mktemp("plane"))
+    people = made.services.tenancy
+    made.add_host("t4")
+    for name in TENANTS:
+        people.tenants.create(name)
+        made.services.vms.create(replace(create_vm(f"vm-{name}"), tenant=name))
+        made.engine.drain()
+        people.tenants.put_member(Member(tenant="aa", subject=f"oidc:{name}", role="read-only"))
+        people.tokens.create("aa", "tenant-user", None)
+        people.tokens.create(name, "tenant-admin", None)
+    made.machine("t4").domains.clear()
+    made.findings.look(None)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture(scope="module")
+def owner(plane: ControlPlane) -> TestClient:
+    return TestClient(real_app(plane))
+
+
+def _pages(client: TestClient, target: str, limit: int) -> Iterator[list[Any]]:
+    following: str | None = f"{target}{'&' if '?' in target else '?'}limit={limit}"
+    while following is not None:
+        reply = client.get(following)
+        assert reply.status_code == 200, reply.text
+        yield reply.json()
+        link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
+        following = None if link is None else link[1]
+
+
+@pytest.mark.parametrize("target", LISTS)
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_pages_of_every_list_are_the_list(owner: TestClient, target: str, limit: int) -> None:
+    whole = owner.get(target).json()
+    assert len(whole) >= len(TENANTS)
+    pages = list(_pages(owner, target, limit))
+    assert max(map(len, pages)) == limit
+    assert [one for page in pages for one in page] == whole
+    names = [one[LISTS[target]] for one in whole]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("target", LISTS)
+@pytest.mark.parametrize(
+    "wrong", ["limit=0", "limit=-1", "limit=10001", "limit=1e9", "after=x", "after=W10", "after=é"]
+)
+def test_every_page_has_a_bound_and_a_cursor_of_ours(owner: TestClient, target: str, wrong: str) -> None:
+    reply = owner.get(f"{target}{'&' if '?' in target else '?'}{wrong}")
+    assert (reply.status_code, reply.json()["code"]) in {(400, "request.invalid"), (400, "request.cursor")}
+
+
+@pytest.mark.parametrize("part", ["0", "-1", "x", "1.5", "\u0661", "9" * 30, ""])
+def test_a_forged_number_in_a_cursor_of_the_audit_is_refused(owner: TestClient, part: str) -> None:
+    reply = owner.get(f"/v1/audit?after={encode_cursor((part,))}")
+    assert (reply.status_code, reply.json()["code"]) == (400, "request.cursor")
+
+
+def _of(plane: ControlPlane, tenant: str) -> TestClient:
+    token = plane.services.tenancy.tokens.create(tenant, "tenant-admin", None)[1]
+    return TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
+
+
+def test_no_cursor_leads_out_of_ones_own_tenant(plane: ControlPlane, owner: TestClient) -> None:
+    stranger = _of(plane, "cc")
+    for target in ("/v1/tenants", "/v1/operations", "/v1/vms"):
+        seen = stranger.get(target).json()
+        for page in _pages(owner, target, 1):
+            key = {"/v1/tenants": ("name",), "/v1/operations": ("id",), "/v1/vms": ("tenant", "name")}[target]
+            cursor = encode_cursor(tuple(page[0][part] for part in key))
+            assert all(one in seen for one in stranger.get(f"{target}?after={cursor}").json())
+    for target in ("/v1/tenants/aa/members", "/v1/tokens?tenant=aa"):
+        assert stranger.get(target).status_code == 404
+    assert stranger.get("/v1/audit").status_code == stranger.get("/v1/findings").status_code == 403
+
+
+def test_the_cursor_of_anothers_operation_says_no_more_than_one_that_is_none(plane: ControlPlane) -> None:
+    newest = next(one for one in plane.services.operations.list(unfinished=False, limit=100) if one.tenant == "ee")
+    answers = [
+        _of(plane, "aa").get(f"/v1/operations?after={encode_cursor((name,))}").json()
+        for name in (newest.id, "00000000-0000-4000-8000-000000000000")
+    ]
+    assert answers[0] == answers[1] == []
