@@ -32,6 +32,7 @@ from orchestrator.api.routes import (
     vms,
 )
 from orchestrator.api.services import Process, Services
+from orchestrator.api.unambiguous import say_it_once
 from orchestrator.client.version import VERSION
 
 
@@ -49,7 +50,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     app.state.metrics = Metrics(services)
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], responses=PROBLEMS)
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize), Depends(say_it_once)], responses=PROBLEMS)
     for noun in (
         vms,
         hosts,

@@ -98,7 +98,10 @@ def invalid_request(mistakes: Sequence[Mapping[str, Any]]) -> InvalidInput:
     first = reasons[0]
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return InvalidInput(
-        "request.invalid", f"{first.subjects[0]}: {first.message}{more}", reasons=reasons if len(reasons) > 1 else ()
+        "request.invalid",
+        f"{first.subjects[0]}: {first.message}{more}",
+        hint="/v1/openapi.json says what every request takes",
+        reasons=reasons if len(reasons) > 1 else (),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import typer
 
 from orchestrator.cli.files import MAX_KEY_BYTES, read_text
-from orchestrator.cli.output import shown
+from orchestrator.cli.output import shown, somebody_types
 from orchestrator.cli.session import Session
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.pci import parse_pci_address
@@ -75,7 +75,7 @@ def confirmed_fingerprint(session: Session, address: str, port: int, *, yes: boo
     shown_key = f"{shown(key['type'])} key of {address}: {shown(key['fingerprint'])}"
     if yes:
         print(shown_key, file=sys.stderr)
-    elif not sys.stdin.isatty():
+    elif not somebody_types():
         raise InvalidInput(
             "host.key_not_confirmed",
             f"nobody confirmed the {shown_key}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import termios
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Final
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
+from orchestrator.cli.output import somebody_types
 from orchestrator.cli.session import Session
 from orchestrator.client.connection import path_of
 from orchestrator.client.contexts import Context
@@ -130,7 +130,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 @contextmanager
 def raw_terminal() -> Iterator[None]:
     """Every key goes to the guest; the terminal is put back whatever happens."""
-    if not sys.stdin.isatty():
+    if not somebody_types():
         yield
         return
     before = termios.tcgetattr(0)

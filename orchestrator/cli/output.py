@@ -79,6 +79,11 @@ def width() -> int | None:
     return max(shutil.get_terminal_size().columns, MIN_WIDTH)
 
 
+def somebody_types() -> bool:
+    """Whether standard input is a terminal; it may be closed (``<&-``)."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 

@@ -33,10 +33,12 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
     """
     try:
         subnet = ipaddress.IPv4Network(text)
-    except ValueError as error:
+    except ValueError:
+        subnet = None
+    if subnet is None or text not in {str(subnet), subnet.with_netmask}:  # Python also takes 10.88.1.0/024
         raise InvalidInput(
             "network.subnet_invalid", f"{ascii(text)[:60]} is not an IPv4 network", hint="write it as 10.88.1.0/24"
-        ) from error
+        )
     if not 16 <= subnet.prefixlen <= 28 or not any(subnet.subnet_of(private) for private in _PRIVATE):
         raise InvalidInput(
             "network.subnet_invalid",

@@ -64,7 +64,7 @@ class HostService:
             raise InvalidInput("host.user_invalid", f"{ascii(request.user)[:40]} is not a user name")
         if request.gpus not in {"all", "unused"}:
             for text in request.gpus.split(","):
-                parse_pci_address(text.strip())
+                parse_pci_address(text)
         found = self.scan_key(address, port)
         if found.fingerprint != request.fingerprint:
             raise Fatal(

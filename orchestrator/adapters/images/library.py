@@ -24,6 +24,7 @@ MAX_IMAGE_BYTES = 64 * 1024**3
 MAX_VIRTUAL_BYTES = 2 * 1024**4
 _SECTOR = 512
 _VMDK_TEXT = b"# Disk DescriptorFile"
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw", "gpt": "raw"}
 """The inspector calls a raw disk with a partition table ``gpt``."""
 
@@ -99,11 +100,20 @@ def _copy(chunks: Iterator[bytes], target: Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
+def _refuse_by_first_bytes(path: Path) -> None:
+    """What the inspector would take for a raw disk."""
+    with path.open("rb") as file:
+        first = file.read(len(_VMDK_TEXT))
+    if first == _VMDK_TEXT:
+        raise InvalidInput("image.unsafe", "the image is a VMDK descriptor, which refers to other files")
+    compressed = next((name for magic, name in _COMPRESSED.items() if first.startswith(magic)), None)
+    if compressed is not None:
+        raise InvalidInput("image.unsafe", f"the image is compressed with {compressed}", hint="unpack it first")
+
+
 def _inspect(path: Path) -> tuple[ImageFormat, int]:
     """Format and virtual size of what certainly refers to no other file."""
-    with path.open("rb") as file:
-        if file.read(len(_VMDK_TEXT)) == _VMDK_TEXT:
-            raise InvalidInput("image.unsafe", "the image is a VMDK descriptor, which refers to other files")
+    _refuse_by_first_bytes(path)
     try:
         inspector = format_inspector.detect_file_format(str(path))
         found = None if inspector is None else _FORMATS.get(str(inspector))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,11 @@ import httpx2
 from orchestrator.core.errors import InvalidInput, Retryable
 
 _CHUNK = 1024 * 1024
+_WHO = re.compile("//[^/]*@")
+"""User and password in a URL: said to nobody."""
 _TIMEOUT = httpx2.Timeout(30.0)
+_OF_THE_KERNEL = ("/proc/", "/sys/", "/dev/")
+"""There, even what looks like a regular file is none: /proc/self/environ holds this process' environment."""
 
 
 @contextmanager
@@ -52,6 +57,8 @@ def _open_file(source: str) -> Iterator[Iterator[bytes]]:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             raise _refused(source, "it is not a regular file")
+        if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(_OF_THE_KERNEL):
+            raise _refused(source, "it is the kernel's, not a disk's")
         if about.st_nlink != 1:
             raise _refused(source, "it has several names (hard links)")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -79,4 +86,5 @@ def _open_url(source: str) -> Iterator[Iterator[bytes]]:
 
 
 def _refused(source: str, why: str) -> InvalidInput:
-    return InvalidInput("image.source_refused", f"image source {ascii(source)[:120]} is refused: {why}")
+    shown = ascii(_WHO.sub("//...@", source))[:120]
+    return InvalidInput("image.source_refused", f"image source {shown} is refused: {why}")

@@ -97,7 +97,7 @@ def choose_gpus(policy: str, snapshot: HostSnapshot) -> tuple[str, ...]:
     if policy == "unused":
         used = {device for domain in snapshot.domains for device in domain.devices}
         return tuple(address for address, gpu in there.items() if not _is_used(gpu, used))
-    chosen = tuple(parse_pci_address(text.strip()) for text in policy.split(","))
+    chosen = tuple(parse_pci_address(text) for text in policy.split(","))
     for address in chosen:
         if address not in there:
             raise InvalidInput(

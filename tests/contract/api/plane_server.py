@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.contract.api.plane_server``: the server process over the real services, database and runner.
 
-Only the hosts are not real: they live in memory (tests/fakes/fake_host.py).
+Only the hosts are not real, nor the image that is there from the first moment: they live in memory
+(tests/fakes/fake_host.py).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
+from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
@@ -44,8 +46,9 @@ def main() -> None:
     state.mkdir(parents=True, exist_ok=True)
     plane = control_plane(state)
     planner = plane.services.vms.planner
+    images = replace(plane.services.images, files=ImageLibrary(state / "images"))
     served = Served(
-        plane.services,
+        replace(plane.services, images=images),
         CapacityService(store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit, clock=planner.clock),
     )
     threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
