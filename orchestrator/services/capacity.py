@@ -28,6 +28,7 @@ from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.planning import Resolve, offered_types
 from orchestrator.services.tenant_room import QuotaRoom, amounts_asked
+from orchestrator.services.tenants import known_tenant
 from orchestrator.services.what_if import WhatIf, what_if
 
 _WHAT_IF = "what-if"
@@ -151,9 +152,12 @@ class CapacityService:
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
 
-        :raises InvalidInput: ``profile.unknown``
+        :raises InvalidInput: ``profile.unknown``; :raises NotFound: ``tenant.unknown``, ``host.unknown``
         """
         with self.store.read() as tx:
+            known_tenant(tx, question.tenant)
+            if question.host is not None:
+                tx.hosts.get(question.host)
             types = offered_types(tx)
             request = self._request(question, types)
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, types))

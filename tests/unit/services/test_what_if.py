@@ -125,6 +125,14 @@ def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_m
     assert answer.explanation.request.count == 4
 
 
+@pytest.mark.parametrize(
+    "asked", [Question(profile="GRID T4-1Q", host="nowhere"), Question(profile="GRID T4-1Q", tenant="nobody")]
+)
+def test_a_question_about_a_host_or_tenant_that_is_not_there_is_refused(plane: ControlPlane, asked: Question) -> None:
+    with pytest.raises(NotFound):
+        service(plane).explain(asked)
+
+
 def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
     for number in range(5):
         plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
