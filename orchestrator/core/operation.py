@@ -63,4 +63,6 @@ class Operation:
 
 def unknown_operation(operation_id: str) -> NotFound:
     """The one error for an operation that is not there and for one the caller may not know of."""
-    return NotFound("operation.unknown", f"no operation has the id {operation_id[:40]!a}")
+    return NotFound(
+        "operation.unknown", f"no operation has the id {operation_id[:40]!a}", hint="'vgpuctl operation list' has them"
+    )

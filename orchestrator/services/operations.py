@@ -128,5 +128,9 @@ class OperationService:
 
 def _stuck(job: Job) -> Operation:
     if job.operation.state != "stuck":
-        raise Conflict("operation.not_stuck", f"the operation is {job.operation.state}, not stuck")
+        raise Conflict(
+            "operation.not_stuck",
+            f"the operation is {job.operation.state}, not stuck",
+            hint="only a stuck one is retried or abandoned; 'vgpuctl operation show' tells how it stands",
+        )
     return job.operation

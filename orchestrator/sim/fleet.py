@@ -42,7 +42,11 @@ class Fleet:
     def machine(self, address: str) -> Machine:
         """:raises InvalidInput: ``host.address_unknown``"""
         if address not in self.machines:
-            raise InvalidInput("host.address_unknown", f"there is no machine at {address[:60]!a}")
+            raise InvalidInput(
+                "host.address_unknown",
+                f"there is no machine at {address[:60]!a}",
+                hint=f"this server simulates {len(self.machines)}, one of them at {next(iter(self.machines))}",
+            )
         return self.machines[address]
 
     def of(self, host: Host) -> Machine:

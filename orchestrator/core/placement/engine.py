@@ -277,7 +277,8 @@ def _with_room(
 
 def _why(host: Host, gpu: Gpu, count: int) -> str:
     if gpu.whole:
-        return f"{count} whole GPU(s) of {host.view.name} that leave the most useful set free"
+        chosen = "the GPU" if count == 1 else f"the {count} GPUs"
+        return f"takes {chosen} of {host.view.name} without which the most useful set stays free"
     if len(gpu.held) == 1:
         return f"no GPU in use has a better place; opens {gpu.view.gpu_id} of {host.view.name} as {gpu.cut_name}"
     return f"fills up {gpu.view.gpu_id} of {host.view.name} ({gpu.cut_name}), which wastes least"
