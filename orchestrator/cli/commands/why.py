@@ -33,7 +33,10 @@ def capacity(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """How many more VMs fit now, and with moves; how many a tenant could create now."""
+    """How many more VMs fit now, and with moves; how many a tenant could create now.
+
+    MIG-backed and passthrough profiles are counted too; create-vm makes only time-sliced vGPUs so far.
+    """
     found = session_of(ctx).client.capacity(
         {
             "profile": profile,
@@ -49,7 +52,7 @@ def capacity(
 def explain(
     ctx: typer.Context,
     profile: Annotated[
-        str, typer.Option("--profile", "-p", help="Any name that create-vm takes.", autocompletion=profiles)
+        str, typer.Option("--profile", "-p", help="Offering, vGPU type, MIG profile or gpu:N.", autocompletion=profiles)
     ],
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
     tenant: Tenant = "default",
