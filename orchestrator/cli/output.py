@@ -19,8 +19,8 @@ GAP: Final = "  "
 PIPE_EXIT: Final = 141
 """128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 MIN_WIDTH: Final = 40
-DEFAULT_WIDTH: Final = 100
-"""For text that the server wraps, where there is no terminal."""
+_WRAPPED_AT: Final = 100
+"""Text that the server wraps, where there is no terminal."""
 MIN_COLUMN: Final = 4
 _COLOURS: Final = {
     "green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1",
@@ -77,6 +77,11 @@ def width() -> int | None:
     if not os.environ.get("COLUMNS", "").isdigit() and not _is_terminal():
         return None
     return max(shutil.get_terminal_size().columns, MIN_WIDTH)
+
+
+def text_width() -> int:
+    """Columns for text that the server wraps: there is always an end of the line."""
+    return width() or _WRAPPED_AT
 
 
 def somebody_types() -> bool:
@@ -145,6 +150,12 @@ def show(data: object, output: Format, table: Callable[[], Sequence[str]]) -> No
         print(_text(data, output, table), flush=True)
     except BrokenPipeError as error:
         raise typer.Exit(PIPE_EXIT) from error
+
+
+def show_drawn(answer: Mapping[str, Any], output: Format) -> None:
+    """Print an answer that the server has drawn for people as well, in its member ``text``."""
+    data = {name: value for name, value in answer.items() if name != "text"}
+    show(data, output, lambda: printable_lines(answer["text"]))
 
 
 def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> str:

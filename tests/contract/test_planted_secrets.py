@@ -15,7 +15,7 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.cli.tree import ENTRIES, load
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.services.tenancy import Tenancy
-from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import KEY, ControlPlane, create_vm, plane_with
 
 PLANTED = "planted-4711-secret"
 USER_DATA = f"#cloud-config\npassword: {PLANTED}\n"
@@ -23,10 +23,8 @@ USER_DATA = f"#cloud-config\npassword: {PLANTED}\n"
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    made.add_host("t4")
-    yield made
-    made.store.close()
+    with plane_with(tmp_path, "t4") as made:
+        yield made
 
 
 def _live(plane: ControlPlane) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +105,16 @@ def create_vm(name: str = "train", *, profile: str = "GRID T4-2Q", start: bool =
 def scan(address: str, port: int) -> HostKey:
     assert 1 <= port <= 65535
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
+
+
+@contextmanager
+def plane_with(state: Path, *hosts: str) -> Iterator[ControlPlane]:
+    """A control plane to which these hosts were added; closed in the end."""
+    made = control_plane(state)
+    for name in hosts:
+        made.add_host(name)
+    yield made
+    made.store.close()
 
 
 def control_plane(

@@ -8,16 +8,14 @@ import pytest
 
 from orchestrator.core.errors import Fatal
 from orchestrator.core.operation import Operation
-from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, plane_with
 from tests.fakes.fake_host import no_fault
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    made.add_host(L40S_HOST)
-    yield made
-    made.store.close()
+    with plane_with(tmp_path, L40S_HOST) as made:
+        yield made
 
 
 def remove_while(plane: ControlPlane, *failing: str) -> Operation:

@@ -10,15 +10,13 @@ import pytest
 from orchestrator.core.errors import Conflict, QuotaExceeded
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.services.messages import CreateVm
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    made.add_host(T4_HOST)
-    yield made
-    made.store.close()
+    with plane_with(tmp_path, T4_HOST) as made:
+        yield made
 
 
 def wanted(priority: Priority, name: str = "train") -> CreateVm:

@@ -11,7 +11,7 @@ from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Retr
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import lost_answer, no_fault
 
 L40S = "NVIDIA L40S-12Q"
@@ -19,11 +19,8 @@ L40S = "NVIDIA L40S-12Q"
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    made.add_host(T4_HOST)
-    made.add_host(L40S_HOST)
-    yield made
-    made.store.close()
+    with plane_with(tmp_path, T4_HOST, L40S_HOST) as made:
+        yield made
 
 
 def finished(plane: ControlPlane, operation_id: str | None) -> Operation:

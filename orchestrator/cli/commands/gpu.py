@@ -11,14 +11,15 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import (
-    DEFAULT_WIDTH,
     Column,
     field,
     printable_lines,
     render_details,
     render_table,
     show,
+    show_drawn,
     shown,
+    text_width,
     width,
 )
 from orchestrator.cli.parameters import tenant_if_named
@@ -128,6 +129,4 @@ def map_gpus(
 @app.command("plan-compaction")
 def plan_compaction(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Show which GPUs could be freed by moving VMs; moves nothing."""
-    found = session_of(ctx).client.compaction_plan(width() or DEFAULT_WIDTH)
-    text = found.pop("text")
-    show(found, output, lambda: printable_lines(text))
+    show_drawn(session_of(ctx).client.compaction_plan(text_width()), output)

@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import DEFAULT_WIDTH, Column, field, printable_lines, render_details, show, shown, width
+from orchestrator.cli.output import Column, field, render_details, show, show_drawn, shown, text_width
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -189,6 +189,4 @@ def uncordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> N
 @app.command("plan-drain")
 def plan_drain(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
     """Show where a host's VMs could go and why others stay; moves nothing."""
-    found = session_of(ctx).client.drain_plan(name, width() or DEFAULT_WIDTH)
-    text = found.pop("text")
-    show(found, output, lambda: printable_lines(text))
+    show_drawn(session_of(ctx).client.drain_plan(name, text_width()), output)

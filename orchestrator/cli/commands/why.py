@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import hosts, profiles
-from orchestrator.cli.output import DEFAULT_WIDTH, printable_lines, show, width
+from orchestrator.cli.output import printable_lines, show, show_drawn, text_width
 from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
@@ -78,8 +78,7 @@ def explain(
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "priority": None if priority is None else priority.value,
-            "width": width() or DEFAULT_WIDTH,
+            "width": text_width(),
         }
     )
-    text = found.pop("text")
-    show(found, output, lambda: printable_lines(text))
+    show_drawn(found, output)

@@ -10,14 +10,13 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from orchestrator.settings import load_settings
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    yield made
-    made.store.close()
+    with plane_with(tmp_path) as made:
+        yield made
 
 
 def test_an_image_in_use_stays_and_one_that_is_not_goes(plane: ControlPlane) -> None:

@@ -17,7 +17,7 @@ from orchestrator.core.placement.render_plans import render_compaction, render_d
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.services.capacity import CapacityService, Question
-from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "what_if"
 QUESTIONS = {
@@ -35,10 +35,8 @@ QUESTIONS = {
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    made = control_plane(tmp_path)
-    made.add_host(T4_HOST)
-    yield made
-    made.store.close()
+    with plane_with(tmp_path, T4_HOST) as made:
+        yield made
 
 
 def service(plane: ControlPlane) -> CapacityService:
