@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,14 +81,14 @@ class DurableEngine:
             self._changed.wait_for(lambda: self._running == 0)
         if self._queue is not None:
             self._queue.close()
-            with _reported():
+            with _Reported():
                 self._living.leave()
 
     def _attend(self) -> None:
         looks, next_beat = 0, 0.0
         while not self._stopping.is_set():
             self._wake.clear()
-            with _reported():
+            with _Reported():
                 now = time.monotonic()
                 self._look(beat=now >= next_beat, forget=looks % _FORGET_EVERY == 0)
                 if now >= next_beat:
@@ -109,7 +108,7 @@ class DurableEngine:
             with self._living.beat() as living:
                 taken = self._queue.take_over(living)
             if taken:
-                log.warning("took over %d operations of controllers that have gone", taken)
+                log.warning("queued %d operations again whose run has gone", taken)
         if due:
             self._queue.offer(due)
         if beat and forget:
@@ -156,10 +155,15 @@ class _Breaking:
         return isinstance(error, Exception)
 
 
-@contextmanager
-def _reported() -> Iterator[None]:
-    """The next look tries again."""
-    try:
-        yield
-    except WorldError as error:
-        log.warning("%s: %s", error.message, error.details)
+class _Reported:
+    """The next look tries again, whatever went wrong: without its looks a server would take requests and do nothing."""
+
+    def __enter__(self) -> None:
+        """Nothing has gone wrong yet."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> bool:
+        if isinstance(error, WorldError):
+            log.warning("%s: %s", error.message, error.details)
+        elif isinstance(error, Exception):
+            log.error("a look at the operations broke", exc_info=error)
+        return isinstance(error, Exception)

@@ -7,13 +7,16 @@ The journal remembers the steps, so a workflow has none of its own: run again af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions, SetWorkflowID
+from dbos import error as library
 
+from orchestrator.core.errors import Retryable
 from orchestrator.ports.store import Due
 
 VERSION: Final = "wf-1"
@@ -24,6 +27,8 @@ _LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 _POLL_S: Final = 0.2
 _KEPT: Final = 1000
 """Ended runs are kept only to be looked at."""
+_NEVER_BEGAN: Final = 3
+"""A run that this process has taken and that was seen not to run as many times in a row was lost on its way."""
 
 
 class Database(Protocol):
@@ -58,6 +63,10 @@ class WorkQueue:
         logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to the console by itself
         self._database = database
         self._name = name
+        self._run = run
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._not_running: dict[str, int] = {}
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -74,11 +83,11 @@ class WorkQueue:
 
         @DBOS.workflow(name=_WORKFLOW)
         def run_operation(operation_id: str) -> None:
-            run(operation_id)
+            self._run_once(operation_id)
 
         self._workflow = run_operation
         try:
-            with database.errors():
+            with self._errors():
                 DBOS.launch()
                 DBOS.register_queue(
                     _QUEUE,
@@ -96,8 +105,8 @@ class WorkQueue:
 
         :raises Retryable: ``store.queue``
         """
-        with self._database.errors():
-            busy = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
+        with self._errors():
+            busy = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)} | self._running_now()
             new = {f"{one.operation}.": one for one in due if one.operation not in busy}
             if not new:
                 return
@@ -108,13 +117,15 @@ class WorkQueue:
                     DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation)
 
     def take_over(self, living: Collection[str]) -> int:
-        """Queue again what a controller that does not live had begun; how many that were.
+        """Queue again what a controller that does not live had begun, and what this one took off the queue and never
+        began; how many that were.
 
         :raises Retryable: ``store.queue``
         """
-        with self._database.errors():
+        with self._errors():
             begun = _runs(status=["PENDING"])
             orphans = [run.workflow_id for run in begun if run.executor_id not in {self._name, *living}]
+            orphans += self._never_began(run.workflow_id for run in begun if run.executor_id == self._name)
             if orphans:
                 DBOS.resume_workflows(orphans, queue_name=_QUEUE)
             return len(orphans)
@@ -124,10 +135,42 @@ class WorkQueue:
 
         :raises Retryable: ``store.queue``
         """
-        with self._database.errors():
+        with self._errors():
             ended = _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_KEPT)
             if ended:
                 DBOS.delete_workflows([run.workflow_id for run in ended])
+
+    def _never_began(self, own: Iterable[str]) -> list[str]:
+        """Of the runs that this process has taken: what went wrong while they were started is only in the log."""
+        running = self._running_now()
+        waiting = [run for run in own if _operation_of(run) not in running]
+        self._not_running = {run: self._not_running.get(run, 0) + 1 for run in waiting}
+        return [run for run, seen in self._not_running.items() if seen >= _NEVER_BEGAN]
+
+    def _run_once(self, operation_id: str) -> None:
+        """Not beside another run of it in this process, which was late and not lost."""
+        with self._lock:
+            if operation_id in self._running:
+                return
+            self._running.add(operation_id)
+        try:
+            self._run(operation_id)
+        finally:
+            with self._lock:
+                self._running.discard(operation_id)
+
+    def _running_now(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._running)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Those of the database, and those that the library has made of them."""
+        try:
+            with self._database.errors():
+                yield
+        except library.DBOSException as error:
+            raise Retryable("store.queue", "the queue of operations cannot be used", details=str(error)) from error
 
     def close(self) -> None:
         """Take no more off the queue."""

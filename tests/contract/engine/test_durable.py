@@ -5,8 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dbos import DBOS
+from dbos._core import execute_dequeued_workflow
+from dbos._error import DBOSQueryTimeoutError
 
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.living import Living
@@ -179,6 +183,46 @@ def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, en
     wait_for(ended, 2)
     engine.stop()
     assert runs.broke == ["op0 ZeroDivisionError", "op1 ZeroDivisionError"]
+
+
+def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
+    """Fails at its first call."""
+    failures = [error]
+
+    def call(*args: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return then(*args, **named)
+
+    return call
+
+
+def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = "dbos._queue.execute_dequeued_workflow"
+    monkeypatch.setattr(starting, once(OSError("no thread"), execute_dequeued_workflow))
+    runs = Recording(store)
+    runs.gate.set()
+    engine, ended = engine_of(runs)
+    engine.submit(add(store, "op", subject="vm"))
+    wait_for(ended, 1)
+    engine.stop()
+    assert runs.order == ["op"]
+
+
+@pytest.mark.parametrize("error", [DBOSQueryTimeoutError(30.0), ZeroDivisionError()], ids=["timeout", "mistake"])
+def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))
+    runs = Recording(store)
+    runs.gate.set()
+    engine, ended = engine_of(runs)
+    engine.submit(add(store, "op", subject="vm"))
+    wait_for(ended, 1)
+    engine.stop()
+    assert runs.order == ["op"]
 
 
 def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path, url: str) -> None:
