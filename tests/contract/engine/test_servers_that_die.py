@@ -91,19 +91,27 @@ def test_an_operation_begun_with_an_older_list_of_steps_is_taken_back_by_the_new
     assert site.plane.services.vms.list(None) == ()
 
 
-def test_a_step_that_the_newer_program_does_not_know_is_shown_and_nothing_is_touched(
+def test_a_step_that_the_newer_program_does_not_know_is_left_to_the_one_that_does(
     site_on: Callable[[str], Site], tmp_path: Path
 ) -> None:
     site = site_on("sqlite")
-    operation = begun_by_older(site, older(tmp_path, *OTHER_STEP))
+    before = site.machine().state()
+    tree = older(tmp_path, *OTHER_STEP)
+    operation = begun_by_older(site, tree)
     begun = site.machine().state()
-    site.server("one")
+    newer = site.server("one")
     stuck = site.finished(operation)
     assert stuck.error is not None
     assert (stuck.state, stuck.error["code"]) == ("stuck", "operation.unknown_step")
     assert "start.0" in str(stuck.error["message"])
     assert stuck.remainder
     assert site.machine().state() == begun
+    newer.terminate()
+    newer.wait(LIMIT_S)
+    site.server("one", program=tree)
+    site.plane.services.operations.retry(operation)
+    until(lambda: site.plane.services.operations.get(operation).state == "undone")
+    assert site.machine().state() == before
 
 
 def test_one_of_two_servers_finishes_what_the_other_was_killed_in(site_on: Callable[[str], Site]) -> None:
