@@ -22,6 +22,8 @@ class SqlHosts:
     def __init__(self, connection: Connection, parsed: Parsed) -> None:
         self._db = connection
         self._parsed = parsed
+        self._all: dict[str, HostSnapshot] | None = None
+        """What this transaction has read: nobody else changes what it sees."""
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
@@ -77,6 +79,7 @@ class SqlHosts:
 
     def remove(self, name: str) -> None:
         """With its snapshot and GPUs. Gone already is fine."""
+        self._all = None
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
@@ -84,17 +87,22 @@ class SqlHosts:
         newer = select(snapshots.c.host).where(snapshots.c.host == name, snapshots.c.taken_at > taken_at)
         if self._db.execute(newer).one_or_none() is not None:
             return
+        self._all = None
         self._db.execute(delete(snapshots).where(snapshots.c.host == name))
         self._db.execute(insert(snapshots).values(host=name, taken_at=taken_at, document=snapshot_to_dict(snapshot)))
 
     def snapshot(self, name: str) -> HostSnapshot | None:
+        if self._all is not None:
+            return self._all.get(name)
         taken_at = self._db.execute(select(snapshots.c.taken_at).where(snapshots.c.host == name)).scalar_one_or_none()
         return None if taken_at is None else self._taken_at(name, taken_at)
 
     def snapshots(self) -> dict[str, HostSnapshot]:
         """Of every host that was observed."""
-        rows = self._db.execute(select(snapshots.c.host, snapshots.c.taken_at)).all()
-        return {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
+        if self._all is None:
+            rows = self._db.execute(select(snapshots.c.host, snapshots.c.taken_at)).all()
+            self._all = {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
+        return dict(self._all)
 
     def _taken_at(self, name: str, taken_at: float) -> HostSnapshot:
         known = self._parsed.get(name)

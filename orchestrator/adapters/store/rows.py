@@ -143,14 +143,15 @@ def network_of(row: AnyRow) -> Network:
     return Network(**row._asdict())
 
 
-def claim_of(share: AnyRow, slots: Sequence[AnyRow], function: str | None) -> Claim:
-    """``share`` is the VM's row of host_claims, ``slots`` its rows of slot_claims, by slot."""
+def claim_of(slots: Sequence[AnyRow]) -> Claim:
+    """``slots``: of one VM, by slot; each row has all that is claimed beside it, too."""
+    one = slots[0]
     return Claim(
-        vm=share.vm,
-        host=share.host,
-        device=DeviceClaim(gpu=slots[0].gpu, cut=slots[0].cut, slots=tuple(slot.slot for slot in slots)),
-        function=function,
-        vcpus=share.vcpus,
-        memory_mib=share.memory_mib,
-        disk_bytes=share.disk_bytes,
+        vm=one.vm,
+        host=one.host,
+        device=DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots)),
+        function=one.function,
+        vcpus=one.vcpus,
+        memory_mib=one.memory_mib,
+        disk_bytes=one.disk_bytes,
     )

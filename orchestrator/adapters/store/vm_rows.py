@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
-from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
@@ -65,16 +66,20 @@ class SqlVms:
         self._db.execute(delete(vms).where(vms.c.id == vm_id))
 
 
+_STILL_CUT: Final = (
+    select(slot_claims.c.slot)
+    .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
+    .exists()
+)
+
+
 def _drop_place(connection: Connection, vm_id: str) -> None:
     """Slots and function; a GPU with nothing left on it is cut no more."""
-    for table in (slot_claims, function_claims):
-        connection.execute(delete(table).where(table.c.vm == vm_id))
-    still_cut = (
-        select(slot_claims.c.slot)
-        .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
-        .exists()
-    )
-    connection.execute(delete(gpu_cuts).where(~still_cut))
+    connection.execute(delete(function_claims).where(function_claims.c.vm == vm_id))
+    slots = delete(slot_claims).where(slot_claims.c.vm == vm_id).returning(slot_claims.c.host, slot_claims.c.gpu)
+    for host, gpu in {(row.host, row.gpu) for row in connection.execute(slots)}:
+        left = (gpu_cuts.c.host == host, gpu_cuts.c.gpu == gpu, ~_STILL_CUT)
+        connection.execute(delete(gpu_cuts).where(*left))
 
 
 _CUT_SO: Final = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
@@ -89,6 +94,15 @@ _CLAIMED: Final[Select[Any]] = select(
     _KEPT_DISK.exists(),
 ).where(host_claims.c.host == bindparam("host"), host_claims.c.vm != bindparam("vm"))
 """Of the host, without what the VM itself kept; put together once, as that takes longer than asking."""
+
+
+_PLACES: Final[Select[Any]] = (
+    select(host_claims, slot_claims.c.gpu, slot_claims.c.slot, slot_claims.c.cut, function_claims.c.function)
+    .join_from(host_claims, slot_claims, slot_claims.c.vm == host_claims.c.vm)
+    .outerjoin(function_claims, function_claims.c.vm == host_claims.c.vm)
+    .order_by(host_claims.c.vm, slot_claims.c.slot)
+)
+"""A row for each slot that is claimed."""
 
 
 class SqlClaims:
@@ -123,41 +137,22 @@ class SqlClaims:
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""
-        return self._claims(select(host_claims), select(slot_claims), select(function_claims))
+        return self._claims(_PLACES)
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
-        return self._claims(
-            select(host_claims).where(host_claims.c.host == host),
-            select(slot_claims).where(slot_claims.c.host == host),
-            select(function_claims).where(function_claims.c.host == host),
-        )
-
-    def _claims(self, of_hosts: Select[Any], of_slots: Select[Any], of_functions: Select[Any]) -> tuple[Claim, ...]:
-        shares = self._db.execute(of_hosts.order_by(host_claims.c.vm))
-        slots: dict[str, list[AnyRow]] = {}
-        for row in self._db.execute(of_slots.order_by(slot_claims.c.vm, slot_claims.c.slot)):
-            slots.setdefault(row.vm, []).append(row)
-        functions: dict[str, str] = {row.vm: row.function for row in self._db.execute(of_functions)}
-        return tuple(claim_of(share, slots[share.vm], functions.get(share.vm)) for share in shares if share.vm in slots)
+        return self._claims(_PLACES.where(host_claims.c.host == host))
 
     def find(self, vm_id: str) -> Claim | None:
-        share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
-        if share is None:
-            return None
-        slots = self._slots(vm_id)
-        if not slots:
-            return None
-        function = select(function_claims.c.function).where(function_claims.c.vm == vm_id)
-        return claim_of(share, slots, self._db.execute(function).scalar_one_or_none())
+        return next(iter(self._claims(_PLACES.where(host_claims.c.vm == vm_id))), None)
+
+    def _claims(self, places: Select[Any]) -> tuple[Claim, ...]:
+        rows = self._db.execute(places).all()
+        return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 
     def free_place(self, vm_id: str) -> None:
         """All but the disk. Free already is fine."""
         _drop_place(self._db, vm_id)
         self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
-
-    def _slots(self, vm_id: str) -> Sequence[AnyRow]:
-        query = select(slot_claims).where(slot_claims.c.vm == vm_id).order_by(slot_claims.c.slot)
-        return list(self._db.execute(query))
 
     def move_function(self, vm_id: str, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.contract.store.racer URL DIRECTORY SEED REQUESTS``: one of several controllers that ask for slots.
+"""``python -m tests.contract.store.racer URL DIRECTORY SEED REQUESTS QUOTA``: one of several controllers that race.
 
 Its second set of books are files that can be made only once: a slot that two VMs got fails there, whatever the
 database says.
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.adapters.state.clock import RandomIds
-from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NoCapacity, QuotaExceeded
 from orchestrator.operations.steps.vm_record import drop_vm
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
@@ -31,14 +30,16 @@ class Racer:
     plane: ControlPlane
     books: Path
     chance: random.Random
-    own: list[str] = field(default_factory=list)
+    quota: int
+    own: dict[str, list[Path]] = field(default_factory=dict)
+    """By name, the books of what it holds."""
     made: int = 0
     refused: int = 0
     double: int = 0
     beyond: int = 0
     """How often somebody was refused by the quota."""
     over: int = 0
-    """How often more was held than the quota allows."""
+    """How often more VMs were held than the quota allows."""
 
     def turn(self, name: str) -> None:
         """One request; room is made when there is none, or enough is held."""
@@ -53,40 +54,34 @@ class Racer:
                 self._give_back()
             return
         self.made += 1
-        self.own.append(name)
-        for file in self._files(name):
+        with self.plane.store.read() as tx:
+            held = {vm.spec.name: vm.id for vm in tx.vms.list(tenant="default")}
+            claim = tx.claims.find(held[name])
+        assert claim is not None
+        self.over += len(held) > self.quota
+        self.own[name] = [self.books / f"{claim.host} {claim.device.gpu} {slot}" for slot in claim.device.slots]
+        for file in self.own[name]:
             try:
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 self.double += 1
-        self.over += any(
-            held.limit is not None and held.used > held.limit
-            for held in self.plane.services.tenancy.quotas.get("default")
-        )
 
     def _give_back(self) -> None:
-        name = self.own.pop(self.chance.randrange(len(self.own)))
-        for file in self._files(name):
+        name = self.chance.choice(list(self.own))
+        for file in self.own.pop(name):
             file.unlink()
         with self.plane.store.begin() as tx:
             vm = tx.vms.find("default", name)
             assert vm is not None
             drop_vm(tx, vm)
 
-    def _files(self, name: str) -> list[Path]:
-        with self.plane.store.read() as tx:
-            vm = tx.vms.find("default", name)
-            claim: Claim | None = None if vm is None else tx.claims.find(vm.id)
-        assert claim is not None
-        return [self.books / f"{claim.host} {claim.device.gpu} {slot}" for slot in claim.device.slots]
 
-
-def main(url: str, directory: str, seed: str, requests: str) -> None:
+def main(url: str, directory: str, seed: str, requests: str, quota: str) -> None:
     plane = control_plane(Path(directory), url=url)
     vms = plane.services.vms
     vms = replace(vms, planner=replace(vms.planner, ids=RandomIds()))
     plane = replace(plane, services=replace(plane.services, vms=vms))
-    racer = Racer(plane, Path(directory), random.Random(seed))
+    racer = Racer(plane, Path(directory), random.Random(seed), int(quota))
     for number in range(int(requests)):
         racer.turn(f"r{seed}-{number}")
     sys.stdout.write(json.dumps({name: getattr(racer, name) for name in COUNTED}))

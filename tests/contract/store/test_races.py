@@ -31,7 +31,7 @@ def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed
     books.mkdir()
     words = [sys.executable, "-m", "tests.contract.store.racer", url, str(books)]
     racers = [
-        subprocess.Popen([*words, str(seed), str(requests // CONTROLLERS)], stdout=subprocess.PIPE)
+        subprocess.Popen([*words, str(seed), str(requests // CONTROLLERS), str(QUOTA)], stdout=subprocess.PIPE)
         for seed in range(CONTROLLERS)
     ]
     counts = [json.loads(racer.communicate()[0]) for racer in racers]
