@@ -27,7 +27,7 @@ _LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 _POLL_S: Final = 0.2
 _KEPT: Final = 1000
 """Ended runs are kept only to be looked at."""
-_NEVER_BEGAN: Final = 3
+_NEVER_BEGAN: Final = 5
 """A run that this process has taken and that was seen not to run as many times in a row was lost on its way."""
 
 
