@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from orchestrator.core.units import MIB, show_size
+
 CutKind = Literal["mig", "time_sliced", "mixed", "whole"]
 State = Hashable
 """What matters of an occupied cut for the future. Equal states offer the same choices."""
@@ -37,6 +39,16 @@ class Choice:
     after: State
     mask: int = 0
     """Bit i is set when slot i is taken; 0 where only a number is known (slots are interchangeable)."""
+
+
+def cut_words(name: str | None) -> str:
+    """What people read of a cut's stored name: ``vGPUs of 12GiB`` of ``time_sliced:12288``; ``-`` of no cut."""
+    if name is None:
+        return "-"
+    kind, _, size_mib = name.partition(":")
+    if kind == "time_sliced" and size_mib.isdecimal():
+        return f"vGPUs of {show_size(int(size_mib) * MIB)}"
+    return {"mixed": "vGPUs of mixed sizes", "mig": "MIG"}.get(name, name)
 
 
 class IllegalLayout(ValueError):

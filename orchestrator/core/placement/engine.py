@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from orchestrator.core.geometry.cut import Choice, Taken
+from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, Gpu, Host
 from orchestrator.core.placement.layouts import Layouts
@@ -279,9 +279,10 @@ def _why(host: Host, gpu: Gpu, count: int) -> str:
     if gpu.whole:
         chosen = "the GPU" if count == 1 else f"the {count} GPUs"
         return f"takes {chosen} of {host.view.name} without which the most useful set stays free"
+    cut = cut_words(gpu.cut_name)
     if len(gpu.held) == 1:
-        return f"no GPU in use has a better place; opens {gpu.view.gpu_id} of {host.view.name} as {gpu.cut_name}"
-    return f"fills up {gpu.view.gpu_id} of {host.view.name} ({gpu.cut_name}), which wastes least"
+        return f"no GPU in use has a better place; opens {gpu.view.gpu_id} of {host.view.name} for {cut}"
+    return f"fills up {gpu.view.gpu_id} of {host.view.name} ({cut}), which wastes least"
 
 
 def _occupied_of(request: Request, taken: Taken) -> Occupied:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from orchestrator.core.geometry.board import WHOLE, AnySetBoard, fabric_board
-from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken, bits
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, State, Taken, bits, cut_words
 from orchestrator.core.geometry.mask_cut import MaskCut
 from orchestrator.core.placement.host_classes import HostClasses
 from orchestrator.core.placement.index_set import IndexSet
@@ -184,7 +184,8 @@ class Fleet:
         if view.occupied and view.cut == "whole":
             gpu.whole = True
         elif view.occupied and index is None:
-            gpu.usable, gpu.reason = False, f"holds claims under {view.cut}, which its driver does not offer now"
+            held = cut_words(view.cut)
+            gpu.usable, gpu.reason = False, f"holds claims under {held}, which its driver does not offer now"
         elif index is not None:
             self._load_state(gpu, index)
         if gpu.usable and not gpu.host.view.cordoned:

@@ -33,5 +33,9 @@ def ask_of(offering: Offering) -> Ask:
         return Ask(f"gpu:{offering.gpu_count}", 1, kinds)
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
-        raise InvalidInput("profile.unsupported", f"profile {offering.name} names no vGPU type or MIG profile")
+        raise InvalidInput(
+            "profile.unsupported",
+            f"profile {offering.name} names no vGPU type or MIG profile",
+            hint="'vgpuctl profile list' shows what there is",
+        )
     return Ask(profile, offering.vgpu_count, kinds)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits
 
+from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 
 _KEYS = ascii_letters + digits
@@ -154,7 +155,8 @@ def _gpu_lines(row: GpuRow, width: int) -> list[str]:
 def _state(row: GpuRow) -> str:
     if not row.slots:
         return "empty"
-    return f"{row.cut}, {row.slots} slots" if row.free is None else f"{row.cut}, {row.free} of {row.slots} slots free"
+    cut = cut_words(row.cut)
+    return f"{cut}, {row.slots} slots" if row.free is None else f"{cut}, {row.free} of {row.slots} slots free"
 
 
 def _keyed(cells: Sequence[Cell]) -> list[tuple[str, Cell]]:

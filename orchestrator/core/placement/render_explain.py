@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from orchestrator.core.errors import Reason
+from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.placement.capacity import CapacityRow, Room
 from orchestrator.core.placement.explain import Explanation, Told
 from orchestrator.core.placement.gpu_map import GpuRow, short_gpu_id, slots_text
@@ -100,7 +101,7 @@ def _parts(placement: Placement, host: str) -> list[str]:
         gpus = ", ".join(short_gpu_id(host, gpu) for gpu in placement.gpu_ids)
         return [f"whole GPU {gpus}" if len(placement.parts) == 1 else f"whole GPUs {gpus}"]
     return [
-        f"GPU {short_gpu_id(host, part.gpu_id)}: {part.cut}, {slots_text(part.slots[0], len(part.slots))}"
+        f"GPU {short_gpu_id(host, part.gpu_id)}: {cut_words(part.cut)}, {slots_text(part.slots[0], len(part.slots))}"
         for part in placement.parts
     ]
 
@@ -112,7 +113,7 @@ def _on_gpu(row: GpuRow) -> str:
         held = ", ".join(f"{count} x {what}" for what, count in counts.items())
     else:
         held = ", ".join(f"{cell.profile or cell.label} on {slots_text(cell.start, cell.size)}" for cell in cells)
-    return f"{row.host}/{row.gpu} ({row.cut}, {row.free} of {row.slots} slots free): {held}"
+    return f"{row.host}/{row.gpu} ({cut_words(row.cut)}, {row.free} of {row.slots} slots free): {held}"
 
 
 def reason_text(reason: Reason) -> str:
