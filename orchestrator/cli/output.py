@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import typer
@@ -19,9 +18,10 @@ GAP: Final = "  "
 PIPE_EXIT: Final = 141
 """128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 MIN_WIDTH: Final = 40
+LONG_LIST: Final = 100
+"""Of more objects each is one line of JSON: indenting ten thousand takes longer than getting them."""
 _WRAPPED_AT: Final = 100
 """Text that the server wraps, where there is no terminal."""
-MIN_COLUMN: Final = 4
 _COLOURS: Final = {
     "green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1",
 }  # fmt: skip
@@ -34,23 +34,10 @@ STATE_COLOURS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of a table: its header and how a row becomes its text."""
-
-    header: str
-    text: Callable[[Mapping[str, Any]], str]
-
-
-def field(header: str, key: str) -> Column:
-    """A column that shows one member; ``-`` when it is not there."""
-    return Column(header, lambda row: shown(row.get(key)))
-
-
 def shown(value: object) -> str:
     """Any JSON value on one line. Control characters are escaped: names on hosts may be hostile."""
     if isinstance(value, str):
-        return printable(value) or "-"
+        return (value if value.isprintable() else printable(value)) or "-"
     if value is None or value == []:
         return "-"
     if isinstance(value, bool):
@@ -103,34 +90,6 @@ def colour(text: str, name: str | None, *, stream_is_terminal: bool | None = Non
     return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
 
 
-def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
-    """Lines of a table, headers first, at most ``limit`` wide: the widest columns give way first."""
-    cells = [[column.text(row) for row in rows] for column in columns]
-    widths = [max(map(len, (column.header, *texts))) for column, texts in zip(columns, cells, strict=True)]
-    if limit is not None:
-        _shrink(widths, limit - len(GAP) * (len(widths) - 1))
-    padded = [*widths[:-1], 0]
-    headers = [
-        colour(_cut(column.header, size).ljust(pad), "bold")
-        for column, size, pad in zip(columns, widths, padded, strict=True)
-    ]
-    fitted = [
-        [colour(cell.ljust(pad), STATE_COLOURS.get(cell)) for cell in (_cut(text, size) for text in texts)]
-        for texts, size, pad in zip(cells, widths, padded, strict=True)
-    ]
-    return [GAP.join(texts).rstrip() for texts in (headers, *zip(*fitted, strict=True))]
-
-
-def _shrink(widths: list[int], room: int) -> None:
-    while sum(widths) > room and max(widths) > MIN_COLUMN:
-        widest = widths.index(max(widths))
-        widths[widest] -= 1
-
-
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: size - 1] + "…"
-
-
 def render_details(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """``label  value`` lines, values under each other."""
     size = max(len(label) for label, _ in pairs)
@@ -160,14 +119,11 @@ def show_drawn(answer: Mapping[str, Any], output: Format) -> None:
 
 def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> str:
     if output is Format.JSON:
+        if isinstance(data, Sequence) and len(data) > LONG_LIST:
+            return "[\n" + ",\n".join(map(json.dumps, data)) + "\n]"
         return json.dumps(data, indent=2)
     if output is Format.YAML:
         import yaml
 
         return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n")
     return "\n".join(table())
-
-
-def show_list(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str) -> None:
-    """Print a list; ``none`` says in the table that there is nothing."""
-    show(rows, output, lambda: render_table(rows, columns, width()) if rows else [none])

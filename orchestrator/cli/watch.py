@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from orchestrator.cli.output import PIPE_EXIT, Column, colour, render_table, show, width
+from orchestrator.cli.output import PIPE_EXIT, colour, show, width
 from orchestrator.cli.progress import patiently
 from orchestrator.cli.session import Format, Session
+from orchestrator.cli.table import Column, render_table
 
 PAUSE_S: Final = 2.0
 _FOOT: Final = "Ctrl-C ends"

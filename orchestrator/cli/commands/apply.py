@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from orchestrator.cli.files import read_text
-from orchestrator.cli.output import Column, colour, field, render_table, show, shown, width
+from orchestrator.cli.output import colour, show, shown, width
 from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
 from orchestrator.core.manifest import Change, FieldChange, Manifest, changes
 
@@ -40,8 +41,8 @@ def _detail(change: dict[str, Any]) -> str:
 COLUMNS: Final = (
     field("ACTION", "action"),
     field("KIND", "kind"),
-    field("NAME", "name"),
-    Column("CHANGE", lambda change: _detail(dict(change))),
+    field("NAME", "name", Fit.WHOLE),
+    Column("CHANGE", lambda change: _detail(dict(change)), Fit.WRAP),
 )
 
 

@@ -8,18 +8,19 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Fit, field, show_list
 from orchestrator.core.errors import Fatal, Reason
 
 app = new_group("Who did or wanted what, refusals too.")
 
 COLUMNS: Final = (
-    field("NUMBER", "sequence"),
-    field("AT", "at"),
+    field("NUMBER", "sequence", Fit.WHOLE),
+    field("AT", "at", Fit.WHOLE, spare=True),
     field("WHO", "actor"),
     field("WHAT", "action"),
-    field("SUBJECT", "subject"),
+    field("SUBJECT", "subject", Fit.WRAP),
     field("OUTCOME", "outcome"),
 )
 

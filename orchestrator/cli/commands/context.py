@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, show, show_list
+from orchestrator.cli.output import show
 from orchestrator.cli.session import Format, Output
+from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import Context, load, path, save
 
 app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command.")
@@ -19,9 +20,9 @@ app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
 COLUMNS: Final = (
     Column("CURRENT", lambda row: "*" if row["current"] else ""),
-    field("NAME", "name"),
-    Column("SERVER", lambda row: str(row["url"] or row["state"])),
-    field("TOKEN FILE", "token_file"),
+    field("NAME", "name", Fit.WHOLE),
+    Column("SERVER", lambda row: str(row["url"] or row["state"]), Fit.WHOLE),
+    field("TOKEN FILE", "token_file", Fit.WHOLE, spare=True),
 )
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import hosts
-from orchestrator.cli.output import Column, field, show_list
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 
 DIFFERENCES_EXIT: Final = 3
 """As for a plan that found something to do."""
@@ -25,13 +25,13 @@ def _repair(finding: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
-    field("HOST", "host"),
-    field("SUBJECT", "subject"),
-    field("CODE", "code"),
-    field("SEEN", "seen"),
-    field("WHOSE", "whose"),
+    field("HOST", "host", Fit.WHOLE),
+    field("SUBJECT", "subject", Fit.WRAP),
+    field("CODE", "code", Fit.WHOLE, spare=True),
+    field("SEEN", "seen", spare=True),
+    field("WHOSE", "whose", spare=True),
     Column("REPAIR", _repair),
-    field("WHY", "reason"),
+    field("WHY", "reason", Fit.WRAP),
 )
 
 

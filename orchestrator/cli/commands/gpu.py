@@ -10,21 +10,12 @@ import typer
 
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import (
-    Column,
-    field,
-    printable_lines,
-    render_details,
-    render_table,
-    show,
-    show_drawn,
-    shown,
-    text_width,
-    width,
-)
+from orchestrator.cli.output import printable_lines, render_details, show, show_drawn, shown, text_width, width
 from orchestrator.cli.parameters import tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 
@@ -38,19 +29,19 @@ def _memory(gpu: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
-    field("HOST", "host"),
-    field("ADDRESS", "address"),
+    field("HOST", "host", Fit.WHOLE),
+    field("ADDRESS", "address", Fit.WHOLE),
     field("MODEL", "model"),
-    Column("MEMORY", _memory),
-    field("NUMA", "numa_node"),
-    field("FRAMEWORK", "framework"),
+    Column("MEMORY", _memory, Fit.WHOLE),
+    field("NUMA", "numa_node", spare=True),
+    field("FRAMEWORK", "framework", spare=True),
     field("OURS", "managed"),
-    field("CUT", "cut"),
+    Column("CUT", lambda gpu: shown(cut_words(gpu["cut"]))),
     Column("VMS", lambda gpu: str(len(gpu["vms"]))),
 )
 
 TYPE_COLUMNS: Final = (
-    field("TYPE", "name"),
+    field("TYPE", "name", Fit.WHOLE),
     Column("FRAMEBUFFER", lambda use: show_size(use["framebuffer_mib"] * MIB)),
     field("MOST", "max_instances"),
     field("USED", "used"),
@@ -97,7 +88,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("VFs enabled", shown(gpu["virtual_functions"])),
         ("MIG", shown(gpu["mig_enabled"])),
         ("ours", shown(gpu["managed"])),
-        ("cut", shown(gpu["cut"])),
+        ("cut", shown(cut_words(gpu["cut"]))),
         ("VMs", shown(gpu["vms"])),
     ]
     pairs += [("problem", shown(problem)) for problem in gpu["problems"]]

@@ -12,9 +12,10 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, show, show_drawn, shown, text_width
+from orchestrator.cli.output import render_details, show, show_drawn, shown, text_width
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.table import Column, Fit, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
@@ -34,13 +35,13 @@ Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
 
 COLUMNS: Final = (
-    field("NAME", "name"),
-    Column("STATE", lambda host: shown(host["state"]) + (" (cordoned)" if host["cordoned"] else "")),
-    field("ADDRESS", "address"),
+    field("NAME", "name", Fit.WHOLE),
+    Column("STATE", lambda host: shown(host["state"]) + (" (cordoned)" if host["cordoned"] else ""), Fit.WHOLE),
+    field("ADDRESS", "address", Fit.WHOLE, spare=True),
     Column("GPUS", lambda host: str(len(host["gpus"]))),
     Column("MODELS", lambda host: shown(sorted({gpu["model"] for gpu in host["gpus"]}))),
     Column("VMS", lambda host: str(len(host["vms"]))),
-    Column("DRIVER", lambda host: shown((host["software"] or {}).get("nvidia_driver"))),
+    Column("DRIVER", lambda host: shown((host["software"] or {}).get("nvidia_driver")), spare=True),
 )
 
 

@@ -10,8 +10,9 @@ import typer
 
 from orchestrator.cli.complete import images
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, show, show_list, shown
+from orchestrator.cli.output import show, shown
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB
@@ -21,7 +22,7 @@ app = new_group("Base images that VMs' disks are made on.")
 _SHA256_DIGITS: Final = 64
 
 COLUMNS: Final = (
-    field("NAME", "name"),
+    field("NAME", "name", Fit.WHOLE),
     field("FORMAT", "format"),
     Column("SIZE", lambda image: _size(image["size_bytes"])),
     Column("DISK", lambda image: _size(image["virtual_size_bytes"])),

@@ -8,13 +8,14 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import field, show, show_list, shown
+from orchestrator.cli.output import show, shown
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Fit, field, show_list
 from orchestrator.core.names import check_name
 
 app = new_group("Networks that VMs are put on.")
 
-COLUMNS: Final = (field("NAME", "name"), field("SUBNET", "subnet"))
+COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), field("SUBNET", "subnet"))
 
 
 @app.command("add")

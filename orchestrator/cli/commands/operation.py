@@ -13,9 +13,10 @@ import typer
 
 from orchestrator.cli.complete import operations
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, render_table, show, shown, width
+from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.progress import POLL_S, follow, seconds_of
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.operation import FINISHED
 
@@ -24,11 +25,11 @@ app = new_group("Watch operations; ways out when one is stuck.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.", autocompletion=operations)]
 
 COLUMNS: Final = (
-    field("ID", "id"),
+    field("ID", "id", Fit.WHOLE),
     field("KIND", "kind"),
-    field("SUBJECT", "subject"),
-    field("STATE", "state"),
-    field("CREATED", "created_at"),
+    field("SUBJECT", "subject", Fit.WRAP),
+    field("STATE", "state", Fit.WHOLE),
+    field("CREATED", "created_at", Fit.WHOLE, spare=True),
 )
 
 
@@ -38,10 +39,10 @@ def _took(step: Mapping[str, Any]) -> str:
 
 
 STEP_COLUMNS: Final = (
-    field("STEP", "title"),
-    field("STATE", "state"),
+    field("STEP", "title", Fit.WRAP),
+    field("STATE", "state", Fit.WHOLE),
     Column("TOOK", _took),
-    field("MESSAGE", "message"),
+    field("MESSAGE", "message", Fit.WRAP),
 )
 
 

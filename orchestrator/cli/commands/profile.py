@@ -12,8 +12,9 @@ import typer
 
 from orchestrator.cli.complete import profiles
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, printable, render_details, show, show_list, shown
+from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 
 app = new_group("What --profile takes: offerings, vGPU types, MIG profiles.")
 
@@ -28,11 +29,11 @@ def _gives(profile: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
-    field("NAME", "name"),
-    field("KIND", "kind"),
+    field("NAME", "name", Fit.WHOLE),
+    field("KIND", "kind", spare=True),
     Column("GIVES", _gives),
     field("FREE", "free"),
-    field("HOSTS", "hosts"),
+    field("HOSTS", "hosts", Fit.WRAP),
 )
 
 

@@ -10,9 +10,9 @@ import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, show_list
 from orchestrator.cli.parameters import tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.quota import check_resource, parse_amount, show_amount
 
@@ -33,7 +33,7 @@ def _limit(line: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
-    field("RESOURCE", "resource"),
+    field("RESOURCE", "resource", Fit.WHOLE),
     Column("LIMIT", _limit),
     Column("USED", lambda line: show_amount(line["resource"], line["used"])),
 )

@@ -10,14 +10,15 @@ import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import TenantRole, tenant_name, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Fit, field, show_list
 
 app = new_group("Tenants and who belongs to them.")
 
-COLUMNS: Final = (field("NAME", "name"), field("CREATED", "created_at"))
-MEMBER_COLUMNS: Final = (field("MEMBER", "subject"), field("ROLE", "role"))
+COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), field("CREATED", "created_at"))
+MEMBER_COLUMNS: Final = (field("MEMBER", "subject", Fit.WHOLE), field("ROLE", "role"))
 
 
 Name = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]

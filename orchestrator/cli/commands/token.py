@@ -10,23 +10,25 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import field, render_details, show, show_list, shown
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import TenantRole, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Fit, field, show_list
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
 
 app = new_group("Tokens that act in a tenant for programs and people.")
 
 COLUMNS: Final = (
-    field("ID", "id"),
-    field("TENANT", "tenant"),
+    field("ID", "id", Fit.WHOLE),
+    field("TENANT", "tenant", Fit.WHOLE),
     field("ROLE", "role"),
     field("MADE BY", "made_by"),
-    field("EXPIRES", "expires_at"),
-    field("REVOKED", "revoked_at"),
+    field("EXPIRES", "expires_at", Fit.WHOLE, spare=True),
+    field("REVOKED", "revoked_at", Fit.WHOLE, spare=True),
 )
 
 Place = Annotated[
@@ -67,9 +69,10 @@ def _new_file(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(
-            "token.unwritable", f"cannot make the file {str(path)!a}: {reason}", hint="name one that does not exist yet"
+            "token.unwritable",
+            f"cannot make the file {str(path)!a}: {why_unwritable(error)}",
+            hint="name one that does not exist yet",
         ) from error
 
 

@@ -14,10 +14,11 @@ from orchestrator.cli.commands import guest
 from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import Column, field, render_details, show, shown
+from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, VmPriority, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.table import Column, Fit, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -41,14 +42,14 @@ def state_of(vm: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
-    field("NAME", "name"),
-    field("TENANT", "tenant"),
-    Column("STATE", state_of),
+    field("NAME", "name", Fit.WHOLE),
+    field("TENANT", "tenant", Fit.WHOLE),
+    Column("STATE", state_of, Fit.WHOLE),
     field("PROFILE", "profile"),
-    field("HOST", "host"),
-    Column("GPU", lambda vm: shown(vm["device"]["gpu"])),
-    field("ADDRESS", "addresses"),
-    field("LEASE END", "lease_end"),
+    field("HOST", "host", Fit.WHOLE, spare=True),
+    Column("GPU", lambda vm: shown(vm["device"]["gpu"]), Fit.WHOLE, spare=True),
+    field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
+    field("LEASE END", "lease_end", Fit.WHOLE, spare=True),
 )
 
 
@@ -139,7 +140,7 @@ def _end(lease: str | None, until: str | None) -> dict[str, object]:
 
 def _some(text: str, option: str) -> str:
     if not text.strip():
-        raise InvalidInput("cli.empty", f"{option} must not be empty")
+        raise InvalidInput("cli.empty", f"{option} must not be empty", hint="leave it out, or give a value")
     return text
 
 
@@ -178,7 +179,10 @@ def _finish(session: Session, started: Json, tenant: str, *, wait: bool) -> None
 
 
 def _started_lines(started: Json) -> list[str]:
-    return [f"{shown(started['name'])}: operation {started['operation']} started"]
+    number = started["operation"]
+    if number is None:
+        return [f"{shown(started['name'])}: nothing has to be done"]
+    return [f"{shown(started['name'])}: operation {number} started", f"follow it: vgpuctl operation wait {number}"]
 
 
 def details(vm: Mapping[str, Any]) -> list[str]:

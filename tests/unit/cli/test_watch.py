@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.cli.output import field
 from orchestrator.cli.session import Format, Session
+from orchestrator.cli.table import field
 from orchestrator.cli.tree import build
 from orchestrator.cli.watch import Look, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown

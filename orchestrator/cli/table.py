@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for people. What names a thing is never shortened; on a narrow terminal other columns give way."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from orchestrator.cli.output import GAP, STATE_COLOURS, colour, show, shown, width
+from orchestrator.cli.session import Format
+
+MIN_CUT: Final = 6
+MIN_WRAPPED: Final = 12
+
+
+class Fit(Enum):
+    """What becomes of a column's text when the terminal is narrow."""
+
+    CUT = "cut"
+    """It ends with an ellipsis."""
+    WRAP = "wrap"
+    """It goes on in the next line."""
+    WHOLE = "whole"
+    """Nothing: names and addresses tell rows apart, and are copied."""
+
+
+_LEAST: Final = {Fit.CUT: MIN_CUT, Fit.WRAP: MIN_WRAPPED}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its header and how a row becomes its text."""
+
+    header: str
+    text: Callable[[Mapping[str, Any]], str]
+    fit: Fit = Fit.CUT
+    spare: bool = False
+    """Left out before others are."""
+
+    @property
+    def least(self) -> int | None:
+        """Columns that it keeps at least; None: all."""
+        return _LEAST.get(self.fit)
+
+
+def field(header: str, key: str, fit: Fit = Fit.CUT, *, spare: bool = False) -> Column:
+    """A column that shows one member; ``-`` when it is not there."""
+    return Column(header, lambda row: shown(row.get(key)), fit, spare)
+
+
+def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
+    """Lines of a table, headers first, at most ``limit`` wide unless names alone are wider.
+
+    Columns are narrowed first, then left out: the spare ones, then others that may be cut. A last line tells which.
+    """
+    cells = [[column.text(row) for row in rows] for column in columns]
+    natural = [max(map(len, (column.header, *texts))) for column, texts in zip(columns, cells, strict=True)]
+    widths = dict(enumerate(natural)) if limit is None else _fitted(columns, natural, limit)
+    padded = {index: 0 if index == max(widths) else size for index, size in widths.items()}
+    drawn = [GAP.join(colour(_cut(columns[i].header, widths[i]).ljust(pad), "bold") for i, pad in padded.items())]
+    if any(columns[index].fit is Fit.WRAP and size < natural[index] for index, size in widths.items()):
+        blocks = [_wrapped(cells[i], columns[i].fit, widths[i], pad) for i, pad in padded.items()]
+        for row in zip(*blocks, strict=True):
+            drawn += _lines(row, list(padded.values()))
+    else:
+        drawn += map(GAP.join, zip(*(_lined(cells[i], widths[i], pad) for i, pad in padded.items()), strict=True))
+    gone = ", ".join(column.header for index, column in enumerate(columns) if index not in widths)
+    if gone:
+        drawn += [colour(line, "dim") for line in textwrap.wrap(f"no room for {gone} (-o json has all)", limit or 0)]
+    return [line.rstrip() for line in drawn]
+
+
+def _fitted(columns: Sequence[Column], natural: Sequence[int], limit: int) -> dict[int, int]:
+    """Widths by the number of the column, of those that stay."""
+    kept = list(range(len(columns)))
+    while True:
+        widths = {index: natural[index] for index in kept}
+        narrow = _shrink(widths, columns, limit - len(GAP) * (len(kept) - 1))
+        gone = None if narrow else _next_to_go(kept, columns)
+        if gone is None:
+            return widths
+        kept.remove(gone)
+
+
+def _shrink(widths: dict[int, int], columns: Sequence[Column], room: int) -> bool:
+    """Make the widest narrower, again and again; False when it is still too wide."""
+    while sum(widths.values()) > room:
+        can = [i for i, size in widths.items() if (least := columns[i].least) is not None and size > least]
+        if not can:
+            return False
+        widths[max(can, key=lambda index: widths[index])] -= 1
+    return True
+
+
+def _next_to_go(kept: Sequence[int], columns: Sequence[Column]) -> int | None:
+    rest = kept[:0:-1]
+    spare = (index for index in rest if columns[index].spare)
+    return next(spare, None) or next((index for index in rest if columns[index].fit is Fit.CUT), None)
+
+
+def _lined(texts: Sequence[str], size: int, pad: int) -> list[str]:
+    """One column, a line for each cell."""
+    fitted = [text if len(text) <= size else _cut(text, size) for text in texts]
+    if STATE_COLOURS.keys().isdisjoint(fitted):
+        return [text.ljust(pad) for text in fitted]
+    return [colour(text.ljust(pad), STATE_COLOURS.get(text)) for text in fitted]
+
+
+def _wrapped(texts: Sequence[str], fit: Fit, size: int, pad: int) -> list[list[str]]:
+    """One column, the lines of each cell."""
+    if fit is not Fit.WRAP:
+        return [[line] for line in _lined(texts, size, pad)]
+    return [[part.ljust(pad) for part in textwrap.wrap(text, size) or [text]] for text in texts]
+
+
+def _lines(row: Sequence[list[str]], pads: Sequence[int]) -> Iterator[str]:
+    for number in range(max(map(len, row))):
+        yield GAP.join(cell[number] if number < len(cell) else " " * pad for cell, pad in zip(row, pads, strict=True))
+
+
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: size - 1] + "…"
+
+
+def show_list(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str) -> None:
+    """Print a list; ``none`` says in the table that there is nothing."""
+    show(rows, output, lambda: render_table(rows, columns, width()) if rows else [none])
