@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import WantedEnd, show_moment, show_span
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import show_amount
+from orchestrator.core.units import MIB, show_size
 
 Kind = Literal["tenant", "network", "image", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
@@ -163,7 +164,7 @@ def _lease_change(wanted: WantedVm, found: ThereVm) -> Change | None:
     if end is None or (found.lease_end is not None and end < found.lease_end + _WITHIN_S):
         return None
     there = "never" if found.lease_end is None else show_moment(found.lease_end)
-    differs = FieldChange(field="lease_end", there=there, wanted=show_moment(end))
+    differs = FieldChange(field="until", there=there, wanted=show_moment(end))
     action: Action = "refuse" if found.lease_end is None else "extend"
     return Change(kind="vm", name=wanted.key, action=action, fields=(differs,))
 
@@ -234,13 +235,18 @@ def _state(vm: WantedVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY = {"name", "tenant", "running", "end", "user_data"}
+_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data"}
+_COMPARED: Final = tuple(one.name for one in fields(WantedVm) if one.name not in _IDENTITY)
+"""Every member that makes a VM what it is."""
+_IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
+"""What a file calls what has another unit here."""
 
 
 def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
-    for name, value in _values(vm):
+    for name in _COMPARED:
+        value = getattr(vm, name)
         if value:
-            yield FieldChange(field=name, there=None, wanted=value)
+            yield FieldChange(field=_in_file(name), there=None, wanted=_words(name, value))
     if vm.end.after_s is not None:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:
@@ -249,19 +255,24 @@ def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
 
 
 def _differences(wanted: WantedVm, found: ThereVm) -> Iterator[FieldChange]:
-    there = dict(_values(found.vm))
-    for name, value in _values(wanted):
-        if name == "host":
-            continue
-        if value != there[name]:
-            yield FieldChange(field=name, there=there[name], wanted=value)
+    for name in _COMPARED:
+        there, value = getattr(found.vm, name), getattr(wanted, name)
+        if name != "host" and value != there:
+            yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
     if wanted.host not in {None, found.on_host}:
         yield FieldChange(field="host", there=found.on_host, wanted=wanted.host)
 
 
-def _values(vm: WantedVm) -> Iterator[tuple[str, str]]:
-    """Every member that makes a VM what it is, as text for people and for comparing."""
-    for one in fields(vm):
-        if one.name not in _IDENTITY:
-            value = getattr(vm, one.name)
-            yield one.name, "" if value is None else ", ".join(value) if isinstance(value, tuple) else str(value)
+def _in_file(member: str) -> str:
+    return _IN_FILE.get(member, member)
+
+
+def _words(member: str, value: object) -> str:
+    """As a file says it; user data is only said to be there."""
+    if member == "has_user_data":
+        return "given" if value else "none"
+    if isinstance(value, int) and member in {"memory_mib", "disk_bytes"}:
+        return show_size(value * MIB if member == "memory_mib" else value)
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return "" if value is None else str(value)

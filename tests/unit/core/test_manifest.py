@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.catalogue.manifest_file import VmForm
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import Manifest, There, ThereVm, WantedImage, WantedNetwork, WantedVm, changes
+from orchestrator.core.units import GIB
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NETWORKS = st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from([None, "10.0.0.0/24"]))
@@ -133,3 +135,33 @@ def test_user_data_is_in_no_text_of_a_wanted_vm() -> None:
     )  # fmt: skip
     there = There(networks={}, images={}, vms={})
     assert "planted-secret" not in repr(vm) + repr(changes(Manifest(label=None, vms=(vm,)), there, prune=False))
+
+
+def test_differences_are_told_in_the_words_and_units_of_the_file() -> None:
+    there = WantedVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=4096, disk_bytes=20 * GIB, network="n",
+        ssh_keys=(), host=None, boot_policy="local", running=True, has_user_data=False,
+    )  # fmt: skip
+    wanted = replace(there, memory_mib=1536, disk_bytes=GIB, has_user_data=True, user_data="#cloud-config")
+    seen = ThereVm(vm=there, state="running", on_host="h1", label=None)
+    manifest = Manifest(label=None, vms=(wanted,))
+    (change,) = changes(manifest, There(networks={}, images={}, vms={"t/a": seen}), prune=False)
+    told = [(one.field, one.there, one.wanted) for one in change.fields]
+    assert told == [
+        ("memory", "4GiB", "1536MiB"),
+        ("disk", "20GiB", "1GiB"),
+        ("user_data", "none", "given"),
+    ]
+
+
+def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
+    vm = WantedVm(
+        name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=GIB, network="n",
+        ssh_keys=("k",), host="h", boot_policy="local", running=True, has_user_data=True, user_data="x",
+        end=WantedEnd(after_s=60),
+    )  # fmt: skip
+    (change,) = changes(Manifest(label=None, vms=(vm,)), There(networks={}, images={}, vms={}), prune=False)
+    assert {one.field for one in change.fields} <= set(VmForm.model_fields)
+    late = ThereVm(vm=vm, state="running", on_host="h", label=None, created_at=100.0, lease_end=120.0)
+    (longer,) = changes(Manifest(label=None, vms=(vm,)), There(networks={}, images={}, vms={"t/a": late}), prune=False)
+    assert [one.field for one in longer.fields] == ["until"]
