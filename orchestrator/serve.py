@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
 from orchestrator.bootstrap import App, build
-from orchestrator.client.autostart import START_ERROR_MARK
+from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.settings import Settings, load_settings
@@ -53,12 +54,16 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
     :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
     """
     state = state_directory()
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(state)
     limit = idle_seconds(os.environ.get(IDLE_VARIABLE), detached=detached)
     settings = load_settings(**chosen)
     tls = tls_of(settings.listen, settings.tls_cert, settings.tls_key)
     group = group_socket_of(settings.socket_directory, settings.socket_group)
-    with only_one(state, LOCK_PATIENCE_S if detached else 0):
+    with ExitStack() as held:
+        try:
+            held.enter_context(only_one(state, LOCK_PATIENCE_S if detached else 0))
+        except OSError as error:
+            raise state_unusable(state, error) from error
         app = _build(settings, fleet)
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
@@ -67,6 +72,13 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             app.close()
+
+
+def _make(state: Path) -> None:
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise state_unusable(state, error) from error
 
 
 def _build(settings: Settings, fleet: Path | None) -> App:

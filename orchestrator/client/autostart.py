@@ -20,9 +20,12 @@ from orchestrator.client.token import token_headers, without_token
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
 
-START_LIMIT_S: Final = 60.0
-STOP_LIMIT_S: Final = 60.0
+START_LIMIT_S: Final = 300.0
+"""On a machine with much else to do a start takes minutes; one that fails is seen at once."""
+STOP_LIMIT_S: Final = 300.0
+"""The running step of every operation ends first."""
 HANDSHAKES: Final = 3
+ALREADY_RUNNING: Final = "server.already_running"
 START_ERROR_MARK: Final = "vgpuctl-start-error "
 """Before the JSON of the error that kept a server from starting, in its log."""
 
@@ -96,7 +99,7 @@ def _start(state: Path) -> Connection:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _bad_state(state, error) from error
+        raise state_unusable(state, error) from error
     with _locked(state / START_LOCK_NAME, START_LIMIT_S, "another command has been starting the server for too long"):
         running = _open(state)
         if running is not None:
@@ -124,15 +127,19 @@ def _spawn(state: Path, log: Path) -> int:
 
 def _wait_until_open(state: Path, pid: int, log: Path, log_start: int) -> Connection:
     deadline = time.monotonic() + START_LIMIT_S
+    refused: VgpuctlError | None = None
     while time.monotonic() < deadline:
         connection = _open(state)
         if connection is not None:
             return connection
-        ended, _ = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            raise _start_error(log, log_start)
+        if refused is None and os.waitpid(pid, os.WNOHANG)[0]:
+            refused = _start_error(log, log_start)
+            if refused.code != ALREADY_RUNNING:  # else somebody else is starting one here, and that will do
+                raise refused
         time.sleep(POLL_S)
-    raise Fatal("server.start_slow", f"the server did not answer within {START_LIMIT_S:.0f} s", hint=f"see {log}")
+    raise refused or Fatal(
+        "server.start_slow", f"the server did not answer within {START_LIMIT_S:.0f} s", hint=f"see {log}"
+    )
 
 
 def _start_error(log: Path, log_start: int) -> VgpuctlError:
@@ -153,11 +160,12 @@ def _locked(path: Path, limit_s: float, too_slow: str) -> Iterator[None]:
         except StillHeld as error:
             raise Fatal("server.lock_held", too_slow, hint=f"see who holds {path}") from error
         except OSError as error:
-            raise _bad_state(path.parent, error) from error
+            raise state_unusable(path.parent, error) from error
         yield
 
 
-def _bad_state(state: Path, error: OSError) -> Fatal:
+def state_unusable(state: Path, error: OSError) -> Fatal:
+    """What a state directory is refused with that cannot be made or written."""
     return Fatal(
         "server.state_unusable",
         f"cannot use {state}: {error.strerror or error}",

@@ -16,7 +16,7 @@ from orchestrator.client.autostart import connect_running
 
 @contextmanager
 def running_server(
-    state: Path, *arguments: str, module: str = "tests.fakes.serve", patience_s: float = 60
+    state: Path, *arguments: str, module: str = "tests.fakes.serve", patience_s: float = 300
 ) -> Iterator[Path]:
     """Serves in ``state`` while it is open; begins within ``patience_s``."""
     state.mkdir(parents=True, exist_ok=True)

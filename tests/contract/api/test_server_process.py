@@ -113,7 +113,9 @@ def test_a_wrong_idle_time_is_refused(product: Product) -> None:
 
 def test_a_state_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "server.state_unusable" in Product(tmp_path / "file").refused(9, "list-vms").err
+    product = Product(tmp_path / "file")
+    assert "server.state_unusable" in product.refused(9, "list-vms").err
+    assert "server.state_unusable" in product.refused(9, "serve").err
 
 
 def test_a_reader_that_went_away_and_a_closed_output_are_no_disaster(tmp_path: Path) -> None:
