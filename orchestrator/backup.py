@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
+from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
 from orchestrator.ports.store import Transaction
 from orchestrator.settings import load_settings
@@ -53,7 +55,12 @@ def back_up(state: Path, file: Path) -> None:
     except FileExistsError as error:
         raise Conflict("backup.exists", f"{file} exists", hint="give the name of a new file") from error
     except OSError as error:
-        raise InvalidInput("backup.unwritable", f"{file} cannot be written", details=str(error)) from error
+        raise InvalidInput(
+            "backup.unwritable",
+            f"{file} cannot be written: {why_unwritable(error)}",
+            details=str(error),
+            hint="name a new file in a directory you may write to",
+        ) from error
     try:
         with os.fdopen(descriptor, "wb") as raw, tempfile.TemporaryDirectory(dir=state) as directory:
             copy_database(state / DATABASE, Path(directory) / DATABASE)
@@ -86,8 +93,16 @@ def restore(state: Path, file: Path, now: float) -> Restored:
         try:
             with tarfile.open(file) as archive:
                 archive.extractall(unpacked, filter="data")
-        except (OSError, tarfile.TarError, EOFError) as error:
-            raise InvalidInput("backup.unreadable", f"{file} is no backup of vgpuctl", details=str(error)) from error
+        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+            why = "is no backup of vgpuctl"
+            if isinstance(error, OSError) and error.errno is not None:
+                why = f"cannot be read: {why_unreadable(error)}"
+            raise InvalidInput(
+                "backup.unreadable",
+                f"{file} {why}",
+                details=str(error),
+                hint="name the file that 'vgpuctl server backup' wrote",
+            ) from error
         if not (unpacked / DATABASE).is_file():
             raise InvalidInput("backup.unreadable", f"{file} is no backup of vgpuctl", hint="'server backup' makes one")
         restored = _settle(unpacked, now)

@@ -314,7 +314,7 @@ def _identities(settings: Settings, clock: Clock) -> Identities | None:
     if settings.oidc_issuer is None:
         return None
     if settings.oidc_client_id is None:
-        raise InvalidInput("settings.invalid", "oidc_issuer is set and oidc_client_id is not")
+        raise InvalidInput("settings.invalid", "oidc_issuer is set and oidc_client_id is not", hint="set both or none")
     from orchestrator.oidc.identities import OidcIdentities  # few servers need it, and it is slow to import
     from orchestrator.oidc.provider import Provider, check_address
 

@@ -105,5 +105,8 @@ def load_settings(**overrides: Any) -> Settings:
         ) from error
     except (SettingsError, yaml.YAMLError, OSError, ValueError) as error:
         raise InvalidInput(
-            "settings.invalid", "config.yaml in the state directory cannot be read", details=str(error)
+            "settings.invalid",
+            "config.yaml in the state directory cannot be read",
+            details=str(error),
+            hint="correct it or take it away",
         ) from error

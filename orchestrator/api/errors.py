@@ -75,7 +75,13 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _too_deep(_: Request, __: Exception) -> JSONResponse:
-    return problem(InvalidInput("request.too_deep", "the request's body is nested too deeply"))
+    return problem(
+        InvalidInput(
+            "request.too_deep",
+            "the request's body is nested too deeply",
+            hint="the OpenAPI page says what the API takes",
+        )
+    )
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:
@@ -120,15 +126,17 @@ def _sentence(mistake: Mapping[str, Any]) -> str:
 def _from_status(error: HTTPException) -> VgpuctlError:
     text = str(error.detail).lower()
     if error.status_code == 404:
-        return NotFound("request.no_such_path", "the API has no such path")
+        return NotFound("request.no_such_path", "the API has no such path", hint="the OpenAPI page lists all paths")
     if error.status_code == 405:
-        return InvalidInput("request.method", "the API does not have this method here")
+        return InvalidInput(
+            "request.method", "the API does not have this method here", hint="the OpenAPI page says what the API takes"
+        )
     if error.status_code in {401, 403}:
-        return Denied("request.denied", text)
+        return Denied("request.denied", text, hint="ask an admin for the role it takes")
     if error.status_code == 409:
-        return Conflict("request.conflict", text)
+        return Conflict("request.conflict", text, hint="look at what is there now, then ask again")
     if error.status_code == 413:
-        return InvalidInput("request.too_large", text)
+        return InvalidInput("request.too_large", text, hint="send less at once")
     if error.status_code < 500:
-        return InvalidInput("request.invalid", text)
+        return InvalidInput("request.invalid", text, hint="the OpenAPI page says what the API takes")
     return Bug("bug", text)

@@ -67,9 +67,9 @@ class LimitBody:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._max_bytes:
-            await problem(InvalidInput("request.too_large", self._message), 413, {"connection": "close"})(
-                scope, receive, send
-            )
+            await problem(
+                InvalidInput("request.too_large", self._message, hint="send less at once"), 413, {"connection": "close"}
+            )(scope, receive, send)
             return
         seen, answering = 0, False
 

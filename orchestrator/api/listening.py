@@ -17,6 +17,7 @@ from typing import Final
 
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 
 BACKLOG: Final = 256
 _GID: Final = re.compile("[0-9]{1,9}", re.ASCII)
@@ -67,7 +68,7 @@ def group_socket_of(directory: Path | None, group: str | None) -> GroupSocket | 
             directory.chmod(0o710)
         found = directory.stat()
     except (OSError, ValueError) as error:
-        raise _no_group_socket(f"{shown} cannot be used: {error}") from error
+        raise _no_group_socket(f"{shown} cannot be used: {why_unreadable(error)}") from error
     if found.st_uid != os.geteuid() or found.st_mode & 0o022 or found.st_mode & 0o170000 != 0o040000:
         raise _no_group_socket(f"{shown} is no directory in which only the server's user may write")
     return GroupSocket(directory=directory, gid=gid)
@@ -99,16 +100,22 @@ def tls_of(listen: str | None, certificate: Path | None, key: Path | None) -> Tl
             "listening on the network needs a certificate and its key",
             hint="--tls-cert FILE --tls-key FILE",
         )
+    for path in (certificate, key):
+        try:
+            path.open("rb").close()
+        except (OSError, ValueError) as error:
+            raise _tls_unusable(f"cannot read {ascii(str(path))[1:-1]}: {why_unreadable(error)}", str(error)) from error
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise InvalidInput(
-            "serve.tls_unusable",
-            f"{ascii(str(certificate))[1:-1]} and {ascii(str(key))[1:-1]} are no certificate and its key",
-            hint="PEM files; the key must not need a password",
-            details=str(error),
-        ) from error
+        why = f"{ascii(str(certificate))[1:-1]} and {ascii(str(key))[1:-1]} are no certificate and its key"
+        raise _tls_unusable(why, str(error)) from error
     return Tls(host=parts["host"].strip("[]"), port=int(parts["port"]), certificate=certificate, key=key)
+
+
+def _tls_unusable(why: str, details: str) -> InvalidInput:
+    hint = "--tls-cert and --tls-key name PEM files; the key must not need a password"
+    return InvalidInput("serve.tls_unusable", why, hint=hint, details=details)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ class Problem:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.reason}"
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.reason}"
 
 
 def invalid(problems: Sequence[Problem]) -> InvalidInput:

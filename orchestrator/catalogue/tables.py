@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.catalogue.problems import Problem, invalid
+from orchestrator.core.file_errors import why_unreadable
 
 _BLANK = frozenset({"", "unknown"})
 
@@ -35,7 +36,7 @@ def read_table(path: Path, row_type: type[RowT]) -> tuple[RowT, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {error}")]) from error
+        raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {why_unreadable(error)}")]) from error
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(reader, [])

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.catalogue.problems import Problem, invalid
+from orchestrator.core.file_errors import why_unreadable
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
@@ -60,7 +61,7 @@ def read_yaml(path: Path) -> LinedYaml:
         raw = path.read_bytes()
         text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {error}")]) from error
+        raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {why_unreadable(error)}")]) from error
     if len(raw) > MAX_BYTES:
         raise invalid([Problem(file=str(path), line=0, reason=f"larger than {MAX_BYTES // 1024} KiB")])
     return LinedYaml(str(path), text)

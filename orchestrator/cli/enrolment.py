@@ -32,7 +32,9 @@ def checked_address(text: str) -> str:
 def checked_user(text: str) -> str:
     """Never an option for ssh."""
     if not text or text.startswith("-") or any(not (c.isascii() and (c.isalnum() or c in "._-")) for c in text):
-        raise InvalidInput("host.user_invalid", f"{ascii(text)[:70]} is not a user name")
+        raise InvalidInput(
+            "host.user_invalid", f"{ascii(text)[:70]} is not a user name", hint="letters, digits, '.', '_' and '-'"
+        )
     return text
 
 
@@ -82,5 +84,9 @@ def confirmed_fingerprint(session: Session, address: str, port: int, *, yes: boo
             hint=f"compare it and add --host-key-fingerprint {key['fingerprint']}",
         )
     elif not typer.confirm(f"{shown_key}\nIs that the host's?", err=True):
-        raise Denied("host.key_not_confirmed", "the host key was not confirmed, nothing was done")
+        raise Denied(
+            "host.key_not_confirmed",
+            "the host key was not confirmed, nothing was done",
+            hint="compare it with what the host's console says",
+        )
     return str(key["fingerprint"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 
 MAX_KEY_BYTES: Final = 64 * 1024
 _BOM: Final = "\ufeff"
@@ -23,8 +24,8 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
         # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidInput(f"{what}.unreadable", f"cannot read {_name(path)}: {reason}", hint=_hint(what)) from error
+        why = f"cannot read {_name(path)}: {why_unreadable(error)}"
+        raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InvalidInput(f"{what}.unreadable", f"{_name(path)} is not a regular file", hint=_hint(what))

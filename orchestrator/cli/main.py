@@ -36,7 +36,14 @@ def run(arguments: list[str]) -> int:
     except VgpuctlError as error:
         return print_error(error, session.format)
     except typer.Abort:
-        return print_error(InvalidInput("cli.not_confirmed", "not confirmed, nothing was done"), session.format)
+        return print_error(
+            InvalidInput(
+                "cli.not_confirmed",
+                "not confirmed, nothing was done",
+                hint="answer y, or see in --help how to confirm without being asked",
+            ),
+            session.format,
+        )
     except typer.TyperException as error:
         return print_error(_usage(error), session.format)
     return result if isinstance(result, int) else 0
@@ -66,7 +73,14 @@ def main() -> None:
     except BrokenPipeError:
         code = _reader_went_away()
     except OSError as error:
-        code = print_error(Fatal("cli.io", f"cannot read or write: {error.strerror or error}"), Format.TABLE)
+        code = print_error(
+            Fatal(
+                "cli.io",
+                f"cannot read or write: {error.strerror or error}",
+                hint="look whether the disk is full or a file is protected",
+            ),
+            Format.TABLE,
+        )
         _discard_output()
     sys.exit(code)
 

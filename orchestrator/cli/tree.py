@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from orchestrator.core.errors import InvalidInput
+
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
 """The shell's completion script sets it when it asks for the words that fit."""
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
@@ -75,6 +77,16 @@ class Root(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = ENTRIES.get(cmd_name)
         return None if entry is None else load(cmd_name, entry)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        word = args[0]
+        if word in ENTRIES or ctx.resilient_parsing or word.startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(word, ENTRIES)
+        hint = f"did you mean {', '.join(near)}?" if near else f"run '{ctx.command_path} --help'"
+        raise InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

@@ -27,7 +27,7 @@ def path_of(*parts: str) -> str:
     :raises InvalidInput: a part is empty
     """
     if not all(parts):
-        raise InvalidInput("request.empty_name", "a name must not be empty")
+        raise InvalidInput("request.empty_name", "a name must not be empty", hint="give a name")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -79,7 +79,7 @@ class Connection:
             if not self._http.is_open:
                 self._http.open()
         except OSError as error:
-            raise _unreachable(self._http.place, error) from error
+            raise _unreachable(self._http, error) from error
         try:
             return self._http.request(method, target, data)
         except OSError as error:
@@ -92,11 +92,11 @@ class Connection:
             ) from error
 
 
-def _unreachable(place: str, error: OSError) -> Retryable:
+def _unreachable(http: Http, error: OSError) -> Retryable:
     return Retryable(
         "server.unreachable",
-        f"no server answers at {place}: {error.strerror or error}",
-        hint="run 'vgpuctl server status'",
+        f"no server answers at {http.place}: {error.strerror or error}",
+        hint=http.way_out,
     )
 
 

@@ -62,7 +62,11 @@ class Contexts:
         """:raises Conflict: ``context.exists``"""
         check_name(context.name, what="context")
         if (context.state is None) == (context.url is None):
-            raise InvalidInput("context.incomplete", "a context has either a URL or a state directory")
+            raise InvalidInput(
+                "context.incomplete",
+                "a context has either a URL or a state directory",
+                hint="give --url or --state, not both",
+            )
         if context.url is not None:
             context.address()
         if self.contexts.get(context.name, context) != context:

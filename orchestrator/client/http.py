@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, ClassVar, Final
 
 from orchestrator.client.location import SocketAddress
 
@@ -40,6 +40,9 @@ class Http(ABC):
 
     ``place`` is where the server is, for people; ``headers`` go with every request.
     """
+
+    way_out: ClassVar[str]
+    """What to do when nobody answers there."""
 
     def __init__(self, place: str, host: str, headers: Mapping[str, str] | None = None) -> None:
         self.place = place
@@ -79,6 +82,8 @@ class Http(ABC):
 
 class UnixHttp(Http):
     """To a server on this machine."""
+
+    way_out = "run 'vgpuctl server status'"
 
     def __init__(self, path: Path, timeout_s: float, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(str(path), "localhost", headers)

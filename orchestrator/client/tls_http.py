@@ -12,12 +12,15 @@ from orchestrator.client.contexts import Context
 from orchestrator.client.http import Http
 from orchestrator.client.token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_headers
 from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 
 CONNECT_LIMIT_S = 10.0
 
 
 class TlsHttp(Http):
     """The server's certificate is always checked, its name too."""
+
+    way_out = "look whether it runs there and 'vgpuctl context list' has its address; or use another context"
 
     def __init__(self, context: Context) -> None:
         self._address = context.address()
@@ -57,9 +60,11 @@ def trust_of(context: Context) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=context.ca_file)
     except (OSError, ValueError) as error:
+        closed = not isinstance(error, ssl.SSLError)
         raise InvalidInput(
             "context.ca_unusable",
-            f"{ascii(context.ca_file)[1:-1]} holds no certificates to trust",
+            f"{ascii(context.ca_file)[1:-1]} "
+            + (f"cannot be read: {why_unreadable(error)}" if closed else "holds no certificates to trust"),
             hint="a PEM file with the server's certificate or its root",
         ) from error
 

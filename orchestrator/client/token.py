@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 
 TOKEN_VARIABLE: Final = "VGPUCTL_TOKEN"  # noqa: S105 (a name)
 TOKEN_FILE_VARIABLE: Final = "VGPUCTL_TOKEN_FILE"  # noqa: S105 (a name)
@@ -45,8 +46,8 @@ def _read(path: Path) -> str:
         # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidInput("token.unreadable", f"cannot read {str(path)!a}: {reason}", hint=_HINT) from error
+        why = f"cannot read {str(path)!a}: {why_unreadable(error)}"
+        raise InvalidInput("token.unreadable", why, hint=_HINT) from error
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):

@@ -47,7 +47,11 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
         )
     for other in taken:
         if subnet.overlaps(ipaddress.IPv4Network(other)):
-            raise Conflict("network.subnet_overlaps", f"{subnet} overlaps {other} of another network")
+            raise Conflict(
+                "network.subnet_overlaps",
+                f"{subnet} overlaps {other} of another network",
+                hint="choose another subnet, or leave it out and get a free one",
+            )
     return str(subnet)
 
 

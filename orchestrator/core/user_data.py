@@ -62,9 +62,17 @@ def user_data_type(text: str) -> UserDataType:
     :raises InvalidInput: ``user_data.too_large``, ``user_data.unsupported``
     """
     if len(text.encode(errors="surrogatepass")) > MAX_USER_DATA_BYTES:
-        raise InvalidInput("user_data.too_large", f"user data has more than {MAX_USER_DATA_BYTES // 1024}KiB")
+        raise InvalidInput(
+            "user_data.too_large",
+            f"user data has more than {MAX_USER_DATA_BYTES // 1024}KiB",
+            hint="let it fetch the rest when the VM starts",
+        )
     if not _is_text(text):
-        raise InvalidInput("user_data.unsupported", "user data holds characters that are not text")
+        raise InvalidInput(
+            "user_data.unsupported",
+            "user data holds characters that are not text",
+            hint="give UTF-8 text without control characters",
+        )
     first = text.split("\n", 1)[0].rstrip("\r ")
     if first == "#cloud-config":
         return "text/cloud-config"

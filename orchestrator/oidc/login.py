@@ -92,4 +92,9 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
 
 
 def _refused(details: str) -> Denied:
-    return Denied("login.refused", "the provider refused the login", details=details[:300])
+    return Denied(
+        "login.refused",
+        "the provider refused the login",
+        details=details[:300],
+        hint="log in again; whoever runs the provider knows why it refuses",
+    )

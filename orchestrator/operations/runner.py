@@ -105,7 +105,9 @@ class _Walk:
         # Written down first: also the first step has something to undo, what was stored with the operation itself.
         self._operation = self._journal.step(self._operation, self._position, "running")
         if not definition.forward_only and self._journal.is_cancelled(self._operation.id):
-            raise Conflict("operation.cancelled", "it was cancelled")
+            raise Conflict(
+                "operation.cancelled", "it was cancelled", hint="run the command again when it is wanted after all"
+            )
         return self._patiently(context, step, step.do)
 
     def _failed(self, context: Context, definition: Definition, error: VgpuctlError) -> None:

@@ -61,7 +61,11 @@ class HostService:
         check_name(request.name, what="host")
         address, port = check_address(request.address), _check_port(request.port)
         if _USER.fullmatch(request.user) is None:
-            raise InvalidInput("host.user_invalid", f"{ascii(request.user)[:40]} is not a user name")
+            raise InvalidInput(
+                "host.user_invalid",
+                f"{ascii(request.user)[:40]} is not a user name",
+                hint="letters, digits, '.', '_' and '-'",
+            )
         if request.gpus not in {"all", "unused"}:
             for text in request.gpus.split(","):
                 parse_pci_address(text)

@@ -34,7 +34,9 @@ class ImageService:
         """
         check_name(name, what="image")
         if sha256 is not None and _SHA256.fullmatch(sha256) is None:
-            raise InvalidInput("image.digest_invalid", "a SHA-256 has 64 hexadecimal digits")
+            raise InvalidInput(
+                "image.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
+            )
         image = self.files.take(name, source, sha256, self.clock.now())
         with self.store.begin() as tx:
             there = _find(tx, name)

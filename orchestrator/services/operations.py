@@ -64,7 +64,11 @@ class OperationService:
         with self.world.store.begin() as tx:
             operation = tx.operations.get(operation_id).operation
             if operation.state in FINISHED:
-                raise Conflict("operation.finished", f"the operation is {operation.state} already")
+                raise Conflict(
+                    "operation.finished",
+                    f"the operation is {operation.state} already",
+                    hint="'vgpuctl operation show' tells how it ended",
+                )
             definition = DEFINITIONS.get(operation.kind)
             if definition is None or definition.forward_only:
                 raise Conflict(

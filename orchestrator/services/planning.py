@@ -137,7 +137,12 @@ class Planner:
                 message="every virtual function is taken",
                 subjects=(f"{host}/{gpu.address}",),
             )
-            raise NoCapacity("gpu.no_capacity", f"GPU {gpu.address} has no free function", reasons=(reason,))
+            raise NoCapacity(
+                "gpu.no_capacity",
+                f"GPU {gpu.address} has no free function",
+                reasons=(reason,),
+                hint="'vgpuctl explain' tells what would make room",
+            )
         return device
 
 

@@ -57,7 +57,11 @@ class TenantService:
         :raises Conflict: ``tenant.in_use``, ``tenant.default``
         """
         if name == DEFAULT_TENANT:
-            raise Conflict("tenant.default", "the default tenant stays")
+            raise Conflict(
+                "tenant.default",
+                "the default tenant stays",
+                hint="VMs without --tenant are its; limit it with 'vgpuctl quota set'",
+            )
         with self.store.begin() as tx:
             known_tenant(tx, name)
             vms = tx.vms.list(tenant=name)

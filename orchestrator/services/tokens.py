@@ -30,7 +30,11 @@ class TokenService:
         """
         check_role(role, tenant)
         if lifetime_s is not None and not 0 < lifetime_s <= MAX_TOKEN_LIFETIME_S:
-            raise InvalidInput("token.lifetime", "a token lives at most ten years and more than no time")
+            raise InvalidInput(
+                "token.lifetime",
+                "a token lives at most ten years and more than no time",
+                hint="for example --lifetime 30d",
+            )
         token_id, now = secrets.token_hex(_ID_BYTES), self.clock.now()
         text = token_text(token_id, secrets.token_urlsafe(_SECRET_BYTES))
         token = Token(

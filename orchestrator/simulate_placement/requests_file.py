@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.catalogue.problems import Problem
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unreadable
 from orchestrator.simulate_placement.fleet_file import problems_error
 
 HEADER = ("id", "arrive_s", "depart_s", "profile", "count", "vcpus", "memory_gib", "tenant", "priority")
@@ -43,7 +44,9 @@ def read_requests(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from _rows(str(path), csv.reader(file, strict=True))
     except (OSError, UnicodeDecodeError) as error:
-        raise row_error(path, 1, f"cannot be read: {error}") from error
+        raise row_error(
+            path, 0 if isinstance(error, OSError) else 1, f"cannot be read: {why_unreadable(error)}"
+        ) from error
 
 
 def row_error(path: Path | str, line: int, reason: str) -> InvalidInput:

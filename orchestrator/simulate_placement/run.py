@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.repack import MOST_MOVES
@@ -68,7 +69,11 @@ def run(
                 draft = _with_reasons(draft, stopped)
             draft.replace(out_path)
     except OSError as error:
-        raise InvalidInput("simulate.out_invalid", f"cannot write {out_path}: {error.strerror}") from error
+        raise InvalidInput(
+            "simulate.out_invalid",
+            f"cannot write {out_path}: {why_unwritable(error)}",
+            hint="name a file in a directory you may write to",
+        ) from error
     finally:
         gc.unfreeze()
     return summary

@@ -80,7 +80,10 @@ class SshHostLink:
             size = path.stat().st_size
         except OSError as error:
             raise NotFound(
-                "image.file_missing", "the controller's copy of the image is gone", details=str(error)
+                "image.file_missing",
+                "the controller's copy of the image is gone",
+                details=str(error),
+                hint="add the image again with 'vgpuctl image add'",
             ) from error
         params = {"sha256": sha256, "format": image_format, "size": size, "token": token_to_dict(token)}
         conversation, hello = self._stream(host, "image", params)

@@ -90,13 +90,19 @@ def _copy(chunks: Iterator[bytes], target: Path) -> tuple[str, int]:
         for chunk in chunks:
             size += len(chunk)
             if size > MAX_IMAGE_BYTES:
-                raise InvalidInput("image.too_large", f"the image has more than {MAX_IMAGE_BYTES // 1024**3}GiB")
+                raise InvalidInput(
+                    "image.too_large",
+                    f"the image has more than {MAX_IMAGE_BYTES // 1024**3}GiB",
+                    hint="make the image smaller; VMs' disks are larger than their image",
+                )
             digest.update(chunk)
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     if size == 0:
-        raise InvalidInput("image.unsafe", "the image is empty")
+        raise InvalidInput(
+            "image.unsafe", "the image is empty", hint="give a complete image of its own, for example qcow2 or raw"
+        )
     return digest.hexdigest(), size
 
 
@@ -105,7 +111,11 @@ def _refuse_by_first_bytes(path: Path) -> None:
     with path.open("rb") as file:
         first = file.read(len(_VMDK_TEXT))
     if first == _VMDK_TEXT:
-        raise InvalidInput("image.unsafe", "the image is a VMDK descriptor, which refers to other files")
+        raise InvalidInput(
+            "image.unsafe",
+            "the image is a VMDK descriptor, which refers to other files",
+            hint="give a complete image of its own, for example qcow2 or raw",
+        )
     compressed = next((name for magic, name in _COMPRESSED.items() if first.startswith(magic)), None)
     if compressed is not None:
         raise InvalidInput("image.unsafe", f"the image is compressed with {compressed}", hint="unpack it first")
@@ -142,6 +152,8 @@ def _inspect(path: Path) -> tuple[ImageFormat, int]:
             )
     if not 0 < virtual_size <= MAX_VIRTUAL_BYTES:
         raise InvalidInput(
-            "image.too_large", f"the image's disk has {virtual_size} bytes; at most {MAX_VIRTUAL_BYTES} are allowed"
+            "image.too_large",
+            f"the image's disk has {virtual_size} bytes; at most {MAX_VIRTUAL_BYTES} are allowed",
+            hint="make the image smaller; VMs' disks are larger than their image",
         )
     return found, virtual_size

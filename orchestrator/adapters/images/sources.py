@@ -82,9 +82,18 @@ def _open_url(source: str) -> Iterator[Iterator[bytes]]:
     except httpx2.InvalidURL as error:
         raise _refused(source, "that is not a URL") from error
     except httpx2.HTTPError as error:
-        raise Retryable("image.download_failed", "the image could not be downloaded", details=str(error)) from error
+        raise Retryable(
+            "image.download_failed",
+            "the image could not be downloaded",
+            hint="the server's machine has to reach the URL; a file works too",
+            details=str(error),
+        ) from error
 
 
 def _refused(source: str, why: str) -> InvalidInput:
     shown = ascii(_WHO.sub("//...@", source))[:120]
-    return InvalidInput("image.source_refused", f"image source {shown} is refused: {why}")
+    return InvalidInput(
+        "image.source_refused",
+        f"image source {shown} is refused: {why}",
+        hint="name a file that the server can read by its absolute path, or an http(s) URL of a public address",
+    )

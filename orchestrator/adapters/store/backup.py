@@ -27,6 +27,16 @@ def copy_database(source: Path, target: Path) -> None:
             old.backup(new)
             damage = [row[0] for row in new.execute("PRAGMA integrity_check") if row[0] != "ok"]
     except sqlite.Error as error:
-        raise Fatal("store.unavailable", f"{source} cannot be copied", details=str(error)) from error
+        raise Fatal(
+            "store.unavailable",
+            f"{source} cannot be copied",
+            details=str(error),
+            hint="look whether its disk is full or fails",
+        ) from error
     if damage:
-        raise Fatal("store.damaged", f"{source} is damaged", details="; ".join(damage))
+        raise Fatal(
+            "store.damaged",
+            f"{source} is damaged",
+            details="; ".join(damage),
+            hint="restore the newest backup: docs/howto/back-up.md",
+        )

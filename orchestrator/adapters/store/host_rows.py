@@ -31,9 +31,17 @@ class SqlHosts:
         taken = self._db.execute(select(hosts.c.name).where(or_(hosts.c.name == host.name, at_its_address)))
         names = set(taken.scalars())
         if host.name in names:
-            raise Conflict("host.exists", f"there is already a host {host.name}")
+            raise Conflict(
+                "host.exists",
+                f"there is already a host {host.name}",
+                hint="'vgpuctl host show' shows it; choose another name for another machine",
+            )
         if names:
-            raise Conflict("host.address_taken", f"host {names.pop()} has that address already")
+            raise Conflict(
+                "host.address_taken",
+                f"host {names.pop()} has that address already",
+                hint="'vgpuctl host list' shows addresses",
+            )
         self._db.execute(insert(hosts).values(host_values(host)))
         self.set_gpus(host.name, host.managed_gpus)
 

@@ -22,7 +22,11 @@ class SqlImages:
     def add(self, image: Image) -> None:
         """:raises Conflict: ``image.exists``"""
         if self._db.execute(select(images.c.name).where(images.c.name == image.name)).one_or_none() is not None:
-            raise Conflict("image.exists", f"there is already an image {image.name} with other content")
+            raise Conflict(
+                "image.exists",
+                f"there is already an image {image.name} with other content",
+                hint="choose another name, or remove that one first with 'vgpuctl image remove'",
+            )
         self._db.execute(insert(images).values(asdict(image)))
 
     def get(self, name: str) -> Image:
@@ -46,7 +50,11 @@ class SqlNetworks:
     def add(self, network: Network) -> None:
         """:raises Conflict: ``network.exists``"""
         if self._db.execute(select(networks).where(networks.c.name == network.name)).one_or_none() is not None:
-            raise Conflict("network.exists", f"there is already a network {network.name} with another subnet")
+            raise Conflict(
+                "network.exists",
+                f"there is already a network {network.name} with another subnet",
+                hint="choose another name, or leave the subnet out",
+            )
         self._db.execute(insert(networks).values(asdict(network)))
 
     def get(self, name: str) -> Network:

@@ -30,7 +30,11 @@ class SqlVms:
     def add(self, vm: Vm) -> None:
         """:raises Conflict: ``vm.exists``"""
         if self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount == 0:
-            raise Conflict("vm.exists", f"there is already a VM {vm.spec.name}")
+            raise Conflict(
+                "vm.exists",
+                f"there is already a VM {vm.spec.name}",
+                hint="choose another name, or look at that one with 'vgpuctl show-vm'",
+            )
 
     def find(self, tenant: str, name: str) -> Vm | None:
         query = select(*VM_COLUMNS).where(vms.c.tenant == tenant, vms.c.name == name)

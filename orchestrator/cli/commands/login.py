@@ -14,6 +14,7 @@ from orchestrator.cli.output import show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.file_errors import why_unwritable
 
 
 def login(
@@ -61,4 +62,8 @@ def _keep(file: Path, token: str) -> None:
             stream.write(f"{token}\n")
         scratch.replace(file)
     except OSError as error:
-        raise InvalidInput("token.unwritable", f"cannot write {str(file)!a}: {error.strerror}") from error
+        raise InvalidInput(
+            "token.unwritable",
+            f"cannot write {str(file)!a}: {why_unwritable(error)}",
+            hint="look whether you may write there and the disk has room",
+        ) from error

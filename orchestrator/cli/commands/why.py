@@ -67,7 +67,9 @@ def explain(
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit."""
     if not profile.strip():
-        raise InvalidInput("cli.empty", "--profile must not be empty")
+        raise InvalidInput(
+            "cli.empty", "--profile must not be empty", hint="'vgpuctl profile list' shows what it takes"
+        )
     found = session_of(ctx).client.explain(
         {
             "profile": profile,

@@ -64,7 +64,11 @@ def _find(context: Context, address: str) -> GpuSnapshot:
     for gpu in context.observe().gpus:
         if gpu.address == address:
             return gpu
-    raise Fatal("gpu.gone", f"GPU {address} is not seen on host {context.host_name} any more")
+    raise Fatal(
+        "gpu.gone",
+        f"GPU {address} is not seen on host {context.host_name} any more",
+        hint="look at the host: 'vgpuctl host show' lists what it sees",
+    )
 
 
 def _taken_away(gpu: GpuSnapshot, vm: Vm) -> NoCapacity:

@@ -80,7 +80,11 @@ def _first_look(context: Context) -> str:
     with context.begin() as tx:
         for other in tx.hosts.list():
             if other.machine_id == snapshot.machine_id and other.name != context.host_name:
-                raise Conflict("host.already_added", f"this machine is host {other.name} already")
+                raise Conflict(
+                    "host.already_added",
+                    f"this machine is host {other.name} already",
+                    hint="use it under that name, or remove it first with 'vgpuctl host remove'",
+                )
         host = tx.hosts.get(context.host_name)
         tx.hosts.update(replace(host, machine_id=snapshot.machine_id))
     return f"{snapshot.os_name}, {len(snapshot.gpus)} GPUs"
@@ -219,7 +223,11 @@ def _check_empty(context: Context) -> str:
     with context.world.store.read() as tx:
         vms = tx.vms.list(host=context.host_name)
     if vms:
-        raise Conflict("host.has_vms", f"host {context.host_name} has {len(vms)} VMs")
+        raise Conflict(
+            "host.has_vms",
+            f"host {context.host_name} has {len(vms)} VMs",
+            hint="delete or move its VMs first; 'vgpuctl host plan-drain' shows where they could go",
+        )
     return ""
 
 

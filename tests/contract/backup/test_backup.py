@@ -90,6 +90,14 @@ def test_nothing_is_overwritten_and_nonsense_is_refused(tmp_path: Path, plane: C
     (tmp_path / "nonsense").write_text("x")
     with pytest.raises(InvalidInput, match="no backup"):
         restore(tmp_path / "other", tmp_path / "nonsense", NOW)
+    whole = (tmp_path / "backup").read_bytes()
+    (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidInput, match="no backup"):
+        restore(tmp_path / "other", tmp_path / "half", NOW)
+    with pytest.raises(InvalidInput, match="missing cannot be read: there is no such file"):
+        restore(tmp_path / "other", tmp_path / "missing", NOW)
+    with pytest.raises(InvalidInput, match="cannot be written: there is no such directory"):
+        back_up(tmp_path / "old", tmp_path / "nowhere" / "backup")
     assert list((tmp_path / "other").iterdir()) == []
     with pytest.raises(InvalidInput, match="no database"):
         back_up(tmp_path / "other", tmp_path / "empty")

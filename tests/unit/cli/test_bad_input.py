@@ -93,6 +93,20 @@ def test_an_unknown_profile_is_refused(cli: Cli, profile: str) -> None:
     _refused(cli, 2, *_create("ok", profile))
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("creat-vm a", "did you mean create-vm"),
+        ("hosts list", "did you mean host"),
+        ("host lst", "Did you mean 'list'"),
+        ("create-vm a --profil x", "--profile"),
+        ("frobnicate", "run 'vgpuctl --help'"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_those_near_it(cli: Cli, words: str, hint: str) -> None:
+    assert hint in _refused(cli, 2, *words.split())
+
+
 @pytest.mark.parametrize("address", BAD_PCI, ids=ascii)
 def test_what_is_not_a_pci_address_is_refused(cli: Cli, address: str) -> None:
     assert "pci.address_invalid" in _refused(cli, 2, "gpu", "show", "gpu1", "--", address)
