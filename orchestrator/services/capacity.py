@@ -129,14 +129,10 @@ class CapacityService:
             fleet = self._fleet(tx, types).hosts
         if question is not None:
             return capacity([self._request(question, types)], fleet)
-        known: dict[Request, CapacityRow] = {}
-        rows = []
-        for name in self._possible(fleet, types):
-            request = self._request(Question(profile=name), types)
-            if request not in known:
-                known[request] = capacity([request], fleet)[0]
-            rows.append(replace(known[request], profile=name))
-        return tuple(rows)
+        asked = {name: self._request(Question(profile=name), types) for name in self._possible(fleet, types)}
+        different = tuple(dict.fromkeys(asked.values()))
+        rows = dict(zip(different, capacity(different, fleet), strict=True))
+        return tuple(replace(rows[request], profile=name) for name, request in asked.items())
 
     def _possible(self, fleet: tuple[HostView, ...], types: frozenset[str]) -> list[str]:
         gpus = [gpu for host in fleet for gpu in host.gpus]

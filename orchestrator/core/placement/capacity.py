@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.placement.alike import OneOfEach
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.quota import Quota
@@ -15,6 +16,8 @@ from orchestrator.core.placement.whole_gpus import most_whole_sets, serves
 
 MOST_PLACED = 100_000
 """VMs placed per profile; where more fit, the numbers are lower bounds."""
+MOST_FILLED = 1_000
+"""Where more fit already, it is not tried whether moves make room for another: that takes placing them all first."""
 MOST_REPACKS = 100
 """Times that VMs are moved to make room for one more."""
 
@@ -41,7 +44,7 @@ class Room:
 
 def fits_now(request: Request, hosts: Sequence[HostView]) -> int:
     """How many more VMs like ``request`` there are places for, nothing moved."""
-    return _fits_now(Engine(hosts), request, hosts)
+    return OneOfEach(hosts).room(request)[0]
 
 
 def capacity(
@@ -49,27 +52,41 @@ def capacity(
 ) -> tuple[CapacityRow, ...]:
     """A row per request, each on the fleet as it is, the others not placed.
 
-    ``requests`` are examples: one VM of each kind, with the vCPUs, memory and tenant it would have.
+    ``requests`` are examples: one VM of each kind, with the vCPUs, memory and tenant it would have. Of hosts that are
+    alike one is filled, and the number multiplied; the whole fleet only to see whether moving VMs helps.
     """
-    return tuple(_row(request, hosts, quotas or {}) for request in requests)
+    if quotas:
+        return tuple(_placed(request, hosts, quotas) for request in requests)
+    each, fleet = OneOfEach(hosts), Engine(hosts)
+    fixed = not any(item.migratable for host in hosts for gpu in host.gpus for item in gpu.occupied)
+    return tuple(_row(request, hosts, each, fleet, fixed=fixed) for request in requests)
 
 
-def _row(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
+def _row(request: Request, hosts: Sequence[HostView], each: OneOfEach, fleet: Engine, *, fixed: bool) -> CapacityRow:
+    """``fixed``: no VM that is there may be moved, so that nothing but its own room counts for a host."""
+    now, all_full = each.room(request)
+    if now >= MOST_PLACED:
+        return CapacityRow(request.profile, MOST_PLACED, MOST_PLACED, exact=False)
+    if (fixed and all_full) or _is_full(fleet, request, now):
+        return CapacityRow(request.profile, now, now, exact=True)
+    if now > MOST_FILLED:
+        return CapacityRow(request.profile, now, now, exact=False)
+    return _placed(request, hosts, {})
+
+
+def _placed(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
+    """Found by filling the whole fleet, and then by moving VMs for as long as that makes room."""
     engine = Engine(hosts, quotas=dict(quotas))
-    placed = now = _fits_now(engine, request, hosts)
+    placed = 0
+    for host in hosts:
+        if request.host in {None, host.host_id, host.name}:
+            placed = _fill(engine, replace(request, host=host.host_id), placed)
+    now = placed
     for _ in range(MOST_REPACKS):
         if placed >= MOST_PLACED or engine.usage.refuses(request) or make_room(engine, request, MOST_MOVES) is None:
             break
         placed = _fill(engine, request, placed)
     return CapacityRow(request.profile, now, placed, placed < MOST_PLACED and _is_full(engine, request))
-
-
-def _fits_now(engine: Engine, request: Request, hosts: Sequence[HostView]) -> int:
-    now = 0
-    for host in hosts:
-        if request.host in {None, host.host_id, host.name}:
-            now = _fill(engine, replace(request, host=host.host_id), now)
-    return now
 
 
 def _fill(engine: Engine, request: Request, placed: int) -> int:
@@ -84,15 +101,20 @@ def _fill(engine: Engine, request: Request, placed: int) -> int:
     return placed
 
 
-def _is_full(engine: Engine, request: Request) -> bool:
-    """Whether one more is impossible however the VMs are arranged, no GPU has the profile or the quota is used up."""
+def _is_full(engine: Engine, request: Request, more: int = 0) -> bool:
+    """Whether one more is impossible however the VMs are arranged, no GPU has the profile or the quota is used up.
+
+    ``more``: VMs like it that are to be thought of as placed.
+    """
     demand = demand_of(request)
-    if request.whole_gpus and _whole_sets(engine, request) >= most_whole_sets(engine.fleet, demand):
+    if request.whole_gpus and _whole_sets(engine, request) + more * request.count >= most_whole_sets(
+        engine.fleet, demand
+    ):
         return True
     known = request.whole_gpus or any(table.options(demand) for table in engine.fleet.tables)
     if not known or engine.usage.refuses(request) is not None:
         return True
-    ceiling = Ceiling(engine.fleet)
+    ceiling = Ceiling(engine.fleet, {demand: more * request.count})
     for vm_id, held in engine.vms.items():
         kind = held.gpus[0].cut_name
         devices = 1 if kind == "whole" else sum(i.vm_id == vm_id for gpu in set(held.gpus) for _, i in gpu.held)

@@ -4,8 +4,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from orchestrator.core.placement.capacity import CapacityRow, capacity
+from orchestrator.core.placement.capacity import CapacityRow, capacity, fits_now
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.render_explain import render_capacity
 from orchestrator.core.placement.views import HostView
@@ -50,6 +52,51 @@ def test_a_gpu_that_may_not_be_used_has_no_room() -> None:
     hosts = (host("kvm1", replace(gpu("41", A100), usable=False, reason_unusable="quarantined")),)
     (row,) = capacity([asks("1g.5gb")], hosts)
     assert row.fits_with_moves == 0
+
+
+def _held(name: str, used: int) -> HostView:
+    """A host whose one L4 holds so many VMs."""
+    vms = tuple(vm(f"{name} {number}", "NVIDIA L4-4Q", number) for number in range(used))
+    return host(name, gpu("41", L4, "time_sliced:4096", *vms) if vms else gpu("41", L4))
+
+
+FLEETS = st.lists(
+    st.one_of(
+        st.builds(lambda used: ("l4", used), st.integers(0, 3)),
+        st.builds(lambda vcpus: ("a100", vcpus), st.sampled_from([0, 5, 64])),
+    ),
+    min_size=1,
+    max_size=5,
+)
+WANTED = st.sampled_from(["NVIDIA L4-4Q", "NVIDIA L4-8Q", "1g.5gb", "3g.20gb", "gpu:1", "NVIDIA T4-1Q"])
+
+
+@settings(deadline=None, max_examples=25)
+@given(kinds=FLEETS, profile=WANTED)
+def test_hosts_that_are_alike_hold_as_much_as_each_of_them_filled_by_itself(
+    kinds: list[tuple[str, int]], profile: str
+) -> None:
+    hosts = [
+        _held(f"h{number}", amount) if kind == "l4" else replace(host(f"h{number}", gpu("41", A100)), free_vcpus=amount)
+        for number, (kind, amount) in enumerate(kinds)
+    ]
+    no_limit = {"nobody": Quota(devices=1_000_000)}
+    (each,) = capacity([asks(profile)], hosts, quotas=no_limit)
+    (found,) = capacity([asks(profile)], hosts)
+    assert (found.fits_now, found.fits_with_moves) == (each.fits_now, each.fits_with_moves)
+    assert found.exact >= each.exact
+    assert fits_now(asks(profile), hosts) == each.fits_now
+
+
+def test_where_vcpus_run_out_first_and_nothing_can_be_moved_the_number_is_proved() -> None:
+    hosts = [replace(host(f"h{number}", gpu("41", A100)), free_vcpus=5) for number in range(3)]
+    request = replace(asks("1g.5gb"), vcpus=2)
+    assert capacity([request], hosts) == (CapacityRow("1g.5gb", 6, 6, exact=True),)
+
+
+def test_one_host_that_is_named_stands_for_itself_alone() -> None:
+    hosts = [host(f"h{number}", gpu("41", A100)) for number in range(3)]
+    assert fits_now(replace(asks("3g.20gb"), host="h1"), hosts) == 2
 
 
 def test_the_table_reads_as_agreed() -> None:
