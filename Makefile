@@ -43,24 +43,24 @@ demo-down: dev ## end what `make demo` left running
 
 LAB_UP = $(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab/scenarios/l40s.yaml
 LAB_PYTEST = $(PYTEST) --timeout=1500 --durations=12 -m "lab and not gpu and not soak"
-# What make test runs; make test-lab runs all. Each test of ONE_HOST uses one host, named in its id: both at once.
-BOTH_HOSTS := $(addprefix tests/lab/test_,install_agent_role.py kernel_surface.py)
-ONE_HOST := $(addprefix tests/lab/test_,agent_on_host.py faults.py straight_path.py kill.py)
+# Each names the host it uses in its file or in its tests' ids, so both hosts are busy at once; the second need an agent.
+LAB_HOSTS_ALONE := $(addprefix tests/lab/test_,install_role_on_t4.py kernel_t4.py kernel_l40s.py agent_on_host.py)
+LAB_CONTROLLED := $(addprefix tests/lab/test_,faults.py straight_path.py kill.py)
+LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
 
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \
 	$(PYTEST) -n 2 -m "not lab and not gpu and not soak" || status=$$?; \
 	$(LAB_UP); \
-	$(LAB_PYTEST) $(BOTH_HOSTS) || status=$$?; \
-	$(LAB_PYTEST) $(ONE_HOST) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
-	$(LAB_PYTEST) $(ONE_HOST) -k t4 || status=$$?; \
+	$(LAB_SHORT) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
+	$(LAB_SHORT) -k t4 || status=$$?; \
 	wait $$l40s || status=$$?; cat build/test-l40s.log; \
 	$(BIN)/python -m lab down; \
 	exit $$status
 
 test-lab: dev lab-packages ## the tests on lab hosts; LAB_TESTS chooses some
 	@status=0; $(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
-LAB_TESTS ?= tests/lab
+LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \

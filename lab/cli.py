@@ -48,12 +48,13 @@ def _status(fleet: Fleet, options: argparse.Namespace) -> None:
 def _ssh(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
     interactive = ("-t",) if not options.command and sys.stdin.isatty() else ()
-    replace_process(instance.ssh(fleet.places.key, *options.command, options=interactive))
+    replace_process(instance.ssh(fleet.places.key, *options.command, options=(*instance.shared(), *interactive)))
 
 
 def _reboot(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
     boot = instance.wait_ready(fleet.places.key, BOOT_LIMIT_S)
+    instance.hang_up(fleet.places.key)
     run(instance.ssh(fleet.places.key, "systemctl --no-block reboot"))
     begun = time.monotonic()
     instance.wait_ready(fleet.places.key, BOOT_LIMIT_S, old_boot=boot)
@@ -71,7 +72,8 @@ def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
 
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
-    print(run(instance.ssh(fleet.places.key, fault_command(options.gpu, options.switch, options.value))), end="")
+    command = fault_command(options.gpu, options.switch, options.value)
+    print(run(instance.ssh(fleet.places.key, command, options=instance.shared())), end="")
 
 
 def _parser() -> argparse.ArgumentParser:

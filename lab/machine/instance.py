@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from lab.machine.qemu import Machine, arguments
 
 ADDRESS = "127.0.0.1"
 _BANNER_LIMIT_S = 5.0
+_LONGEST_CONTROL_PATH = 85
+"""Bytes: ssh appends 17 to it, and the address of a unix socket ends at 107 (unix(7))."""
 # Says "ready" and the boot's id when NVIDIA's surface is loaded and libvirt answers, else what is wrong.
 _READY = (
     "for unit in vgpu-lab libvirtd; do systemctl cat $unit >/dev/null 2>&1 || continue; "
@@ -47,6 +51,10 @@ class Instance:
         return self.directory / "console.log"
 
     @property
+    def _control(self) -> Path:
+        return self.directory / "ssh"
+
+    @property
     def public_host_key(self) -> str:
         return (self.directory / "host_key.pub").read_text().strip()
 
@@ -70,6 +78,17 @@ class Instance:
             "-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}", *options,
             f"root@{ADDRESS}", *command,
         ]  # fmt: skip
+
+    def shared(self) -> tuple[str, ...]:
+        """Options by which commands share one connection: each handshake is seconds for an emulated processor."""
+        if len(os.fsencode(self._control)) > _LONGEST_CONTROL_PATH:
+            return ()
+        return ("-o", "ControlMaster=auto", "-o", f"ControlPath={self._control}", "-o", "ControlPersist=60")
+
+    def hang_up(self, key: Path) -> None:
+        """End the shared connection, which would wait for a host that goes down under it."""
+        with suppress(LabError):  # there is none
+            run(self.ssh(key, options=("-S", str(self._control), "-O", "exit")))
 
     def wait_ready(self, key: Path, limit_s: float, old_boot: str = "") -> str:
         """The boot's id once the host is ready. Raises LabError with the end of the console log."""

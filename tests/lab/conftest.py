@@ -88,11 +88,18 @@ def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
     return listed()["a40"]
 
 
-@pytest.fixture(scope="module", params=["t4", "l40s", "a40"])
-def enrolled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
-    """A control plane of its own that manages one GPU of the host."""
+@pytest.fixture(scope="session", params=["t4", "l40s", "a40"])
+def enrolment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
+    """A control plane of its own that manages one GPU of the host; enrolling is a minute for an emulated host."""
     from tests.lab.enrolled import KINDS, enrol
 
     kind = next(kind for kind in KINDS if kind.scenario == request.param)
     with enrol(kind, request.getfixturevalue(kind.scenario), tmp_path_factory.mktemp("state")) as one:
         yield one
+
+
+@pytest.fixture
+def enrolled(enrolment: Enrolled) -> Iterator[Enrolled]:
+    """What a test that failed left behind is gone before the next one."""
+    yield enrolment
+    enrolment.clear()

@@ -97,6 +97,11 @@ class Enrolled:
     def shell(self, command: str) -> str:
         return self.host.run(command)
 
+    def clear(self) -> None:
+        """Delete every VM there is."""
+        for vm in self.product.json("list-vms"):
+            self.product.ok("delete-vm", str(vm["name"]))
+
     def raw_vgpu(self, uuid: str) -> tuple[str, str]:
         """Shell lines that make and remove this kind's vGPU by hand."""
         pf = f"/sys/bus/pci/devices/{self.gpu}"
@@ -128,9 +133,9 @@ def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
             "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint, "--gpus", gpu,
         )  # fmt: skip
         product.ok("image", "add", "guest", lab("guest-image").strip())
-        yield Enrolled(product=product, kind=kind, host=host, gpu=gpu, public_key=f"{key}.pub")
-        for vm in product.json("list-vms"):
-            product.ok("delete-vm", str(vm["name"]))
+        enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpu, public_key=f"{key}.pub")
+        yield enrolled
+        enrolled.clear()
         product.ok("host", "remove", host.name)
     finally:
         product.close()

@@ -8,11 +8,11 @@ from collections.abc import Callable
 Shell = Callable[[str], str]
 """Runs a command line on the host as root, returns its output, raises when it fails."""
 
+_HEADING = "fact "
 _FACTS = {
     "mdevs": "ls /sys/bus/mdev/devices 2>/dev/null || true",
-    "vgpu_types": "for f in /sys/bus/pci/devices/*/nvidia/current_vgpu_type; do "
-    '[ -e "$f" ] && [ "$(cat $f)" != 0 ] && echo "$f $(cat $f)"; done; true',
-    "domains": "virsh -q list --all --uuid",
+    "vgpu_types": "grep -Hv '^0$' /sys/bus/pci/devices/*/nvidia/current_vgpu_type 2>/dev/null || true",
+    "domains": "virsh -q list --all --uuid || exit 1",
     "volumes": "ls /var/lib/vgpuctl-agent/volumes 2>/dev/null || true",
     "seeds": "ls /var/lib/vgpuctl-agent/seeds 2>/dev/null || true",
     "partial_files": "find /var/lib/vgpuctl-agent -name '*.part*' -o -name '*.tmp*' 2>/dev/null || true",
@@ -21,9 +21,16 @@ _FACTS = {
 
 def facts(shell: Shell) -> dict[str, list[str]]:
     """Everything that a VM leaves behind when something went wrong; base images and networks aside."""
-    return {
-        name: sorted(line for line in shell(command).split("\n") if line.strip()) for name, command in _FACTS.items()
-    }
+    told = shell("; ".join(f"echo {_HEADING}{name}; {command}" for name, command in _FACTS.items()))
+    found: dict[str, list[str]] = {}
+    seen: list[str] = []
+    for line in filter(str.strip, told.split("\n")):
+        if line.startswith(_HEADING):
+            found[line.removeprefix(_HEADING)] = seen = []
+        else:
+            seen.append(line)
+    assert set(found) == set(_FACTS), told
+    return {name: sorted(lines) for name, lines in found.items()}
 
 
 def vgpu_count(shell: Shell) -> int:

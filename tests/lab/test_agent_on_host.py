@@ -240,6 +240,7 @@ def _read_console(bench: Bench, vm: str, until: str) -> str:
     return seen
 
 
+@pytest.mark.parametrize("bench", ["l40s"], indirect=True)
 def test_a_vm_with_a_vgpu_runs_answers_and_is_gone_without_a_trace(bench: Bench, tmp_path: Path) -> None:
     agent, vm = bench.agent, vm_id()
     storage = "/var/lib/agent-test/storage"

@@ -29,6 +29,7 @@ def _wait_for_state(enrolled: Enrolled, name: str, state: str, limit_s: float = 
     raise AssertionError(f"{name} did not become {state}: {outcome.out} {outcome.err}")
 
 
+@pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
 def test_the_operation_finishes_when_the_command_line_is_killed(enrolled: Enrolled) -> None:
     product = enrolled.product
     process = product.start("create-vm", "orphan", "--profile", enrolled.profile, "--image", "guest", *SMALL)

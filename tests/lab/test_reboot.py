@@ -27,7 +27,7 @@ def _until_running(enrolled: Enrolled, ids: list[str]) -> None:
         time.sleep(3)
 
 
-@pytest.mark.parametrize("enrolled", ["t4", pytest.param("l40s", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize("enrolment", ["t4", pytest.param("l40s", marks=pytest.mark.soak)], indirect=True)
 def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrolled) -> None:
     product = enrolled.product
     request = ("--profile", enrolled.profile, "--image", "guest", *SMALL)
