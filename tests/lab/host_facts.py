@@ -33,6 +33,17 @@ def facts(shell: Shell) -> dict[str, list[str]]:
     return {name: sorted(lines) for name, lines in found.items()}
 
 
+_OWNERS = (
+    'python3 -c \'import sqlite3; db = sqlite3.connect("/var/lib/vgpuctl-agent/ledger/ledger.sqlite"); '
+    '[print(*row) for row in db.execute("SELECT vm FROM owners UNION SELECT vm FROM wanted WHERE running")]\''
+)
+
+
+def owners(shell: Shell) -> set[str]:
+    """Ids of the VMs that own or want something by the ledger of the host's agent."""
+    return set(shell(_OWNERS).split())
+
+
 def vgpu_count(shell: Shell) -> int:
     found = facts(shell)
     return len(found["mdevs"]) + len(found["vgpu_types"])

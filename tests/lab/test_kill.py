@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Killed processes: the command line, the server, at several moments of an operation."""
+"""Killed processes: the command line, the server, the agent, libvirt, at several moments of an operation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from tests.lab.enrolled import SMALL, Enrolled
-from tests.lab.host_facts import facts, vgpu_count
+from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
 
-SERVER_KILLS = 5
-"""Random moments on each kind of host; make soak takes more through VGPUCTL_TEST_KILLS."""
+# Rounds on each kind of host: ten in all in make test, fifty in make soak.
+ROUNDS = [5, pytest.param(25, marks=pytest.mark.soak)]
+
+
+def request(enrolled: Enrolled, name: str) -> tuple[str, ...]:
+    return ("create-vm", name, "--profile", enrolled.profile, "--image", "guest", "--no-start", *SMALL)
 
 
 def _wait_for_state(enrolled: Enrolled, name: str, state: str, limit_s: float = 240) -> None:
@@ -43,20 +48,43 @@ def test_the_operation_finishes_when_the_command_line_is_killed(enrolled: Enroll
     assert vgpu_count(enrolled.shell) == 0
 
 
-def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(enrolled: Enrolled) -> None:
+def finish_and_give_back(enrolled: Enrolled, name: str, before: Mapping[str, list[str]]) -> None:
+    """The same command again shows or makes the VM; then nothing of it is left, on the host, in ledger and database."""
+    product = enrolled.product
+    product.ok(*request(enrolled, name))
+    assert product.json("show-vm", name)["state"] == "stopped"
+    assert len(facts(enrolled.shell)["domains"]) == len(before["domains"]) + 1
+    product.ok("delete-vm", name)
+    assert facts(enrolled.shell) == before
+    assert owners(enrolled.shell) == {vm["id"] for vm in product.json("list-vms")}
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(
+    enrolled: Enrolled, rounds: int, record_property: Callable[[str, object], None]
+) -> None:
     product = enrolled.product
     before = facts(enrolled.shell)
     moments = random.Random(20261121)
-    for round_number in range(int(os.environ.get("VGPUCTL_TEST_KILLS", SERVER_KILLS))):
-        name = f"killed-{round_number}"
-        request = ("create-vm", name, "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    for number in range(rounds):
         pid = product.serve_pid()
-        process = product.start(*request, "--no-start")
+        process = product.start(*request(enrolled, f"killed-{number}"))
         time.sleep(moments.uniform(0.2, 4.0))
         os.kill(pid, signal.SIGKILL)
         process.communicate(timeout=120)
-        product.ok(*request, "--no-start")
-        assert product.json("show-vm", name)["state"] == "stopped"
-        assert len(facts(enrolled.shell)["domains"]) == len(before["domains"]) + 1
-        product.ok("delete-vm", name)
-        assert facts(enrolled.shell) == before, f"round {round_number}"
+        finish_and_give_back(enrolled, f"killed-{number}", before)
+    assert product.json("doctor") == []
+    record_property("kills of the server", rounds)
+
+
+@pytest.mark.parametrize("daemon", ["vgpuctl-agent", "libvirtd"])
+@pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
+def test_a_daemon_that_is_killed_on_the_host_loses_nothing(enrolled: Enrolled, daemon: str) -> None:
+    before = facts(enrolled.shell)
+    process = enrolled.product.start(*request(enrolled, f"without-{daemon}"))
+    time.sleep(random.Random(daemon).uniform(0.5, 3.0))
+    enrolled.shell(f"systemctl kill --signal KILL {daemon}")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode in {0, 9}, out + err
+    finish_and_give_back(enrolled, f"without-{daemon}", before)
+    assert enrolled.product.json("doctor") == []

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host reboots while no controller runs: its agent brings back what it may, the controller tells of the rest."""
+"""A host reboots: with no controller its agent brings back what it may; in mid-create nothing is lost or left."""
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 
 from tests.lab.conftest import lab
 from tests.lab.enrolled import SMALL, Enrolled
-from tests.lab.host_facts import facts, vgpu_count
+from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
 
@@ -54,3 +55,23 @@ def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrol
     for name in ("alive", "asks", "off"):
         product.ok("delete-vm", name)
     assert vgpu_count(enrolled.shell) == 0
+
+
+@pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
+def test_a_reboot_in_the_middle_of_a_create_loses_nothing_and_leaves_nothing_extra(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    request = ("create-vm", "rebooted", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    before = facts(enrolled.shell)
+    process = product.start(*request)
+    time.sleep(random.Random(20261121).uniform(2, 15))
+    lab("reboot", enrolled.name)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode in {0, 9}, out + err
+
+    product.ok(*request)
+    assert product.json("show-vm", "rebooted")["state"] == "running"
+    assert vgpu_count(enrolled.shell) == 1
+    product.ok("delete-vm", "rebooted")
+    assert facts(enrolled.shell) == before
+    assert owners(enrolled.shell) == set()
+    assert product.json("doctor") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,22 @@ def _lines(root: ET.Element, log: str) -> Iterator[str]:
     for name, counts in sorted(_by_file(root).items()):
         minutes = counts.seconds / 60
         yield f"| `{name}` | {counts.run} | {counts.failed} | {counts.skipped} | {minutes:.1f} |"
+    for name, count in sorted(_counted(root).items()):
+        yield ""
+        yield f"{name[0].upper()}{name[1:]}: {count}."
     for found in _COUNT.finditer(log):
         yield ""
         yield f"Fault matrix on {found['backend']}: {found['runs']} runs of an operation, each with its own fault."
+
+
+def _counted(root: ET.Element) -> Counter[str]:
+    """What the tests that passed have counted themselves (``record_property``)."""
+    counted: Counter[str] = Counter()
+    for case in root.iter("testcase"):
+        if case.find("failure") is None and case.find("error") is None:
+            for told in case.iter("property"):
+                counted[told.get("name", "")] += int(told.get("value", "0"))
+    return counted
 
 
 def _by_file(root: ET.Element) -> dict[str, Counts]:
