@@ -15,6 +15,7 @@ from lab.errors import LabError
 from lab.machine.accelerator import has_virtualisation
 from lab.machine.fault import fault_command
 from lab.machine.identity import identity, lan_address
+from lab.machine.instance import Instance
 from lab.machine.keys import key_pair, known_host_line, sha256_fingerprint
 from lab.machine.processes import Process, identify
 from lab.machine.qemu import Machine, arguments, mac
@@ -91,6 +92,17 @@ def test_the_private_key_of_a_host_is_readable_by_root_alone(tmp_path: Path) -> 
     assert f"{lan_address(1)} two\n".encode() in packed
     place = packed.index(b"overlay/etc/ssh/ssh_host_ed25519_key\0")
     assert packed[place - 110 + 14 : place - 110 + 22] == f"{0o100600:08X}".encode()
+
+
+@pytest.mark.parametrize(("length", "shares"), [(60, True), (81, True), (82, False), (200, False)])
+def test_a_connection_is_shared_where_its_socket_has_a_possible_path(length: int, shares: bool) -> None:
+    directory = Path("/" + "d" * (length - 1))
+    instance = Instance("t4", directory, Process(1, 0), ssh_port=1, index=0, accelerator="tcg", scenario="")
+    assert bool(instance.shared()) == shares
+
+
+def test_hanging_up_where_nobody_is_connected_is_fine(tmp_path: Path) -> None:
+    Instance("t4", tmp_path, Process(1, 0), ssh_port=1, index=0, accelerator="tcg", scenario="").hang_up(tmp_path / "k")
 
 
 def test_a_pid_that_now_belongs_to_a_stranger_is_not_ours() -> None:
