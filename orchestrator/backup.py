@@ -55,12 +55,7 @@ def back_up(state: Path, file: Path) -> None:
     except FileExistsError as error:
         raise Conflict("backup.exists", f"{file} exists", hint="give the name of a new file") from error
     except OSError as error:
-        raise InvalidInput(
-            "backup.unwritable",
-            f"{file} cannot be written: {why_unwritable(error)}",
-            details=str(error),
-            hint="name a new file in a directory you may write to",
-        ) from error
+        raise _unwritable(file, error) from error
     try:
         with os.fdopen(descriptor, "wb") as raw, tempfile.TemporaryDirectory(dir=state) as directory:
             copy_database(state / DATABASE, Path(directory) / DATABASE)
@@ -71,9 +66,21 @@ def back_up(state: Path, file: Path) -> None:
                         archive.add(state / name, name)
             raw.flush()
             os.fsync(raw.fileno())
+    except OSError as error:
+        file.unlink()
+        raise _unwritable(file, error) from error
     except BaseException:
         file.unlink()
         raise
+
+
+def _unwritable(file: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(
+        "backup.unwritable",
+        f"{file} cannot be written: {why_unwritable(error)}",
+        details=str(error),
+        hint="name a new file where you may write and there is room",
+    )
 
 
 def restore(state: Path, file: Path, now: float) -> Restored:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from orchestrator.core.errors import Conflict, InvalidInput
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 
 NOW = 1_800_000_000.0
+MOST_BYTES = 4 * 1024 * 1024
 
 
 @pytest.fixture
@@ -103,6 +105,19 @@ def test_nothing_is_overwritten_and_nonsense_is_refused(tmp_path: Path, plane: C
         back_up(tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "empty").exists()
     plane.store.close()
+
+
+def test_a_backup_for_which_there_is_no_room_is_refused_and_leaves_nothing(tmp_path: Path, plane: ControlPlane) -> None:
+    plane.store.close()
+    (tmp_path / "old" / "secrets" / "large").write_bytes(os.urandom(MOST_BYTES + 1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, hard))
+    try:
+        with pytest.raises(InvalidInput, match="cannot be written: file too large"):
+            back_up(tmp_path / "old", tmp_path / "backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "backup").exists()
 
 
 def test_the_command_says_what_it_did_and_refuses_another_database(tmp_path: Path, plane: ControlPlane) -> None:
