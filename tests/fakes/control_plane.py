@@ -35,6 +35,7 @@ from orchestrator.services.vms import VmService
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
+from tests.fakes.new_database import new_store
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 GIB = 1024**3
@@ -123,7 +124,7 @@ def control_plane(
     """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network.
 
     ``url``: of the database; without it SQLite in ``state``."""
-    store = SqlStore(url or f"sqlite:///{state / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+    store = SqlStore(url, key=KEY, new_site="site") if url else new_store(state / "vgpuctl.sqlite", KEY)
     fake = hosts or FakeHosts(
         {
             f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")]),

@@ -18,7 +18,8 @@ class SqlAudit:
         self._db = connection
 
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
-        self._db.execute(insert(audit).values(at=at, actor=actor, action=action, subject=subject, outcome=outcome))
+        record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
+        self._db.execute(insert(audit), record)
 
     def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
         """Newest first."""

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 
 from orchestrator.adapters.store.rows import host_of, host_values
 from orchestrator.adapters.store.tables import gpus, hosts, snapshots
@@ -17,6 +18,18 @@ from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 Parsed = dict[str, tuple[float, HostSnapshot]]
 """Host → when the look began, and what was seen: reading a snapshot's JSON costs more than all queries together."""
 
+# Put together once, as that takes as long as asking.
+_BY_NAME: Final = select(hosts).where(hosts.c.name == bindparam("host"))
+_AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
+_IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
+_CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
+_ITS_GPUS: Final = select(gpus.c.address).where(gpus.c.host == bindparam("host")).order_by(gpus.c.address)
+_ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
+_MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_TAKEN_AT: Final = select(snapshots.c.taken_at).where(snapshots.c.host == bindparam("host"))
+_DOCUMENT: Final = select(snapshots.c.document).where(snapshots.c.host == bindparam("host"))
+_NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
+
 
 class SqlHosts:
     def __init__(self, connection: Connection, parsed: Parsed) -> None:
@@ -27,9 +40,8 @@ class SqlHosts:
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
-        at_its_address = and_(hosts.c.address == host.address, hosts.c.port == host.port)
-        taken = self._db.execute(select(hosts.c.name).where(or_(hosts.c.name == host.name, at_its_address)))
-        names = set(taken.scalars())
+        values = host_values(host)
+        names = set(self._db.execute(_IN_THE_WAY, {one: values[one] for one in ("name", "address", "port")}).scalars())
         if host.name in names:
             raise Conflict(
                 "host.exists",
@@ -42,12 +54,12 @@ class SqlHosts:
                 f"host {names.pop()} has that address already",
                 hint="'vgpuctl host list' shows addresses",
             )
-        self._db.execute(insert(hosts).values(host_values(host)))
+        self._db.execute(insert(hosts), values)
         self.set_gpus(host.name, host.managed_gpus)
 
     def get(self, name: str) -> Host:
         """:raises NotFound: ``host.unknown``"""
-        row = self._db.execute(select(hosts).where(hosts.c.name == name)).one_or_none()
+        row = self._db.execute(_BY_NAME, {"host": name}).one_or_none()
         if row is None:
             raise NotFound("host.unknown", f"no host is called {name[:63]!a}", hint="'vgpuctl host list' shows them")
         return host_of(row, self._gpus_of(name))
@@ -61,7 +73,7 @@ class SqlHosts:
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""
-        self._db.execute(update(hosts).where(hosts.c.name == host.name).values(host_values(host)))
+        self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})
 
     def set_gpus(self, name: str, addresses: Sequence[str]) -> None:
         """The whole list; GPUs that stay keep what is known about them."""
@@ -79,11 +91,10 @@ class SqlHosts:
 
     def mark_enabled(self, name: str, gpu: str, *, by_us: bool) -> None:
         """Remember that it was us who switched a GPU's virtual functions on."""
-        self._db.execute(update(gpus).where(gpus.c.host == name, gpus.c.address == gpu).values(functions_by_us=by_us))
+        self._db.execute(_MARK, {"its_host": name, "its_address": gpu, "functions_by_us": by_us})
 
     def enabled_by_us(self, name: str) -> tuple[str, ...]:
-        query = select(gpus.c.address).where(gpus.c.host == name, gpus.c.functions_by_us).order_by(gpus.c.address)
-        return tuple(self._db.execute(query).scalars())
+        return tuple(self._db.execute(_ENABLED, {"host": name}).scalars())
 
     def remove(self, name: str) -> None:
         """With its snapshot and GPUs. Gone already is fine."""
@@ -92,17 +103,18 @@ class SqlHosts:
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
         """``taken_at``: when the look began. One that began earlier than the stored one is out of date."""
-        newer = select(snapshots.c.host).where(snapshots.c.host == name, snapshots.c.taken_at > taken_at)
-        if self._db.execute(newer).one_or_none() is not None:
+        stored = self._db.execute(_TAKEN_AT, {"host": name}).scalar_one_or_none()
+        if stored is not None and stored > taken_at:
             return
         self._all = None
-        self._db.execute(delete(snapshots).where(snapshots.c.host == name))
-        self._db.execute(insert(snapshots).values(host=name, taken_at=taken_at, document=snapshot_to_dict(snapshot)))
+        self._db.execute(_NO_SNAPSHOT, {"its_host": name})
+        document = snapshot_to_dict(snapshot)
+        self._db.execute(insert(snapshots), {"host": name, "taken_at": taken_at, "document": document})
 
     def snapshot(self, name: str) -> HostSnapshot | None:
         if self._all is not None:
             return self._all.get(name)
-        taken_at = self._db.execute(select(snapshots.c.taken_at).where(snapshots.c.host == name)).scalar_one_or_none()
+        taken_at = self._db.execute(_TAKEN_AT, {"host": name}).scalar_one_or_none()
         return None if taken_at is None else self._taken_at(name, taken_at)
 
     def snapshots(self) -> dict[str, HostSnapshot]:
@@ -115,11 +127,10 @@ class SqlHosts:
     def _taken_at(self, name: str, taken_at: float) -> HostSnapshot:
         known = self._parsed.get(name)
         if known is None or known[0] != taken_at:
-            document = self._db.execute(select(snapshots.c.document).where(snapshots.c.host == name)).scalar_one()
+            document = self._db.execute(_DOCUMENT, {"host": name}).scalar_one()
             known = (taken_at, snapshot_from_dict(document))
             self._parsed[name] = known
         return known[1]
 
     def _gpus_of(self, name: str) -> tuple[str, ...]:
-        query = select(gpus.c.address).where(gpus.c.host == name).order_by(gpus.c.address)
-        return tuple(self._db.execute(query).scalars())
+        return tuple(self._db.execute(_ITS_GPUS, {"host": name}).scalars())

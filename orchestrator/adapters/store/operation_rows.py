@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Select, and_, case, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
 from orchestrator.ports.store import Due, Job
+
+# Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
+# that come with it.
+_ID: Final = operations.c.id == bindparam("operation_id")
+_BY_ID: Final = select(operations).where(_ID)
+_ATTEMPT: Final = select(operations.c.attempt).where(_ID)
+_CANCELLED: Final = select(operations.c.cancelled).where(_ID)
+_TOUCHED: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
+_ITS_STEPS: Final = select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
+_STEP: Final = update(steps).where(
+    steps.c.operation == bindparam("operation_id"), steps.c.position == bindparam("at_position")
+)
 
 
 class SqlOperations:
@@ -24,7 +36,7 @@ class SqlOperations:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
         only_here = {"host": host, "inputs": inputs, "waits_for": list(waits_for) or None}
         self._db.execute(
-            insert(operations).values({**operation_values(operation), **only_here, "cancelled": False, "revision": 1})
+            insert(operations), {**operation_values(operation), **only_here, "cancelled": False, "revision": 1}
         )
         rows = [
             {"operation": operation.id, "position": position, **asdict(step)}
@@ -34,7 +46,7 @@ class SqlOperations:
 
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
-        row = self._db.execute(select(operations).where(operations.c.id == operation_id)).one_or_none()
+        row = self._db.execute(_BY_ID, {"operation_id": operation_id}).one_or_none()
         if row is None:
             raise unknown_operation(operation_id)
         return Job(
@@ -48,14 +60,14 @@ class SqlOperations:
 
     def attempt_of(self, operation_id: str) -> int:
         """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
-        return int(self._one(operations.c.attempt, operation_id))
+        return int(self._one(_ATTEMPT, operation_id))
 
     def is_cancelled(self, operation_id: str) -> bool:
         """:raises NotFound: ``operation.unknown``"""
-        return bool(self._one(operations.c.cancelled, operation_id))
+        return bool(self._one(_CANCELLED, operation_id))
 
-    def _one(self, column: Column[Any], operation_id: str) -> Any:
-        row = self._db.execute(select(column).where(operations.c.id == operation_id)).one_or_none()
+    def _one(self, query: Select[Any], operation_id: str) -> Any:
+        row = self._db.execute(query, {"operation_id": operation_id}).one_or_none()
         if row is None:
             raise unknown_operation(operation_id)
         return row[0]
@@ -142,24 +154,17 @@ class SqlOperations:
         return len(ids)
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
-        self._db.execute(
-            update(steps).where(steps.c.operation == operation_id, steps.c.position == position).values(asdict(step))
-        )
+        self._db.execute(_STEP, {"operation_id": operation_id, "at_position": position, **asdict(step)})
         self._touch(operation_id)
 
     def request_cancel(self, operation_id: str) -> None:
         self._touch(operation_id, cancelled=True)
 
     def _touch(self, operation_id: str, **values: Any) -> None:
-        self._db.execute(
-            update(operations)
-            .where(operations.c.id == operation_id)
-            .values({**values, "revision": operations.c.revision + 1})
-        )
+        self._db.execute(_TOUCHED, {"operation_id": operation_id, **values})
 
     def _all(self, query: Select[Any]) -> tuple[Operation, ...]:
         return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query).all())
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
-        query = select(steps).where(steps.c.operation == operation_id).order_by(steps.c.position)
-        return tuple(step_of(row) for row in self._db.execute(query))
+        return tuple(step_of(row) for row in self._db.execute(_ITS_STEPS, {"operation_id": operation_id}))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -13,11 +14,13 @@ from sqlalchemy import Connection
 
 from orchestrator.core.errors import Conflict
 
+_MIGRATIONS = str(Path(__file__).with_name("migrations"))
+
 
 def alembic_config(connection: Connection) -> Config:
     """Alembic's settings for this connection; env.py takes it from the attributes."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.set_main_option("script_location", _MIGRATIONS)
     config.attributes["connection"] = connection
     return config
 
@@ -27,15 +30,20 @@ def bring_up_to_date(connection: Connection) -> None:
 
     :raises Conflict: ``store.newer_schema``
     """
-    config = alembic_config(connection)
-    scripts = ScriptDirectory.from_config(config)
     current = MigrationContext.configure(connection).get_current_revision()
-    if current == scripts.get_current_head():
+    known = _revisions()
+    if current == known[0]:
         return
-    if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
+    if current is not None and current not in known:
         raise Conflict(
             "store.newer_schema",
             f"the database has schema {current}, which this version of vgpuctl does not know",
             hint="use the newer vgpuctl that wrote it, or restore a backup made before the upgrade",
         )
-    command.upgrade(config, "head")
+    command.upgrade(alembic_config(connection), "head")
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """Newest first; to find them is to run every migration's file."""
+    return tuple(script.revision for script in ScriptDirectory(_MIGRATIONS).walk_revisions())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -21,6 +22,12 @@ _VALUES: Final = {one.name: bindparam(one.name, type_=one.type) for one in vms.c
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
 _ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
 """One statement, as a claim waits for each."""
+_ID: Final = vms.c.id == bindparam("its_id")
+_BY_ID: Final = select(*VM_COLUMNS).where(_ID)
+_CHANGE: Final = update(vms).where(_ID)
+_IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
+_ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
+_LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.freed.is_(None))
 
 
 class SqlVms:
@@ -42,26 +49,22 @@ class SqlVms:
         return None if row is None else vm_of(row)
 
     def find_id(self, vm_id: str) -> Vm | None:
-        row = self._db.execute(select(*VM_COLUMNS).where(vms.c.id == vm_id)).one_or_none()
+        row = self._db.execute(_BY_ID, {"its_id": vm_id}).one_or_none()
         return None if row is None else vm_of(row)
 
     def list(self, *, tenant: str | None = None, host: str | None = None) -> tuple[Vm, ...]:
         """By tenant and name."""
-        query = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
+        query = _IN_ORDER if host is None else _ON_HOST
         if tenant is not None:
             query = query.where(vms.c.tenant == tenant)
-        if host is not None:
-            query = query.where(vms.c.host == host)
-        return tuple(vm_of(row) for row in self._db.execute(query))
+        return tuple(vm_of(row) for row in self._db.execute(query, {} if host is None else {"host": host}))
 
     def lease_over(self, host: str, at: float) -> tuple[Vm, ...]:
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""
-        over = (vms.c.host == host, vms.c.lease_end <= at, vms.c.freed.is_(None))
-        query = select(*VM_COLUMNS).where(*over).order_by(vms.c.tenant, vms.c.name)
-        return tuple(vm_of(row) for row in self._db.execute(query))
+        return tuple(vm_of(row) for row in self._db.execute(_LEASE_OVER, {"host": host, "at": at}))
 
     def update(self, vm: Vm) -> None:
-        self._db.execute(update(vms).where(vms.c.id == vm.id).values(vm_values(vm)))
+        self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
 
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""
@@ -107,6 +110,8 @@ _PLACES: Final[Select[Any]] = (
     .order_by(host_claims.c.vm, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
+_PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host == bindparam("host"))
+_PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
 
 
 class SqlClaims:
@@ -141,16 +146,16 @@ class SqlClaims:
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""
-        return self._claims(_PLACES)
+        return self._claims(_PLACES, {})
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
-        return self._claims(_PLACES.where(host_claims.c.host == host))
+        return self._claims(_PLACES_ON_HOST, {"host": host})
 
     def find(self, vm_id: str) -> Claim | None:
-        return next(iter(self._claims(_PLACES.where(host_claims.c.vm == vm_id))), None)
+        return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
 
-    def _claims(self, places: Select[Any]) -> tuple[Claim, ...]:
-        rows = self._db.execute(places).all()
+    def _claims(self, places: Select[Any], of: Mapping[str, str]) -> tuple[Claim, ...]:
+        rows = self._db.execute(places, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 
     def free_place(self, vm_id: str) -> None:

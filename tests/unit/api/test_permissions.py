@@ -84,13 +84,19 @@ async def _answer(app: FastAPI, method: str, path: str, tenant: str, token: str)
     return int(sent[0].get("status", 200)), problem
 
 
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_app(InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+
+
 @pytest.fixture
-def scene() -> Scene:
+def scene(app: FastAPI) -> Scene:
+    """The routes, which take a second to put together, are those of all tests; what they serve is this test's own."""
     fake = InMemory()
     for name in ("own", "foreign"):
         fake.tenancy.tenants.create(name)
     operations = {name: fake.world.begin("create_vm", name, name, lambda: None) for name in ("own", "foreign")}
-    app = create_app(fake.as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
+    app.state.services = fake.as_services()
     return Scene(app, fake, operations)
 
 
