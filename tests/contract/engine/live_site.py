@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
 from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.units import GIB
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane
 from tests.fakes.fake_machine import FakeMachine, t4
 from tests.fakes.shared_hosts import SharedHosts
 
 LIMIT_S = 240.0
 ROOT = Path(__file__).parents[3]
+WISH = {"profile": "GRID T4-2Q", "image": "guest", "vcpus": 1, "memory_mib": 256, "disk_bytes": GIB}
 
 
 class Site:
@@ -55,6 +59,10 @@ class Site:
     def reached(self, name: str) -> None:
         until((self.directory / f"{name}.reached").exists)
 
+    def rearm(self) -> None:
+        """The next of the servers that is to act at an effect does so, though another one has."""
+        (self.directory / "hosts.reached").unlink(missing_ok=True)
+
     def machine(self) -> FakeMachine:
         return self.hosts.now()[f"{T4_HOST}.test"]
 
@@ -74,6 +82,16 @@ def until(reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def created(site: Site, server: str, name: str = "train") -> str:
+    """The operation that makes a VM, asked for at that server as users do."""
+    until(lambda: connect_running(site.state(server)) is not None)
+    connection = connect_running(site.state(server))
+    assert connection is not None
+    operation = str(Client(connection).create_vm({**WISH, "name": name})["operation"])
+    connection.close()
+    return operation
 
 
 def one_of_each(machine: FakeMachine) -> None:

@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.autostart import connect_running
-from orchestrator.client.client import Client
-from orchestrator.core.units import GIB
-from tests.contract.engine.live_site import LIMIT_S, ROOT, Site, one_of_each, until
+from tests.contract.engine.live_site import LIMIT_S, ROOT, Site, created, one_of_each, until
 
-WISH = {"name": "train", "profile": "GRID T4-2Q", "image": "guest", "vcpus": 1, "memory_mib": 256, "disk_bytes": GIB}
 DEFINITIONS = "orchestrator/operations/definitions/vms.py"
 OTHER_ORDER = (
     ("storage.VOLUME, storage.SEED)", "storage.SEED, storage.VOLUME)"),
@@ -41,16 +38,6 @@ def older(directory: Path, *edits: tuple[str, str]) -> Path:
         text = text.replace(before, after)
     (tree / DEFINITIONS).write_text(text)
     return tree
-
-
-def created(site: Site, name: str) -> str:
-    """Asked for at that server, as users do."""
-    until(lambda: connect_running(site.state(name)) is not None)
-    connection = connect_running(site.state(name))
-    assert connection is not None
-    operation = str(Client(connection).create_vm(WISH)["operation"])
-    connection.close()
-    return operation
 
 
 def begun_by_older(site: Site, tree: Path) -> str:

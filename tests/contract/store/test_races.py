@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,18 @@ CONTROLLERS = 2
 QUOTA = 10
 """VMs of both together: sometimes this is used up first, sometimes the GPUs are."""
 
+TOLD = {
+    "made": "VMs made",
+    "refused": "refusals for want of room",
+    "beyond": "refusals by the quota",
+    "double": "slots given twice",
+    "over": "times over the quota",
+}
+
 
 @pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed_the_quota(
-    postgres: Cluster, tmp_path: Path, requests: int
+    postgres: Cluster, tmp_path: Path, requests: int, record_property: Callable[[str, object], None]
 ) -> None:
     url = postgres.database()
     plane = control_plane(tmp_path, url=url)
@@ -35,7 +44,9 @@ def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed
         for seed in range(CONTROLLERS)
     ]
     counts = [json.loads(racer.communicate()[0]) for racer in racers]
-    print(counts)
+    record_property("requests of controllers in the race for slots", requests)
+    for name, told in TOLD.items():
+        record_property(f"in the race for slots, {told}", sum(count[name] for count in counts))
     assert [count["double"] for count in counts] == [0] * CONTROLLERS
     assert [count["over"] for count in counts] == [0] * CONTROLLERS
     assert all(count["made"] and count["refused"] and count["beyond"] for count in counts)
