@@ -14,9 +14,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.sim", description="Replay one seed.")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--hosts", type=int, default=Plan().hosts)
+    parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
-    report = simulate(wanted.seed, Plan(hosts=wanted.hosts))
+    report = simulate(wanted.seed, Plan(hosts=wanted.hosts, urgent=wanted.urgent))
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:

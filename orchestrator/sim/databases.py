@@ -13,11 +13,12 @@ from pathlib import Path
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import PAPER_SITE
 from orchestrator.core.host import Host
+from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
 from orchestrator.sim.look import snapshot_of
 from orchestrator.sim.machine import Machine
 from orchestrator.sim.paper import EPOCH_S, PaperImages
-from orchestrator.sim.workload import IMAGE
+from orchestrator.sim.workload import IMAGE, TENANT
 
 SITE = f"{PAPER_SITE}000000000000"
 _KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
@@ -31,6 +32,7 @@ def _template() -> bytes:
         store = _open(Path(name))
         with store.begin() as tx:
             tx.networks.add(Network(name=DEFAULT_NAME, subnet=DEFAULT_SUBNET))
+            tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
             tx.images.add(PaperImages().take(IMAGE, "guest.qcow2", None, EPOCH_S))
         store.close()
         return (Path(name) / "vgpuctl.sqlite").read_bytes()

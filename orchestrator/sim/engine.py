@@ -28,6 +28,8 @@ class SimEngine:
         self._runner = runner
         self._afterwards = afterwards
         self._waiting: list[tuple[str, str, str]] = []
+        self._behind: dict[str, tuple[str, ...]] = {}
+        """Operation → those that have to end before it."""
         self._known: set[str] = set()
         self._subjects: set[str] = set()
         self._hosts: Counter[str] = Counter()
@@ -40,6 +42,8 @@ class SimEngine:
         if operation_id in self._known or self._stopping:
             return
         self._known.add(operation_id)
+        if job.waits_for:
+            self._behind[operation_id] = job.waits_for
         self._waiting.append((operation_id, job.operation.subject, job.host))
         self._start_some()
 
@@ -59,11 +63,19 @@ class SimEngine:
     def _start_some(self) -> None:
         for entry in list(self._waiting):
             operation_id, subject, host = entry
-            if subject not in self._subjects and self._hosts[host] < _PER_HOST:
+            room = subject not in self._subjects and self._hosts[host] < _PER_HOST
+            if room and self._nothing_before(operation_id):
                 self._waiting.remove(entry)
                 self._subjects.add(subject)
                 self._hosts[host] += 1
                 self._schedule.spawn(self._process, operation_id[:8], partial(self._run, *entry))
+
+    def _nothing_before(self, operation_id: str) -> bool:
+        """What it waits for has ended, whichever way."""
+        if operation_id not in self._behind:
+            return True
+        with self._store.read() as tx:
+            return all(tx.operations.get(one).operation.state in FINISHED for one in self._behind[operation_id])
 
     def _run(self, operation_id: str, subject: str, host: str) -> None:
         self._runner.run(operation_id, lambda: self._stopping)

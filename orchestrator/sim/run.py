@@ -47,7 +47,8 @@ _LOOKED_AT_ONCE = 8
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
-    ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often."""
+    ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often.
+    ``urgent``: users also ask for VMs for which others are stopped."""
 
     hosts: int = 3
     requests: int = 24
@@ -56,6 +57,7 @@ class Plan:
     definitions: Mapping[str, Definition] = field(default_factory=lambda: DEFINITIONS)
     fenced: bool = True
     alone: bool = False
+    urgent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ class Run:
         vms = tuple(f"vm{number}" for number in range(max(8, plan.requests // 3)))
         self._nemesis = Nemesis(self.schedule, self._fleet, self, alone=plan.alone)
         by_hand = None if plan.alone else self._nemesis.by_hand
-        self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand)
+        self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
         self._striking = True
         self._looked_at = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.bootstrap import Services
 from orchestrator.core.errors import VgpuctlError
@@ -21,23 +21,28 @@ SECRET = "planted-secret"  # noqa: S105 - nothing is protected by it: runs look 
 
 _OF_OTHERS = 0.2
 """How often a request is about a domain that somebody else made."""
+_URGENT = {"urgent0": "GRID T4-16Q", "urgent1": "GRID T4-16Q", "urgent2": "NVIDIA L40S-48Q"}
+"""Names and profiles of VMs that are more important than all others; each takes a whole GPU."""
 
 
 @dataclass(frozen=True)
 class Users:
     """``names``: VMs they think of. ``profiles``: what they ask for. ``spare``: hosts that come and go.
-    ``by_hand``: (address, name) of the domains that somebody else made; None: nobody does, and no lease ends."""
+    ``by_hand``: (address, name) of the domains that somebody else made; None: nobody does, and no lease ends.
+    ``urgent``: some ask for VMs for which others are stopped."""
 
     schedule: Schedule
     names: tuple[str, ...]
     profiles: tuple[str, ...]
     spare: tuple[str, ...]
     by_hand: Sequence[tuple[str, str]] | None
+    urgent: bool = False
 
     def one_request(self, services: Services) -> None:
         """In a fiber: one request of somebody, whatever the answer."""
         draw = self.schedule.random
         asks = _ASKS if self.by_hand is None else (*_ASKS, *_OF_LEASES_AND_OTHERS)
+        asks = (*asks, *_URGENTLY) if self.urgent else asks
         ask = draw.choices([ask for ask, _ in asks], [weight for _, weight in asks])[0]
         name = self._name()
         said = "accepted"
@@ -84,6 +89,21 @@ def _create_and_delete(users: Users, services: Services, name: str) -> None:
     services.vms.create(users.wish(name))
     users.schedule.sleep(users.schedule.random.choice((0.1, 0.3, 3.0)) * users.schedule.random.random())
     services.vms.delete(TENANT, name)
+
+
+def _create_urgent(users: Users, services: Services, _: str) -> None:
+    name = users.schedule.random.choice(list(_URGENT))
+    services.vms.create(replace(users.wish(name), profile=_URGENT[name], priority="high", preempt=True, start=True))
+
+
+def _create_urgent_and_cancel(users: Users, services: Services, name: str) -> None:
+    _create_urgent(users, services, name)
+    users.schedule.sleep(users.schedule.random.random())
+    _cancel(users, services, name)
+
+
+def _delete_urgent(users: Users, services: Services, _: str) -> None:
+    services.vms.delete(TENANT, users.schedule.random.choice(list(_URGENT)))
 
 
 def _delete(_: Users, services: Services, name: str) -> None:
@@ -163,4 +183,9 @@ _OF_LEASES_AND_OTHERS: tuple[tuple[Callable[[Users, Services, str], None], float
     (_extend_and_start, 0.05),
     (_adopt, 0.12),
     (_adopt_and_cancel, 0.03),
+)
+_URGENTLY: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
+    (_create_urgent, 0.2),
+    (_create_urgent_and_cancel, 0.05),
+    (_delete_urgent, 0.12),
 )

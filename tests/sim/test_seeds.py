@@ -9,12 +9,21 @@ SEEDS = 190
 SHARES = 19
 LARGE = range(1000, 1010)
 HOSTS = 1000
+URGENT = range(2000, 2008)
+SCARCE = Plan(hosts=2, urgent=True)
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_whatever_goes_wrong_the_invariants_hold_and_everything_settles(share: int) -> None:
     for seed in range(share, SEEDS, SHARES):
         check(simulate(seed), f"--seed {seed}")
+
+
+def test_vms_for_which_others_are_stopped_settle_too() -> None:
+    reports = [simulate(seed, SCARCE) for seed in URGENT]
+    for report in reports:
+        check(report, f"--seed {report.seed} --hosts {SCARCE.hosts} --urgent")
+    assert any(" preempt_for_vm " in line and line.endswith("done") for report in reports for line in report.log)
 
 
 @pytest.mark.parametrize("seed", LARGE)
