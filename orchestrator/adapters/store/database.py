@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, insert, make_url, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoneFree
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.controller_rows import SqlControllers
@@ -97,6 +98,8 @@ class SqlStore:
                 yield connection
         except DBAPIError as error:
             raise _our_error(error) or error from error
+        except NoneFree as error:  # all connections of the pool were in use for too long
+            raise _busy(str(error)) from error
 
     def _begun(self, *, reading: bool) -> tuple[Connection, RootTransaction]:
         """A kept connection that died is found out here, not by a question before each use. The pool drops all that
@@ -119,7 +122,7 @@ def _our_error(error: DBAPIError) -> WorldError | None:
     if error.connection_invalidated or state in _SERVER_GOES or state.startswith("08"):
         return Retryable("store.connection_lost", "the connection to the database was lost", details=text)
     if state in _OTHERS_HOLD_IT or (isinstance(error, OperationalError) and ("locked" in text or "busy" in text)):
-        return Retryable("store.busy", "the database is busy", details=text)
+        return _busy(text)
     if isinstance(error, OperationalError) or type(error) is DatabaseError:
         return Fatal(
             "store.unavailable",
@@ -128,6 +131,10 @@ def _our_error(error: DBAPIError) -> WorldError | None:
             hint="is its disk full or read-only, is the file damaged, does the server run?",
         )
     return None
+
+
+def _busy(details: str) -> Retryable:
+    return Retryable("store.busy", "the database is busy", details=details)
 
 
 def _site_of(connection: Connection) -> str | None:
