@@ -185,7 +185,7 @@ _OF_LEASES_AND_OTHERS: tuple[tuple[Callable[[Users, Services, str], None], float
     (_adopt_and_cancel, 0.03),
 )
 _URGENTLY: tuple[tuple[Callable[[Users, Services, str], None], float], ...] = (
-    (_create_urgent, 0.2),
-    (_create_urgent_and_cancel, 0.05),
-    (_delete_urgent, 0.12),
+    (_create_urgent, 0.6),
+    (_create_urgent_and_cancel, 0.15),
+    (_delete_urgent, 0.35),
 )
