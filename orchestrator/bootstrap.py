@@ -26,9 +26,7 @@ from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.agent.build_zipapp import build_agent
-from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
 from orchestrator.core.errors import Bug, Conflict, InvalidInput
-from orchestrator.core.offering import Offering
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -51,6 +49,7 @@ from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import HostKey
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
@@ -78,6 +77,7 @@ class Services:
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
+    offerings: OfferingService
     networks: NetworkService
     operations: OperationService
     capacity: CapacityService
@@ -293,17 +293,18 @@ def services_of(
         disk=settings.disk_overcommit,
     )
     store, clock, ids = world.store, world.clock, world.ids
-    planner = Planner(resolve=_resolve, overcommit=overcommit, clock=clock, ids=ids)
+    planner = Planner(overcommit=overcommit, clock=clock, ids=ids)
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan_key),
         gpus=GpuService(store=store),
-        profiles=ProfileService(store=store, resolve=_resolve, offerings=_offerings, overcommit=overcommit),
+        profiles=ProfileService(store=store, overcommit=overcommit),
         images=ImageService(store=store, files=world.images, clock=clock),
+        offerings=OfferingService(store=store, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
-        capacity=CapacityService(store=store, resolve=_resolve, overcommit=overcommit, clock=clock),
+        capacity=CapacityService(store=store, overcommit=overcommit, clock=clock),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key, identities=_identities(settings, clock)),
     )
@@ -321,14 +322,6 @@ def _identities(settings: Settings, clock: Clock) -> Identities | None:
     check_address(settings.oidc_issuer)
     provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
     return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock)
-
-
-def _resolve(name: str, host_types: frozenset[str]) -> Offering:
-    return resolve_profile(name, host_types=host_types)
-
-
-def _offerings() -> tuple[Offering, ...]:
-    return tuple(shipped_profiles().offerings.values())
 
 
 def _scan(address: str, port: int) -> HostKey:

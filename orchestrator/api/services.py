@@ -17,6 +17,7 @@ from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.tenancy import Tenancy
@@ -38,6 +39,8 @@ class Services(Protocol):
     def profiles(self) -> ProfileService: ...
     @property
     def images(self) -> ImageService: ...
+    @property
+    def offerings(self) -> OfferingService: ...
     @property
     def networks(self) -> NetworkService: ...
     @property

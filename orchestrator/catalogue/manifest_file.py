@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from orchestrator.catalogue.offering_files import mistakes_in, problem_at
+from orchestrator.catalogue.offering_schema import OfferingForm
 from orchestrator.catalogue.problems import Problem
+from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedTenant, WantedVm
+from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedOffering, WantedTenant, WantedVm
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
 from orchestrator.core.priority import Priority
@@ -160,6 +163,7 @@ class ManifestForm(_Strict):
     schema_version: Literal[1]
     label: Name | None = Field(default=None, description="Marks the VMs it makes; --prune needs it")
     tenants: list[TenantForm] = Field(default=[], max_length=MAX_OBJECTS)
+    offerings: list[OfferingForm] = Field(default=[], max_length=MAX_OBJECTS)
     networks: list[NetworkForm] = Field(default=[], max_length=MAX_OBJECTS)
     images: list[ImageForm] = Field(default=[], max_length=MAX_OBJECTS)
     vms: list[VmForm] = Field(default=[], max_length=MAX_OBJECTS)
@@ -178,12 +182,15 @@ def read_manifest(path: Path, text: str) -> Manifest:
         form = ManifestForm.model_validate(document.data)
     except ValidationError as error:
         raise _invalid([_problem(document, detail) for detail in error.errors(include_url=False)]) from error
-    twice = [*_given_twice(document, form)]
-    if twice:
-        raise _invalid(twice)
+    mistakes = [*_given_twice(document, form), *_impossible_offerings(document, form)]
+    if mistakes:
+        raise _invalid(mistakes)
     return Manifest(
         label=form.label,
         tenants=tuple(one.to_core() for one in form.tenants),
+        offerings=tuple(
+            WantedOffering(offering=one.to_core("site"), look_up=not one.unlisted) for one in form.offerings
+        ),
         networks=tuple(one.to_core() for one in form.networks),
         images=tuple(one.to_core() for one in form.images),
         vms=tuple(one.to_core() for one in form.vms),
@@ -202,9 +209,21 @@ def _problem_of(reason: Reason) -> Problem:
     return Problem(file=file, line=int(line), reason=reason.message)
 
 
+def _impossible_offerings(document: LinedYaml, form: ManifestForm) -> Iterator[Problem]:
+    for index, entry in enumerate(form.offerings):
+        offering, shipped = entry.to_core("site"), shipped_profiles()
+        found = [*mistakes_in(offering, shipped.catalogue, look_up=not entry.unlisted)]
+        taken = shipped.taken(offering)
+        if taken is not None:
+            found.append(("name", f"the name is taken: {taken}"))
+        for field, reason in found:
+            yield problem_at(document, index, field, f"{offering.name}: {reason}")
+
+
 def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
     keys = {
         "tenants": [one.name for one in form.tenants],
+        "offerings": [one.name for one in form.offerings],
         "networks": [one.name for one in form.networks],
         "images": [one.name for one in form.images],
         "vms": [f"{one.tenant}/{one.name}" for one in form.vms],

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
-from orchestrator.catalogue.offering_schema import OfferingFileForm
+from orchestrator.catalogue.offering_schema import OfferingFileForm, OfferingForm
 from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
@@ -25,12 +25,24 @@ from orchestrator.core.offering_rules import OfferingFacts, check_legal
 class _Read:
     offerings: tuple[tuple[Offering, int], ...]
     """With the line where each starts."""
+    forms: tuple[OfferingForm, ...] = ()
     problems: tuple[Problem, ...]
 
 
 def validate_offering_file(path: Path, catalogue: Catalogue | None = None) -> tuple[Problem, ...]:
     """Everything that is wrong with a file, in the order of its lines; empty: it may be used."""
     return _read(path, catalogue or shipped()).problems
+
+
+def site_offerings(path: Path) -> tuple[tuple[Offering, bool], ...]:
+    """Those of a site's file, and of each whether the names it has must be in the tables.
+
+    :raises InvalidInput: ``catalogue.invalid`` with every mistake
+    """
+    read = _read(path, shipped())
+    if read.problems:
+        raise invalid(read.problems)
+    return tuple((form.to_core("site"), not form.unlisted) for form in read.forms)
 
 
 def load_offerings(paths: Iterable[Path], catalogue: Catalogue) -> dict[str, Offering]:
@@ -93,7 +105,9 @@ def _read(path: Path, catalogue: Catalogue) -> _Read:
     problems = [*_repeated(path, offerings)]
     for index, (offering, _) in enumerate(offerings):
         problems += _mistakes(document, index, offering, catalogue, look_up=not form.offerings[index].unlisted)
-    return _Read(offerings=offerings, problems=tuple(sorted(problems, key=lambda p: p.line)))
+    return _Read(
+        offerings=offerings, forms=tuple(form.offerings), problems=tuple(sorted(problems, key=lambda p: p.line))
+    )
 
 
 def _repeated(path: Path, offerings: tuple[tuple[Offering, int], ...]) -> Iterator[Problem]:
@@ -108,19 +122,27 @@ def _repeated(path: Path, offerings: tuple[tuple[Offering, int], ...]) -> Iterat
 def _mistakes(
     document: LinedYaml, index: int, offering: Offering, catalogue: Catalogue, *, look_up: bool
 ) -> Iterator[Problem]:
-    """Names that no table has, and combinations that a rule forbids."""
+    for field, reason in mistakes_in(offering, catalogue, look_up=look_up):
+        yield problem_at(document, index, field, f"{offering.name}: {reason}")
 
-    def problem(field: str, reason: str) -> Problem:
-        line = document.line_of(("offerings", index, *field.split(".")))
-        return Problem(file=document.file, line=line, reason=f"{offering.name}: {reason}")
 
+def problem_at(document: LinedYaml, index: int, field: str, reason: str) -> Problem:
+    """At a field (``scheduler.policy``) of the offering with that number."""
+    return Problem(file=document.file, line=document.line_of(("offerings", index, *field.split("."))), reason=reason)
+
+
+def mistakes_in(offering: Offering, catalogue: Catalogue, *, look_up: bool) -> Iterator[tuple[str, str]]:
+    """(field, reason) of every name that no table has and every combination that a rule forbids.
+
+    ``look_up``: whether names are to be in the tables.
+    """
     if look_up:
         for field, name, known in _unknown_names(offering, catalogue):
             near = near_names(name, known)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            yield problem(field, f"{field} {name!a} is in no table{hint}")
+            yield field, f"{field} {name!a} is in no table{hint}"
     for violation in check_legal(offering, facts_about(offering, catalogue)):
-        yield problem(violation.field, f"{violation.message} [{violation.rule}]")
+        yield violation.field, f"{violation.message} [{violation.rule}]"
 
 
 def _unknown_names(offering: Offering, catalogue: Catalogue) -> Iterator[tuple[str, str, Iterable[str]]]:

@@ -13,13 +13,15 @@ from orchestrator.core.offering import (
     NumaPolicy,
     Offering,
     OfferingKind,
+    Origin,
     Scheduler,
     SchedulerPolicy,
     VgpuParameters,
 )
 
 OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTABLE)]
 
 
 class _Strict(BaseModel):
@@ -30,7 +32,9 @@ class SchedulerForm(_Strict):
     """How the GPU's time is divided among its vGPUs."""
 
     policy: SchedulerPolicy = Field(description="Division of the GPU's time; a GPU has one policy")
-    time_slice_ms: int | None = Field(default=None, description="1 to 30; only for equal_share and fixed_share")
+    time_slice_ms: int | None = Field(
+        default=None, ge=-1000, le=1000, description="1 to 30; only for equal_share and fixed_share"
+    )
 
 
 class ParametersForm(_Strict):
@@ -47,14 +51,14 @@ class OfferingForm(_Strict):
     """One offering."""
 
     name: OfferingName = Field(description="What --profile takes: lower-case letters, digits and '-'")
-    version: int = Field(default=1, ge=1, description="Raise it when the meaning changes")
-    description: str = Field(default="", max_length=200)
+    version: int = Field(default=1, ge=1, le=1_000_000, description="Raise it when the meaning changes")
+    description: str = Field(default="", max_length=200, pattern=_PRINTABLE)
     kind: OfferingKind
     vgpu_type: Text | None = Field(default=None, description="NVIDIA's name; for time_sliced and mig_backed")
     vgpu_count: int = Field(default=1, ge=1, le=16, description="vGPUs of that type in one VM")
     mig_profile: Text | None = Field(default=None, description="GPU-instance profile; for mig")
-    gpu_count: int = Field(default=0, ge=0, description="Whole GPUs; for passthrough")
-    gpu_models: list[Text] = Field(default=[], description="GPU models that will do; none named: any")
+    gpu_count: int = Field(default=0, ge=0, le=1000, description="Whole GPUs; for passthrough")
+    gpu_models: list[Text] = Field(default=[], max_length=64, description="GPU models that will do; none named: any")
     scheduler: SchedulerForm | None = None
     parameters: ParametersForm = ParametersForm()
     mixed_sizes: bool = Field(default=False, description="Needs a GPU in heterogeneous mode")
@@ -62,17 +66,20 @@ class OfferingForm(_Strict):
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
     anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
-    power_cap_w: int | None = Field(default=None, ge=1, description="Power limit of the GPU while it is taken")
+    power_cap_w: int | None = Field(
+        default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
+    )
     migratable: bool = Field(default=False, description="Whether a running VM may be moved")
     unlisted: bool = Field(
         default=False, description="The names are newer than the shipped tables: do not look them up"
     )
 
-    def to_core(self) -> Offering:
+    def to_core(self, origin: Origin = "catalogue") -> Offering:
         """The offering as the core knows it."""
         scheduler = self.scheduler
         return Offering(
             name=self.name,
+            origin=origin,
             version=self.version,
             description=self.description,
             kind=self.kind,

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
 
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.location import profiles_directory
@@ -49,6 +48,23 @@ class Profiles:
             return Offering(name=name, origin="gpu_count", kind="passthrough", gpu_count=int(match["count"]))
         raise self._unknown(name, host_types)
 
+    def with_site(self, offerings: Iterable[Offering]) -> Profiles:
+        """With those that a site added. They win: VMs were made under them before a new release ships that name."""
+        return Profiles(self.catalogue, {**self.offerings, **{one.name: one for one in offerings}})
+
+    def taken(self, offering: Offering, *, host_types: Collection[str] = ()) -> str | None:
+        """What else a site's offering of that name would be taken for; None: nothing.
+
+        A type may lend its name without ``NVIDIA`` in front (``rtx6000-ada-4q``) to an offering that gives it.
+        """
+        if offering.name in self.offerings:
+            return f"{offering.name} comes with vgpuctl"
+        given = _bare(offering.vgpu_type or "")
+        for known in (*host_types, *self.catalogue.type_names):
+            if offering.name == known.casefold() or offering.name == _bare(known) != given:
+                return f"{offering.name} reads as the vGPU type {known}"
+        return None
+
     def _unknown(self, name: str, host_types: Collection[str]) -> InvalidInput:
         known = [*self.offerings, *host_types, *self.catalogue.type_names, *self.catalogue.profile_names]
         near = near_names(name, known)
@@ -61,28 +77,16 @@ class Profiles:
         return InvalidInput("profile.unknown", f"no profile is called {name[:80]!a}", hint=hint)
 
 
-def read_profiles(extra: tuple[Path, ...] = ()) -> Profiles:
-    """The shipped offerings and those of ``extra`` directories (``*.yaml``), together.
-
-    :raises InvalidInput: ``catalogue.invalid``
-    """
-    catalogue = shipped()
-    directories = (profiles_directory() / "offerings", *extra)
-    paths = [path for directory in directories for path in sorted(directory.glob("*.yaml"))]
-    return Profiles(catalogue, load_offerings(paths, catalogue))
+def _bare(type_name: str) -> str:
+    """``NVIDIA RTX6000-Ada-4Q`` → ``rtx6000-ada-4q``."""
+    return type_name.partition(" ")[2].casefold()
 
 
 @lru_cache(maxsize=1)
 def shipped_profiles() -> Profiles:
-    """The profiles that come with vgpuctl, read once."""
-    return read_profiles()
+    """The profiles that come with vgpuctl, read once.
 
-
-def shipped_offerings() -> tuple[Offering, ...]:
-    """The offerings that come with vgpuctl."""
-    return tuple(shipped_profiles().offerings.values())
-
-
-def resolve_profile(name: str, *, host_types: Collection[str] = ()) -> Offering:
-    """:meth:`Profiles.resolve` over the shipped profiles."""
-    return shipped_profiles().resolve(name, host_types=host_types)
+    :raises InvalidInput: ``catalogue.invalid``
+    """
+    catalogue = shipped()
+    return Profiles(catalogue, load_offerings(sorted((profiles_directory() / "offerings").glob("*.yaml")), catalogue))

@@ -41,6 +41,10 @@ def profiles(incomplete: str) -> list[str]:
     return _names(lambda client: client.profiles(), incomplete)
 
 
+def offerings(incomplete: str) -> list[str]:
+    return _names(lambda client: client.offerings(), incomplete)
+
+
 def tenants(incomplete: str) -> list[str]:
     return _names(lambda client: client.tenants(), incomplete)
 

@@ -190,6 +190,18 @@ class Client:
         found: Json = self._get(path_of("profiles", name))
         return found
 
+    def offerings(self) -> list[Json]:
+        """Those that the site added."""
+        return self._list(path_of("offerings"))
+
+    def put_offering(self, wanted: Body) -> Json:
+        """Added, or changed where no VM has it."""
+        offering: Json = self.connection.call("PUT", path_of("offerings"), wanted)
+        return offering
+
+    def remove_offering(self, name: str) -> None:
+        self._delete(path_of("offerings", name))
+
     def images(self) -> list[Json]:
         return self._list(path_of("images"))
 

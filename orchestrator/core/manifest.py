@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of wanted tenants, networks, images and VMs, and what has to change so that the world is like it.
+"""A file of wanted tenants, offerings, networks, images and VMs, and what has to change so that the world is like it.
 
 Nothing here changes a VM's size or device in place: that would stop it. Such a difference is refused by
 name and field, and the user decides.
@@ -8,16 +8,17 @@ name and field, and the user decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Final, Literal
 
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import WantedEnd, show_moment, show_span
+from orchestrator.core.offering import Offering
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import show_amount
 from orchestrator.core.units import MIB, show_size
 
-Kind = Literal["tenant", "network", "image", "vm"]
+Kind = Literal["tenant", "offering", "network", "image", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
@@ -32,6 +33,17 @@ class WantedTenant:
     name: str
     quota: tuple[tuple[str, int | None], ...] = ()
     """Limits by resource, as core/quota.py counts; None: there is to be none. Those not named stay as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedOffering:
+    offering: Offering
+    look_up: bool = field(default=True, compare=False)
+    """Whether the names it has must be in the tables."""
+
+    @property
+    def name(self) -> str:
+        return self.offering.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +108,7 @@ class Manifest:
 
     label: str | None
     tenants: tuple[WantedTenant, ...] = ()
+    offerings: tuple[WantedOffering, ...] = ()
     networks: tuple[WantedNetwork, ...] = ()
     images: tuple[WantedImage, ...] = ()
     vms: tuple[WantedVm, ...] = ()
@@ -103,12 +116,13 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class There:
-    """What exists: limits of tenants, subnets and digests by name, VMs by ``tenant/name``."""
+    """What exists: limits of tenants, offerings of the site, subnets and digests by name, VMs by ``tenant/name``."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]
     vms: Mapping[str, ThereVm]
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    offerings: Mapping[str, Offering] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +148,10 @@ class Change:
 
 
 def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...]:
-    """In the order in which they must be done: what goes makes room, VMs need tenants, networks and images."""
+    """In the order in which they must be done: what goes makes room, VMs need all the rest."""
     found = [
         *_tenant_changes(wanted.tenants, there.tenants),
+        *_offering_changes(wanted.offerings, there),
         *_network_changes(wanted.networks, there.networks),
         *_image_changes(wanted.images, there.images),
     ]
@@ -185,6 +200,40 @@ def _tenant_changes(wanted: Iterable[WantedTenant], there: Mapping[str, Mapping[
 
 def _limit(resource: str, amount: int | None) -> str:
     return "none" if amount is None else show_amount(resource, amount)
+
+
+def _offering_changes(wanted: Iterable[WantedOffering], there: There) -> Iterator[Change]:
+    """One that VMs have stays as it is: they were made under it."""
+    used = {found.vm.profile for found in there.vms.values()}
+    for one in wanted:
+        known = there.offerings.get(one.name)
+        before = {} if known is None else _said(known)
+        after = _said(one.offering)
+        differing = tuple(
+            FieldChange(
+                field=name, there=before.get(name, None if known is None else "none"), wanted=after.get(name, "none")
+            )
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        )
+        if known is None or differing:
+            action: Action = "add" if known is None else "refuse" if one.name in used else "set"
+            yield Change(kind="offering", name=one.name, action=action, fields=differing)
+
+
+def _said(offering: Offering) -> dict[str, str]:
+    """What it says otherwise than an offering that says nothing, as text."""
+    silent = Offering(name=offering.name, kind=offering.kind, origin=offering.origin)
+    found = {"kind": offering.kind}
+    for one in fields(offering):
+        value = getattr(offering, one.name)
+        if value == getattr(silent, one.name):
+            continue
+        if is_dataclass(value):
+            found |= {f"{one.name}.{name}": str(part) for name, part in asdict(value).items() if part is not None}
+        else:
+            found[one.name] = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return found
 
 
 def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:

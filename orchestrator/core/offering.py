@@ -18,6 +18,10 @@ AntiAffinity = Literal["none", "gpu", "host"]
 """What two VMs of this offering and tenant may not share."""
 
 
+Origin = Literal["catalogue", "site", "vgpu_type", "mig_profile", "gpu_count"]
+"""``catalogue``: it comes with vgpuctl; ``site``: an operator added it; the rest: a name of NVIDIA's."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheduler:
     """How the GPU's time is divided. None leaves the driver's default."""
@@ -41,12 +45,12 @@ class VgpuParameters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offering:
-    """One offering. ``origin`` tells whether it was written down or follows from a name of NVIDIA's."""
+    """One offering. ``origin`` tells who wrote it down (we, the site), or which name of NVIDIA's it follows from."""
 
     name: str
     kind: OfferingKind
     version: int = 1
-    origin: Literal["catalogue", "vgpu_type", "mig_profile", "gpu_count"] = "catalogue"
+    origin: Origin = "catalogue"
     description: str = ""
     vgpu_type: str | None = None
     vgpu_count: int = 1
@@ -68,6 +72,11 @@ class Offering:
     power_cap_w: int | None = None
     migratable: bool = False
     """Whether the VM may be moved while it runs."""
+
+    @property
+    def written_down(self) -> bool:
+        """Somebody chose what it says; it does not follow from a name of NVIDIA's."""
+        return self.origin in {"catalogue", "site"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import Network
+from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.quota import Limit
 from orchestrator.core.snapshot import HostSnapshot
@@ -182,6 +183,19 @@ class Networks(Protocol):
     def list(self) -> tuple[Network, ...]: ...
 
 
+class Offerings(Protocol):
+    """Those that the site added."""
+
+    def list(self) -> tuple[Offering, ...]:
+        """By name."""
+
+    def put(self, offering: Offering) -> None:
+        """Replaces the one of that name."""
+
+    def remove(self, name: str) -> None:
+        """Gone already is fine."""
+
+
 class Secrets(Protocol):
     """Text that must not be readable in the database: kept encrypted, named by an id."""
 
@@ -293,6 +307,8 @@ class Transaction(Protocol):
     def images(self) -> Images: ...
     @property
     def networks(self) -> Networks: ...
+    @property
+    def offerings(self) -> Offerings: ...
     @property
     def secrets(self) -> Secrets: ...
     @property

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
-from orchestrator.catalogue.profiles import shipped_offerings
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.offering import Offering
 from orchestrator.core.placement.capacity import CapacityRow, Room, capacity, fits_now
 from orchestrator.core.placement.explain import Explanation, Told, explain, for_tenant
 from orchestrator.core.placement.from_offering import ask_of
@@ -26,7 +24,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store import Store, Transaction
 from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.freeing import preemptible_now
-from orchestrator.services.planning import Resolve, offered_types
+from orchestrator.services.offerings import KnownProfiles
 from orchestrator.services.tenant_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenants import known_tenant
 from orchestrator.services.what_if import WhatIf, what_if
@@ -74,12 +72,9 @@ class CapacityService:
     """Asks the placement engine about VMs that nobody has asked for yet."""
 
     store: Store
-    resolve: Resolve
     overcommit: Overcommit
     clock: Clock
     tables: Tables = tables_of
-    offerings: Callable[[], tuple[Offering, ...]] = shipped_offerings
-    """Everything that was written down as an offering."""
 
     def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
@@ -89,28 +84,28 @@ class CapacityService:
         :raises InvalidInput: ``profile.unknown``
         """
         with self.store.read() as tx:
-            types = offered_types(tx)
-            fleet = self._fleet(tx, types).hosts
+            known = KnownProfiles.of(tx)
+            fleet = self._fleet(tx, known).hosts
             quota = QuotaRoom.of(tx, tenant)
         if question is not None:
             questions = [question]
         else:
-            questions = [Question(profile=name) for name in self._possible(fleet, types)]
+            questions = [Question(profile=name) for name in self._possible(fleet, known)]
         places: dict[Request, int] = {}
         rows = []
         for one in questions:
             asked = replace(one, tenant=tenant)
-            request = self._request(asked, types)
+            request = self._request(asked, known)
             if request not in places:
                 places[request] = fits_now(request, fleet)
-            amounts = self._amounts(asked, types)
+            amounts = self._amounts(asked, known)
             at_most = min(places[request], max(1, quota.promised(amounts)))
             rows.append(Room(one.profile, quota.most(amounts, at_most)))
         return tuple(rows)
 
-    def _amounts(self, question: Question, types: frozenset[str]) -> Amounts:
+    def _amounts(self, question: Question, known: KnownProfiles) -> Amounts:
         return amounts_asked(
-            self.resolve(question.profile, types),
+            known.resolve(question.profile),
             count=question.count,
             vcpus=question.vcpus,
             memory_mib=question.memory_mib,
@@ -125,25 +120,25 @@ class CapacityService:
         :raises InvalidInput: ``profile.unknown``
         """
         with self.store.read() as tx:
-            types = offered_types(tx)
-            fleet = self._fleet(tx, types).hosts
+            known = KnownProfiles.of(tx)
+            fleet = self._fleet(tx, known).hosts
         if question is not None:
-            return capacity([self._request(question, types)], fleet)
-        asked = {name: self._request(Question(profile=name), types) for name in self._possible(fleet, types)}
+            return capacity([self._request(question, known)], fleet)
+        asked = {name: self._request(Question(profile=name), known) for name in self._possible(fleet, known)}
         different = tuple(dict.fromkeys(asked.values()))
         rows = dict(zip(different, capacity(different, fleet), strict=True))
         return tuple(replace(rows[request], profile=name) for name, request in asked.items())
 
-    def _possible(self, fleet: tuple[HostView, ...], types: frozenset[str]) -> list[str]:
+    def _possible(self, fleet: tuple[HostView, ...], known: KnownProfiles) -> list[str]:
         gpus = [gpu for host in fleet for gpu in host.gpus]
         profiles = {name for gpu in gpus for name in gpu.geometry.options}
         models = {gpu.geometry.model for gpu in gpus}
         offered = [
-            one for one in self.offerings()
+            one for one in known.offerings
             if (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
         ]  # fmt: skip
         covered = {one.vgpu_type for one in offered}
-        return [*sorted(one.name for one in offered), *sorted(types - covered)]
+        return [*sorted(one.name for one in offered), *sorted(known.types - covered)]
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -154,12 +149,12 @@ class CapacityService:
             known_tenant(tx, question.tenant)
             if question.host is not None:
                 tx.hosts.get(question.host)
-            types = offered_types(tx)
-            request = self._request(question, types)
-            over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, types))
+            known = KnownProfiles.of(tx)
+            request = self._request(question, known)
+            over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
-            fleet, names = self._fleet(tx, types), _names(tx)
+            fleet, names = self._fleet(tx, known), _names(tx)
             preempts = self._preempts(tx, question, request)
         found = explain(request, fleet.hosts, modes=fleet.modes)
         return Named(explanation=found, names=names, preempts=() if found.fits else preempts)
@@ -185,7 +180,7 @@ class CapacityService:
     def gpu_map(self) -> tuple[GpuRow, ...]:
         """Every GPU as its slots with the VMs in them."""
         with self.store.read() as tx:
-            fleet = self._fleet(tx, offered_types(tx))
+            fleet = self._fleet(tx, KnownProfiles.of(tx))
             return gpu_map(fleet.hosts, names=_names(tx))
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
@@ -198,7 +193,7 @@ class CapacityService:
         :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``
         """
         with self.store.read() as tx:
-            host, fleet, names = tx.hosts.get(name), self._fleet(tx, offered_types(tx)).hosts, _names(tx)
+            host, fleet, names = tx.hosts.get(name), self._fleet(tx, KnownProfiles.of(tx)).hosts, _names(tx)
         source = next((view for view in fleet if view.name == host.name), None)
         if source is None:
             raise Conflict(
@@ -209,32 +204,25 @@ class CapacityService:
     def compaction_plan(self) -> NamedPlan:
         """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
         with self.store.read() as tx:
-            fleet, names = self._fleet(tx, offered_types(tx)).hosts, _names(tx)
+            fleet, names = self._fleet(tx, KnownProfiles.of(tx)).hosts, _names(tx)
         return NamedPlan(plan=plan_compaction(fleet), names=names)
 
-    def _fleet(self, tx: Transaction, types: frozenset[str]) -> WhatIf:
+    def _fleet(self, tx: Transaction, known: KnownProfiles) -> WhatIf:
         profiles = {vm.id: vm.spec.profile for vm in tx.vms.list(tenant=None)}
-        known: dict[str, bool] = {}
+        movable: dict[str, bool] = {}
 
         def migratable(vm_id: str) -> bool:
             profile = profiles.get(vm_id)
             if profile is None:
                 return False
-            if profile not in known:
-                known[profile] = self._may_move(profile, types)
-            return known[profile]
+            if profile not in movable:
+                movable[profile] = _may_move(profile, known)
+            return movable[profile]
 
         return what_if(tx, self.overcommit, self.tables, migratable)
 
-    def _may_move(self, profile: str, types: frozenset[str]) -> bool:
-        """An offering that was taken away since says nothing; its VMs stay where they are."""
-        try:
-            return self.resolve(profile, types).migratable
-        except InvalidInput:
-            return False
-
-    def _request(self, question: Question, types: frozenset[str]) -> Request:
-        offering = self.resolve(question.profile, types)
+    def _request(self, question: Question, known: KnownProfiles) -> Request:
+        offering = known.resolve(question.profile)
         check_name(question.tenant, what="tenant")
         ask = ask_of(offering)
         return Request(
@@ -249,6 +237,14 @@ class CapacityService:
             host=question.host,
             gpu_models=offering.gpu_models,
         )
+
+
+def _may_move(profile: str, known: KnownProfiles) -> bool:
+    """A release that no longer ships an offering says nothing of it; its VMs stay where they are."""
+    try:
+        return known.resolve(profile).migratable
+    except InvalidInput:
+        return False
 
 
 def _names(tx: Transaction) -> dict[str, str]:

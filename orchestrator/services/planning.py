@@ -21,11 +21,9 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store import Transaction
 from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
 from orchestrator.services.freeing import preemptible_now
+from orchestrator.services.offerings import KnownProfiles
 
 T = TypeVar("T")
-
-Resolve = Callable[[str, frozenset[str]], Offering]
-"""(profile name, vGPU types that hosts offer) → offering; raises InvalidInput ``profile.unknown``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,6 @@ class Plan:
 class Planner:
     """Decides where a VM goes and draws its identifiers."""
 
-    resolve: Resolve
     overcommit: Overcommit
     clock: Clock
     ids: Ids
@@ -61,7 +58,7 @@ class Planner:
             wanted = spec.host
             _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid() if stored is None else stored.id
-        offering = self.resolve(spec.profile, offered_types(tx))
+        offering = KnownProfiles.of(tx).resolve(spec.profile)
         type_name = _type_of(offering)
         request = self._request(spec, vm_id, type_name, offering.gpu_models)
         placement, victims = self._place(tx, spec, request, preempt=preempt)
@@ -163,12 +160,6 @@ def _type_of(offering: Offering) -> str:
             hint="'vgpuctl profile list' shows what the hosts offer",
         )
     return offering.vgpu_type
-
-
-def offered_types(tx: Transaction) -> frozenset[str]:
-    """vGPU types that some host's driver offers."""
-    snapshots = tx.hosts.snapshots().values()
-    return frozenset(one.name for snapshot in snapshots for gpu in snapshot.gpus for one in gpu.types)
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:

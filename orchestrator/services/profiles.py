@@ -3,38 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.core.offering import Offering
-from orchestrator.ports.store import Store
+from orchestrator.ports.store import Store, Transaction
 from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.gpus import free_places
 from orchestrator.services.messages import ProfileInfo
-from orchestrator.services.planning import Resolve, offered_types
+from orchestrator.services.offerings import KnownProfiles
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileService:
-    """``offerings``: everything that was written down as an offering."""
-
     store: Store
-    resolve: Resolve
-    offerings: Callable[[], tuple[Offering, ...]]
     overcommit: Overcommit
 
     def get(self, name: str) -> ProfileInfo:
         """:raises InvalidInput: ``profile.unknown`` with near names"""
         with self.store.read() as tx:
-            types = offered_types(tx)
-        return self._infos([name], types)[0]
+            return self._infos(tx, [name], KnownProfiles.of(tx))[0]
 
-    def _infos(self, names: list[str], types: frozenset[str]) -> tuple[ProfileInfo, ...]:
-        with self.store.read() as tx:
-            fleet = fleet_of(tx, self.overcommit)
+    def _infos(self, tx: Transaction, names: Sequence[str], known: KnownProfiles) -> tuple[ProfileInfo, ...]:
+        fleet = fleet_of(tx, self.overcommit)
         infos = []
         for name in names:
-            offering = self.resolve(name, types)
+            offering = known.resolve(name)
             wanted = offering.vgpu_type or ""
             hosts = [host for host in fleet if any(gpu.geometry.supports(wanted) for gpu in host.gpus)]
             free = sum(
@@ -46,6 +39,6 @@ class ProfileService:
     def list(self) -> tuple[ProfileInfo, ...]:
         """Offerings, and vGPU types that some host offers now."""
         with self.store.read() as tx:
-            types = offered_types(tx)
-        names = [offering.name for offering in self.offerings()]
-        return self._infos([*sorted(names), *sorted(types - set(names))], types)
+            known = KnownProfiles.of(tx)
+            names = [offering.name for offering in known.offerings]
+            return self._infos(tx, [*sorted(names), *sorted(known.types - set(names))], known)

@@ -33,8 +33,10 @@ def test_no_link_leads_nowhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", files(".md"), ids=str)
 def test_every_profile_in_an_example_exists(page: Path) -> None:
+    added = set(re.findall(r"- name: (\S+)\n(?: +description: .*\n)? +kind:", text(page)))
     for name in re.findall(r"vgpuctl .*(?:--profile|-p) (?:\"([^\"]+)\"|([a-z0-9.:+-]+))", text(page)):
-        shipped_profiles().resolve("".join(name))
+        if "".join(name) not in added:
+            shipped_profiles().resolve("".join(name))
 
 
 @pytest.mark.parametrize("page", files(".md", under="docs/howto"), ids=str)

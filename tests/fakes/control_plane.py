@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.catalogue.profiles import resolve_profile, shipped_profiles
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -26,6 +25,7 @@ from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
@@ -50,6 +50,7 @@ class Services:
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
+    offerings: OfferingService
     networks: NetworkService
     operations: OperationService
     findings: FindingService
@@ -175,7 +176,6 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
     store, clock, ids = world.store, world.clock, world.ids
 
     planner = Planner(
-        resolve=lambda name, types: resolve_profile(name, host_types=types),
         overcommit=Overcommit(),
         clock=clock,
         ids=ids,
@@ -187,11 +187,10 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
         gpus=GpuService(store=store),
         profiles=ProfileService(
             store=store,
-            resolve=planner.resolve,
-            offerings=lambda: tuple(shipped_profiles().offerings.values()),
             overcommit=planner.overcommit,
         ),
         images=ImageService(store=store, files=world.images, clock=clock),
+        offerings=OfferingService(store=store, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -30,6 +30,7 @@ from orchestrator.services.messages import (
     Started,
     Watched,
 )
+from orchestrator.services.offerings import OfferingService
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
@@ -256,6 +257,7 @@ class InMemory:
         self.findings = Findings(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
+        self.offerings = OfferingService(store=self.tenancy.tenants.store, clock=self.tenancy.tenants.clock)
 
     def as_services(self) -> Services:
         """For the API, which names the real classes."""

@@ -20,7 +20,7 @@ from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
-from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlSecrets
+from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlTenants, SqlTokens
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
@@ -45,6 +45,7 @@ class SqlTransaction:
         self.controllers = SqlControllers(connection)
         self.images = SqlImages(connection)
         self.networks = SqlNetworks(connection)
+        self.offerings = SqlOfferings(connection)
         self.secrets = SqlSecrets(connection, cipher)
         self.audit = SqlAudit(connection)
         self.findings = SqlFindings(connection)

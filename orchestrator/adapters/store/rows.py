@@ -16,6 +16,7 @@ from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
+from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.vm import Device, Vm, VmSpec
 
@@ -141,6 +142,13 @@ def image_of(row: AnyRow) -> Image:
 
 def network_of(row: AnyRow) -> Network:
     return Network(**row._asdict())
+
+
+_OFFERING: Final = TypeAdapter(Offering)
+
+
+def offering_of(document: object) -> Offering:
+    return _OFFERING.validate_python(document)
 
 
 def claim_of(slots: Sequence[AnyRow]) -> Claim:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images, networks and encrypted secrets."""
+"""Images, networks, offerings and encrypted secrets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import asdict
 from cryptography.fernet import Fernet, InvalidToken
 from sqlalchemy import Connection, delete, insert, select
 
-from orchestrator.adapters.store.rows import image_of, network_of
-from orchestrator.adapters.store.tables import images, networks, secrets
+from orchestrator.adapters.store.rows import image_of, network_of, offering_of
+from orchestrator.adapters.store.tables import images, networks, offerings, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
+from orchestrator.core.offering import Offering
 
 
 class SqlImages:
@@ -68,6 +69,22 @@ class SqlNetworks:
 
     def list(self) -> tuple[Network, ...]:
         return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
+
+
+class SqlOfferings:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def list(self) -> tuple[Offering, ...]:
+        found = self._db.execute(select(offerings.c.document).order_by(offerings.c.name))
+        return tuple(offering_of(document) for document in found.scalars())
+
+    def put(self, offering: Offering) -> None:
+        self.remove(offering.name)
+        self._db.execute(insert(offerings).values(name=offering.name, document=asdict(offering)))
+
+    def remove(self, name: str) -> None:
+        self._db.execute(delete(offerings).where(offerings.c.name == name))
 
 
 class SqlSecrets:

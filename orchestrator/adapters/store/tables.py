@@ -85,6 +85,10 @@ networks = Table(
     Column("subnet", String(18), nullable=False, unique=True),
 )
 
+offerings = Table(
+    "offerings", metadata, Column("name", String(63), primary_key=True), Column("document", JSON, nullable=False)
+)
+
 vms = Table(
     "vms",
     metadata,

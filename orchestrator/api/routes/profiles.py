@@ -23,7 +23,7 @@ def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf) -> list[P
 
 def _place(info: ProfileInfo) -> tuple[str, str]:
     """Ours first."""
-    return "0" if info.offering.origin == "catalogue" else "1", info.offering.name
+    return "0" if info.offering.written_down else "1", info.offering.name
 
 
 @router.get("/{name:path}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.offering import OfferingKind
+from orchestrator.core.offering import OfferingKind, Origin
 from orchestrator.services.messages import ProfileInfo
 
 
@@ -18,7 +18,7 @@ class ProfileAnswer(AnswerBody):
     name: str
     kind: OfferingKind
     version: int
-    origin: str = Field(description="Written down (catalogue), or following from a name of NVIDIA's")
+    origin: Origin = Field(description="Comes with vgpuctl (catalogue), added here (site), or a name of NVIDIA's")
     description: str
     vgpu_type: str | None
     vgpu_count: int

@@ -26,7 +26,7 @@ DIFFERENT: Final = 3
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_PARALLEL: Final = 64
 
-File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of tenants, networks, images and VMs.")]
+File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of tenants, offerings, networks, images and VMs.")]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Also delete the VMs that this file's label made and that it no longer has.")
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.complete import profiles
+from orchestrator.cli.complete import offerings, profiles
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
@@ -68,6 +68,32 @@ def show_profile(
             ]
         ),
     )
+
+
+@app.command("add")
+def add(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Add the offerings of a file to this site's; one that no VM has may be changed so."""
+    from orchestrator.catalogue.offering_files import site_offerings
+    from orchestrator.cli.offerings import request_of
+
+    client = session_of(ctx).client
+    put = [client.put_offering(request_of(offering, look_up=look_up)) for offering, look_up in site_offerings(path)]
+    show(put, output, lambda: [f"{shown(one['name'])}: {_gives(one)}" for one in put])
+
+
+@app.command("remove")
+def remove(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Offering of this site.", autocompletion=offerings)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Take away an offering of this site that no VM has."""
+    session_of(ctx).client.remove_offering(name)
+    show({"name": name, "removed": True}, output, lambda: [f"{shown(name)} is removed"])
 
 
 @app.command("validate")

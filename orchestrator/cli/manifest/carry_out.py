@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from threading import Event, local
 from typing import Final
 
+from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
 from orchestrator.cli.progress import failure_of, until_finished
 from orchestrator.cli.session import Session
@@ -56,6 +57,7 @@ class CarryOut:
         self._vms = {vm.key: vm for vm in manifest.vms}
         self._images = {image.name: image for image in manifest.images}
         self._tenants = {tenant.name: tenant for tenant in manifest.tenants}
+        self._offerings = {wanted.name: wanted for wanted in manifest.offerings}
         self._networks = {network.name: network for network in manifest.networks}
         self._label = manifest.label
         self._parallel = parallel
@@ -63,7 +65,7 @@ class CarryOut:
         self._stop = Event()
 
     def run(self, changes: Iterable[Change]) -> list[Outcome]:
-        """All of them: what goes first, then tenants, networks and images, then longer leases, then VMs."""
+        """All of them: what goes first, then tenants, offerings, networks and images, then longer leases, then VMs."""
         found = list(changes)
         rest = [change for change in found if change.action != "delete"]
         outcomes = self._side_by_side([change for change in found if change.action == "delete"])
@@ -98,6 +100,9 @@ class CarryOut:
             raise _cannot_change(change)
         if change.kind == "tenant":
             self._change_tenant(change)
+        elif change.kind == "offering":
+            wanted = self._offerings[change.name]
+            self._session.client.put_offering(request_of(wanted.offering, look_up=wanted.look_up))
         elif change.kind == "network":
             network = self._networks[change.name]
             self._session.client.add_network({"name": network.name, "subnet": network.subnet})

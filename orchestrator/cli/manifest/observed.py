@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.lease import parse_moment
@@ -15,6 +16,7 @@ def observe(client: Client, wanted: Manifest) -> There:
     known = named & {str(tenant["name"]) for tenant in client.tenants()} if named else set()
     return There(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
+        offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={network["name"]: network["subnet"] for network in client.networks()},
         images={image["name"]: image["sha256"] for image in client.images()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},

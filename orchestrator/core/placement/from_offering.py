@@ -27,7 +27,7 @@ def ask_of(offering: Offering) -> Ask:
     :raises InvalidInput: ``profile.unsupported``: it names neither vGPU type, MIG profile nor whole GPUs
     """
     kinds: tuple[CutKind, ...] = ()
-    if offering.kind == "time_sliced" and offering.origin == "catalogue":
+    if offering.kind == "time_sliced" and offering.written_down:
         kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
     if offering.kind == "passthrough":
         return Ask(f"gpu:{offering.gpu_count}", 1, kinds)

@@ -63,6 +63,7 @@ PATHS = (
     ("GET", "/v1/operations/{}"), ("POST", "/v1/operations/{}/cancel"), ("DELETE", "/v1/tokens/{}"),
     ("GET", "/v1/vms/there?tenant={}"), ("DELETE", "/v1/vms/there?tenant={}"), ("GET", "/v1/vms?tenant={}"),
     ("GET", "/v1/profiles/{}"), ("GET", "/v1/gpus?host={}"), ("GET", "/v1/findings?host={}"),
+    ("DELETE", "/v1/offerings/{}"),
 )  # fmt: skip
 EMPTY_LISTS = ("/v1/vms?tenant={}", "/v1/gpus?host={}", "/v1/findings?host={}", "/v1/tenants/{}/members")
 
@@ -88,3 +89,16 @@ def test_bytes_that_are_no_text_find_nothing(site: Site, method: str, path: str,
     with site.untouched():
         reply = site.send(method, path.format(junk), {"limits": {}} if method == "PATCH" else None)
     assert (reply.status in {400, 404}) or (reply.status == 200 and reply.json() == []), reply
+
+
+def test_a_hostile_offering_is_refused_and_none_is_kept(site: Site) -> None:
+    good: dict[str, Any] = {"name": "mine", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
+    for name in (*HOSTILE, *NO_TEXT):
+        site.refused("PUT", "/v1/offerings", {**good, "name": name}, code="request.invalid")
+    for text in ("\x00", "\x1b[31m", "a\nb", "a\u0085b", "\ud800", "a" * 201):
+        site.refused("PUT", "/v1/offerings", {**good, "description": text}, code="request.invalid")
+        site.refused("PUT", "/v1/offerings", {**good, "vgpu_type": text, "unlisted": True}, code="request.invalid")
+    for taken in ("t4-2q", "m10-1q"):
+        site.refused("PUT", "/v1/offerings", {**good, "name": taken}, code="offering.name_taken", status=409)
+    for field, number in (("version", 2**70), ("gpu_count", -1), ("vgpu_count", 17), ("power_cap_w", 0)):
+        site.refused("PUT", "/v1/offerings", {**good, field: number}, code="request.invalid")

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from orchestrator.catalogue.profiles import read_profiles, resolve_profile, shipped_profiles
+from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.offering import Offering
 
 
 @pytest.mark.parametrize(
@@ -24,7 +23,7 @@ from orchestrator.core.errors import InvalidInput
 def test_a_name_stands_for_an_offering(
     name: str, origin: str, kind: str, vgpu_type: str | None, mig_profile: str | None, gpu_count: int
 ) -> None:
-    found = resolve_profile(name)
+    found = shipped_profiles().resolve(name)
     parts = (found.origin, found.kind, found.vgpu_type, found.mig_profile, found.gpu_count)
     assert parts == (origin, kind, vgpu_type, mig_profile, gpu_count)
     assert found.name == name
@@ -46,7 +45,7 @@ def test_a_name_stands_for_an_offering(
 )
 def test_an_unknown_name_is_refused_with_what_may_have_been_meant(name: str, hint: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        resolve_profile(name)
+        shipped_profiles().resolve(name)
     assert caught.value.code == "profile.unknown"
     assert caught.value.hint is not None
     assert hint in caught.value.hint
@@ -54,26 +53,43 @@ def test_an_unknown_name_is_refused_with_what_may_have_been_meant(name: str, hin
 
 def test_a_hostile_name_cannot_draw_on_the_terminal() -> None:
     with pytest.raises(InvalidInput) as caught:
-        resolve_profile("\x1b[2J\n" + "x" * 10_000)
+        shipped_profiles().resolve("\x1b[2J\n" + "x" * 10_000)
     assert "\x1b" not in caught.value.message
     assert len(caught.value.message) < 200
 
 
 def test_a_type_that_only_a_driver_knows_works_where_it_is_offered() -> None:
     with pytest.raises(InvalidInput):
-        resolve_profile("NVIDIA Z9-1-8C")
-    found = resolve_profile("NVIDIA Z9-1-8C", host_types=["NVIDIA Z9-1-8C", "Strange Type"])
+        shipped_profiles().resolve("NVIDIA Z9-1-8C")
+    found = shipped_profiles().resolve("NVIDIA Z9-1-8C", host_types=["NVIDIA Z9-1-8C", "Strange Type"])
     assert (found.kind, found.vgpu_type) == ("mig_backed", "NVIDIA Z9-1-8C")
-    assert resolve_profile("Strange Type", host_types=["Strange Type"]).kind == "time_sliced"
+    assert shipped_profiles().resolve("Strange Type", host_types=["Strange Type"]).kind == "time_sliced"
 
 
-def test_a_site_may_add_offerings_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "site.yaml").write_text(
-        "schema_version: 1\nofferings:\n  - {name: ours, kind: mig, mig_profile: 1g.10gb}\n"
-    )
-    profiles = read_profiles((tmp_path,))
-    assert profiles.resolve("ours").mig_profile == "1g.10gb"
-    assert set(shipped_profiles().offerings) < set(profiles.offerings)
+def test_an_offering_of_the_site_wins_over_one_that_a_later_release_ships_under_its_name() -> None:
+    added = [
+        Offering(name=name, origin="site", kind="mig", mig_profile="1g.10gb", description="ours")
+        for name in ("ours", "t4-2q")
+    ]
+    profiles = shipped_profiles().with_site(added)
+    assert [profiles.resolve(one.name) for one in added] == added
+    assert set(profiles.offerings) - set(shipped_profiles().offerings) == {"ours"}
+    assert shipped_profiles().resolve("t4-2q").origin == "catalogue"
+
+
+@pytest.mark.parametrize(
+    ("name", "vgpu_type", "meaning"),
+    [
+        ("t4-2q", "GRID T4-2Q", "t4-2q comes with vgpuctl"),
+        ("m10-1q", "GRID M10-2Q", "m10-1q reads as the vGPU type GRID M10-1Q"),
+        ("strange-type", "GRID T4-2Q", "strange-type reads as the vGPU type strange-type"),
+        ("m10-1q", "GRID M10-1Q", None),
+        ("small", "GRID T4-1Q", None),
+    ],
+)
+def test_a_sites_name_may_not_be_taken_for_something_else(name: str, vgpu_type: str, meaning: str | None) -> None:
+    wanted = Offering(name=name, origin="site", kind="time_sliced", vgpu_type=vgpu_type)
+    assert shipped_profiles().taken(wanted, host_types=["strange-type"]) == meaning
 
 
 def test_every_name_of_every_table_resolves() -> None:

@@ -16,6 +16,10 @@ from tests.unit.cli.conftest import Cli
 WANTED = """\
 schema_version: 1
 label: team
+offerings:
+  - name: quarter
+    kind: time_sliced
+    vgpu_type: GRID T4-4Q
 networks:
   - name: blue
     subnet: 10.88.7.0/24
@@ -74,7 +78,8 @@ def test_a_file_is_planned_made_and_then_nothing_is_left_to_do(cli: Cli, client:
     assert planned.code == 3
     actions = [(change["kind"], change["name"], change["action"]) for change in json.loads(planned.out)]
     vms = [("vm", "default/one", "add"), ("vm", "default/two", "add")]
-    assert actions in ([("network", "blue", "add"), ("image", "other", "add"), *vms], [("image", "other", "add"), *vms])
+    site = [("offering", "quarter", "add"), ("network", "blue", "add")]
+    assert actions in ([*site, ("image", "other", "add"), *vms], [("image", "other", "add"), *vms])
     assert _states(client) == {}
 
     applied = cli("apply", "-f", str(file))
@@ -82,6 +87,8 @@ def test_a_file_is_planned_made_and_then_nothing_is_left_to_do(cli: Cli, client:
     assert "✓ vm default/one: added" in applied.err
     assert _states(client) == {"default/one": "running", "default/two": "stopped"}
     assert {network["name"]: network["subnet"] for network in client.networks()}["blue"] == "10.88.7.0/24"
+
+    assert [one["vgpu_type"] for one in client.offerings()] == ["GRID T4-4Q"]
 
     before = client.operations()
     assert cli("plan", "-f", str(file)).out == "everything is as it should be\n"
@@ -176,6 +183,8 @@ MISTAKES = {
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),
     "schema_version: 1\nvms:\n  - &a {name: a, profile: p, image: i}\n  - *a\n": (4, "anchors"),
     "schema_version: 1\nschema_version: 1\n": (2, "given twice"),
+    "schema_version: 1\nofferings:\n  - {name: a, kind: mig}\n": (3, "mig needs mig_profile"),
+    "schema_version: 1\nofferings:\n  - {name: t4-2q, kind: mig, mig_profile: 1g.10gb}\n": (3, "comes with vgpuctl"),
     "schema_version: 1\nnetworks:\n  - {name: a}\n  - {name: a}\n": (4, "a is given twice"),
     "schema_version: 1\nnetworks:\n  - {name: a, subnet: 8.8.8.0/24}\n": (3, "cannot be a network"),
     "schema_version: 1\nvms: !!python/object/apply:os.system [id]\n": (2, ""),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,17 @@ from hypothesis import strategies as st
 
 from orchestrator.catalogue.manifest_file import VmForm
 from orchestrator.core.lease import WantedEnd
-from orchestrator.core.manifest import Manifest, There, ThereVm, WantedImage, WantedNetwork, WantedVm, changes
+from orchestrator.core.manifest import (
+    Manifest,
+    There,
+    ThereVm,
+    WantedImage,
+    WantedNetwork,
+    WantedOffering,
+    WantedVm,
+    changes,
+)
+from orchestrator.core.offering import Offering, Scheduler
 from orchestrator.core.units import GIB
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -165,3 +176,41 @@ def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
     late = ThereVm(vm=vm, state="running", on_host="h", label=None, created_at=100.0, lease_end=120.0)
     (longer,) = changes(Manifest(label=None, vms=(vm,)), There(networks={}, images={}, vms={"t/a": late}), prune=False)
     assert [one.field for one in longer.fields] == ["until"]
+
+
+def _offering(**values: Any) -> Offering:
+    return Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", **values)
+
+
+def _offering_changes(there: Offering | None, wanted: Offering, *, in_use: bool = False) -> list[tuple[str, list[str]]]:
+    vm = WantedVm(
+        name="a", tenant="red", profile="quarter", image="a", vcpus=1, memory_mib=64, disk_bytes=1, network="a",
+        ssh_keys=(), host=None, running=True, boot_policy="local", has_user_data=False,
+    )  # fmt: skip
+    found = ThereVm(vm=vm, state="running", on_host="h1", label=None)
+    world = There(
+        networks={},
+        images={},
+        vms={vm.key: found} if in_use else {},
+        offerings={} if there is None else {"quarter": there},
+    )
+    file = Manifest(label=None, offerings=(WantedOffering(offering=wanted),))
+    return [
+        (one.action, [f"{field.field}: {field.there} -> {field.wanted}" for field in one.fields])
+        for one in changes(file, world, prune=False)
+    ]
+
+
+def test_an_offering_of_the_site_is_added_changed_while_free_and_refused_in_use() -> None:
+    plain = _offering()
+    shared = _offering(scheduler=Scheduler(policy="equal_share", time_slice_ms=2), migratable=True)
+    differing = [
+        "migratable: none -> True",
+        "scheduler.policy: none -> equal_share",
+        "scheduler.time_slice_ms: none -> 2",
+    ]
+    assert _offering_changes(None, plain) == [("add", ["kind: None -> time_sliced", "vgpu_type: None -> GRID T4-4Q"])]
+    assert _offering_changes(plain, plain, in_use=True) == []
+    assert _offering_changes(plain, shared) == [("set", differing)]
+    assert _offering_changes(plain, shared, in_use=True) == [("refuse", differing)]
+    assert _offering_changes(shared, plain)[0][1][0] == "migratable: True -> none"

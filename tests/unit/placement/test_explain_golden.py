@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.catalogue.profiles import read_profiles
+from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.placement.explain import explain, for_tenant
 from orchestrator.core.placement.render_explain import render_explanation, render_told
@@ -28,7 +28,7 @@ def test_what_a_tenant_is_told_reads_as_agreed(name: str) -> None:
 
 def test_an_unknown_profile_is_answered_with_near_names() -> None:
     with pytest.raises(InvalidInput) as raised:
-        read_profiles().resolve("NVIDIA A40-8QQ")
+        shipped_profiles().resolve("NVIDIA A40-8QQ")
     assert raised.value.exit_code == 2
     assert_golden("unknown_profile", f"{raised.value.message}\nhint: {raised.value.hint}\n")
 

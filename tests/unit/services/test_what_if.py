@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.gpu_map import render_gpu_map
 from orchestrator.core.placement.render_explain import render_capacity, render_explanation
@@ -41,9 +41,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def service(plane: ControlPlane) -> CapacityService:
     planner = plane.services.vms.planner
-    return CapacityService(
-        store=plane.store, resolve=planner.resolve, overcommit=planner.overcommit, clock=planner.clock
-    )
+    return CapacityService(store=plane.store, overcommit=planner.overcommit, clock=planner.clock)
 
 
 def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
@@ -132,22 +130,25 @@ def test_a_question_about_a_host_or_tenant_that_is_not_there_is_refused(plane: C
 
 
 def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
+    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
+    plane.services.offerings.put(quarter, look_up=True)
     for number in range(5):
-        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
+        plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
     plane.services.vms.delete("default", "vm0")
     plane.engine.drain()
-    here, asked = service(plane), Question(profile="GRID T4-16Q")
 
-    def forget(name: str, types: frozenset[str]) -> Offering:
-        if name == "GRID T4-4Q":
-            raise InvalidInput("profile.unknown", "taken away since")
-        return here.resolve(name, types)
+    def kinds() -> list[str]:
+        explained = service(plane).explain(Question(profile="GRID T4-16Q")).explanation
+        return [remedy.kind for remedy in explained.remedies]
 
-    def kinds(asked_of: CapacityService) -> list[str]:
-        return [remedy.kind for remedy in asked_of.explain(asked).explanation.remedies]
-
-    assert kinds(here) == ["moves", "deletions"]
-    assert kinds(replace(here, resolve=forget)) == ["deletions"]
+    assert kinds() == ["moves", "deletions"]
+    with plane.store.begin() as tx:
+        for offering in tx.offerings.list():
+            tx.offerings.put(replace(offering, migratable=False))
+    assert kinds() == ["deletions"]
+    with plane.store.begin() as tx:
+        tx.offerings.remove("quarter")
+    assert kinds() == ["deletions"]
 
 
 def test_a_drain_plan_names_vms_as_people_know_them_and_moves_them_to_like_gpus_alone(plane: ControlPlane) -> None:
@@ -172,8 +173,10 @@ def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> No
 
 
 def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) -> None:
+    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
+    plane.services.offerings.put(quarter, look_up=True)
     for number in range(5):
-        plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
+        plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
     plane.services.vms.delete("default", "vm0")
     plane.engine.drain()
     named = service(plane).compaction_plan()

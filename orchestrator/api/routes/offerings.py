@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/offerings: those that the site adds. /v1/profiles shows them among all that create takes."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.offerings import OfferingAnswer
+from orchestrator.api.services import ServicesOf
+from orchestrator.catalogue.offering_schema import OfferingForm
+
+router = APIRouter(prefix="/offerings", tags=["offerings"])
+
+
+@router.put("")
+def put(body: OfferingForm, services: ServicesOf) -> OfferingAnswer:
+    """Add an offering, or change one that no VM has."""
+    return OfferingAnswer.of(services.offerings.put(body.to_core("site"), look_up=not body.unlisted))
+
+
+@router.get("")
+def list_all(services: ServicesOf, paging: PagingOf) -> list[OfferingAnswer]:
+    """Offerings of the site by name."""
+    return [OfferingAnswer.of(found) for found in paging.cut(services.offerings.list(), lambda found: (found.name,))]
+
+
+@router.delete("/{name}", status_code=204)
+def remove(name: NameInPath, services: ServicesOf) -> None:
+    """Take an offering away that no VM has."""
+    services.offerings.remove(name)

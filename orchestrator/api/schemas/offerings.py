@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about the offerings that a site adds. What is asked has the form of an offering file's entry."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pydantic import ConfigDict
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.offering import (
+    AntiAffinity,
+    CpuPolicy,
+    NumaPolicy,
+    Offering,
+    OfferingKind,
+    Scheduler,
+    VgpuParameters,
+)
+
+
+class OfferingAnswer(AnswerBody):
+    """An offering of the site."""
+
+    model_config = ConfigDict(title="Offering")
+
+    name: str
+    version: int
+    description: str
+    kind: OfferingKind
+    vgpu_type: str | None
+    vgpu_count: int
+    mig_profile: str | None
+    gpu_count: int
+    gpu_models: tuple[str, ...]
+    scheduler: Scheduler | None
+    parameters: VgpuParameters
+    mixed_sizes: bool
+    nvlink_p2p: bool
+    numa: NumaPolicy
+    cpu: CpuPolicy
+    anti_affinity: AntiAffinity
+    power_cap_w: int | None
+    migratable: bool
+
+    @classmethod
+    def of(cls, offering: Offering) -> OfferingAnswer:
+        values = asdict(offering)
+        del values["origin"]
+        return cls.model_validate(values)

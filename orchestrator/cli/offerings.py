@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offerings between a file, the core's words and the API's JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from orchestrator.client.connection import Json
+from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
+
+
+def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:
+    """What the API is asked. ``look_up``: whether the names it has must be in the tables."""
+    values = asdict(offering)
+    del values["origin"]
+    return {**values, "gpu_models": list(offering.gpu_models), "unlisted": not look_up}
+
+
+def offering_of(answer: Json) -> Offering:
+    """What the API says of an offering of the site."""
+    scheduler = answer["scheduler"]
+    values = {
+        **answer,
+        "origin": "site",
+        "gpu_models": tuple(answer["gpu_models"]),
+        "scheduler": None if scheduler is None else Scheduler(**scheduler),
+        "parameters": VgpuParameters(**answer["parameters"]),
+    }
+    return Offering(**values)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a name after ``--profile`` means here and now, and the offerings that a site adds itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.catalogue.offering_files import mistakes_in
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
+from orchestrator.core.names import check_name
+from orchestrator.core.offering import Offering
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.store import Store, Transaction
+from orchestrator.services.acting import actor
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownProfiles:
+    """Everything that may be asked for: shipped and added offerings, the tables, what hosts offer."""
+
+    profiles: Profiles
+    types: frozenset[str]
+    """vGPU types that some host's driver offers."""
+
+    @classmethod
+    def of(cls, tx: Transaction) -> KnownProfiles:
+        """As the transaction sees it."""
+        snapshots = tx.hosts.snapshots().values()
+        types = frozenset(one.name for snapshot in snapshots for gpu in snapshot.gpus for one in gpu.types)
+        return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
+
+    @property
+    def offerings(self) -> tuple[Offering, ...]:
+        """All that were written down, by us or by the site."""
+        return tuple(self.profiles.offerings.values())
+
+    def resolve(self, name: str) -> Offering:
+        """:raises InvalidInput: ``profile.unknown`` with near names"""
+        return self.profiles.resolve(name, host_types=self.types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferingService:
+    """Offerings of the site: put, look, remove. What a VM was made under stays as it is as long as there is one."""
+
+    store: Store
+    clock: Clock
+
+    def put(self, offering: Offering, *, look_up: bool) -> Offering:
+        """Add it, or replace the one of that name; the same again is fine.
+
+        ``look_up``: whether the names it has must be in the tables.
+
+        :raises InvalidInput: ``offering.name_invalid``, ``offering.invalid`` with every mistake
+        :raises Conflict: ``offering.name_taken``, ``offering.in_use``
+        """
+        check_name(offering.name, what="offering")
+        shipped = shipped_profiles()
+        mistakes = tuple(
+            Reason(code="offering.invalid", message=reason, subjects=(field,))
+            for field, reason in mistakes_in(offering, shipped.catalogue, look_up=look_up)
+        )
+        if mistakes:
+            raise InvalidInput(
+                "offering.invalid",
+                f"offering {offering.name}: {mistakes[0].message}",
+                hint="docs/reference/offerings.md says what goes together",
+                reasons=mistakes[1:] and mistakes,
+            )
+        with self.store.begin() as tx:
+            there = next((one for one in tx.offerings.list() if one.name == offering.name), None)
+            if there == offering:
+                return offering
+            if there is None:
+                _check_free(tx, shipped, offering)
+            else:
+                _check_unused(tx, offering.name, "changed", hint="add it under another name")
+            tx.offerings.put(offering)
+            self._note(tx, "set_offering", offering.name)
+        return offering
+
+    def list(self) -> tuple[Offering, ...]:
+        """Those that the site added, by name."""
+        with self.store.read() as tx:
+            return tx.offerings.list()
+
+    def remove(self, name: str) -> None:
+        """:raises NotFound: ``offering.unknown``; :raises Conflict: ``offering.in_use``, ``offering.shipped``"""
+        with self.store.begin() as tx:
+            if name not in {one.name for one in tx.offerings.list()}:
+                if name in shipped_profiles().offerings:
+                    raise Conflict("offering.shipped", f"offering {name} comes with vgpuctl and stays")
+                raise NotFound(
+                    "offering.unknown",
+                    f"this site has no offering {name[:63]!a} of its own",
+                    hint="'vgpuctl profile list' shows where each comes from",
+                )
+            _check_unused(tx, name, "removed", hint="delete them first")
+            tx.offerings.remove(name)
+            self._note(tx, "remove_offering", name)
+
+    def _note(self, tx: Transaction, action: str, subject: str) -> None:
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")
+
+
+def _check_free(tx: Transaction, shipped: Profiles, offering: Offering) -> None:
+    taken = shipped.taken(offering, host_types=KnownProfiles.of(tx).types)
+    if taken is not None:
+        raise Conflict("offering.name_taken", f"the name is taken: {taken}", hint="choose another name")
+
+
+def _check_unused(tx: Transaction, name: str, verb: str, *, hint: str) -> None:
+    users = [vm.full_name for vm in tx.vms.list() if vm.spec.profile == name]
+    if users:
+        raise Conflict(
+            "offering.in_use",
+            f"offering {name} cannot be {verb}: {len(users)} VMs have it: {', '.join(users[:5])}",
+            hint=hint,
+        )
