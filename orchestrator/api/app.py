@@ -11,7 +11,10 @@ from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
+from orchestrator.api.parameters import only_known_parameters
+from orchestrator.api.preconditions import RefuseStale
 from orchestrator.api.refusals import RecordRefusals
+from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_again, look_up_key
 from orchestrator.api.routes import (
     audit,
     capacity,
@@ -51,7 +54,8 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.state.services = services
     app.state.process = process
     app.state.metrics = Metrics(services)
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(authorize), Depends(say_it_once)], responses=PROBLEMS)
+    checks = [Depends(authorize), Depends(only_known_parameters), Depends(say_it_once), Depends(look_up_key)]
+    v1 = APIRouter(prefix="/v1", dependencies=checks, responses=PROBLEMS)
     for noun in (
         vms,
         hosts,
@@ -75,7 +79,10 @@ def create_app(services: Services, process: Process) -> FastAPI:
     app.include_router(guest_streams.router, prefix="/v1")
     app.include_router(health.router)
     errors.install(app)
+    app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)
+    app.add_middleware(KeepAnswers)
+    app.add_middleware(RefuseStale)
     app.add_middleware(RecordRefusals)
     app.add_middleware(AnswerOnlyChanges)
     app.add_middleware(TimeAnswers, metrics=app.state.metrics)

@@ -17,6 +17,7 @@ _MEANINGS: Final = {
     404: "No such object, or none that the caller may know of",
     405: "The API does not have this method here",
     409: "It exists otherwise, or its state forbids this",
+    412: "It is not as If-Match says",
     413: "The body is too large",
     500: "A bug in the server, or an operation that is stuck",
     502: "A host, libvirt, the driver or the network failed",

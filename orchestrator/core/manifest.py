@@ -224,12 +224,12 @@ def _offering_changes(wanted: Iterable[WantedOffering], there: There) -> Iterato
 def _said(offering: Offering) -> dict[str, str]:
     """What it says otherwise than an offering that says nothing, as text."""
     silent = Offering(name=offering.name, kind=offering.kind, origin=offering.origin)
-    found = {"kind": offering.kind}
+    found: dict[str, str] = {"kind": offering.kind}
     for one in fields(offering):
         value = getattr(offering, one.name)
         if value == getattr(silent, one.name):
             continue
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, type):
             found |= {f"{one.name}.{name}": str(part) for name, part in asdict(value).items() if part is not None}
         else:
             found[one.name] = ", ".join(value) if isinstance(value, tuple) else str(value)

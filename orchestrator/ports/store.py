@@ -18,6 +18,7 @@ from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.quota import Limit
+from orchestrator.core.request_key import KeptRequest
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.tenant import Member, Tenant, Token
 from orchestrator.core.vm import Vm
@@ -282,6 +283,18 @@ class Policies(Protocol):
         """Replaces the one there was."""
 
 
+class RequestKeys(Protocol):
+    """What was asked under idempotency keys."""
+
+    def find(self, actor: str, key: str) -> KeptRequest | None: ...
+    def put(self, kept: KeptRequest) -> None:
+        """Replaces the one there was."""
+
+    def remove(self, actor: str, key: str) -> None: ...
+    def forget(self, *, before: float) -> None:
+        """All that were begun earlier."""
+
+
 class Controllers(Protocol):
     """Who else executes operations of this database."""
 
@@ -323,6 +336,8 @@ class Transaction(Protocol):
     def quotas(self) -> Quotas: ...
     @property
     def policies(self) -> Policies: ...
+    @property
+    def request_keys(self) -> RequestKeys: ...
 
 
 class Store(Protocol):

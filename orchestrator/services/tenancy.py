@@ -12,6 +12,7 @@ from orchestrator.services.access import AccessService
 from orchestrator.services.audit import AuditService, audit_key
 from orchestrator.services.policies import PolicyService
 from orchestrator.services.quotas import QuotaService
+from orchestrator.services.request_keys import RequestKeyService
 from orchestrator.services.tenants import TenantService
 from orchestrator.services.tokens import TokenService
 
@@ -24,6 +25,7 @@ class Tenancy:
     quotas: QuotaService
     policies: PolicyService
     audit: AuditService
+    request_keys: RequestKeyService
 
 
 def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes, identities: Identities | None = None) -> Tenancy:
@@ -38,6 +40,7 @@ def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes, identitie
         quotas=QuotaService(store=store, clock=clock),
         policies=PolicyService(store=store, clock=clock),
         audit=AuditService(store=store, clock=clock, key=audit_key(key)),
+        request_keys=RequestKeyService(store=store, clock=clock, secret=key),
     )
     made.tenants.ensure_default()
     return made

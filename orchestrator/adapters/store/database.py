@@ -22,7 +22,7 @@ from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
 from orchestrator.adapters.store.tables import meta
-from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlTenants, SqlTokens
+from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
@@ -53,6 +53,7 @@ class SqlTransaction:
         self.tokens = SqlTokens(connection)
         self.quotas = SqlQuotas(connection)
         self.policies = SqlPolicies(connection)
+        self.request_keys = SqlRequestKeys(connection)
 
 
 class SqlStore:

@@ -268,6 +268,17 @@ quotas = Table(
     Column("amount", BigInteger, nullable=False),
 )
 
+request_keys = Table(
+    "request_keys",
+    metadata,
+    Column("actor", String(255), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("at", Float, nullable=False, index=True),
+    Column("status", Integer),
+    Column("answer", Text),
+)
+
 policies = Table(
     "policies",
     metadata,

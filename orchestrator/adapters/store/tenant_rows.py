@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants, members, tokens, quotas, policies."""
+"""Tenants, members, tokens, quotas, policies, idempotency keys."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.adapters.store.tables import members, policies, quotas, tenants, tokens
+from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
+from orchestrator.core.request_key import KeptRequest
 from orchestrator.core.tenant import Member, Tenant, Token
 
 
@@ -105,3 +106,24 @@ class SqlPolicies:
         """Replaces the one there was."""
         self._db.execute(delete(policies).where(policies.c.tenant == tenant))
         self._db.execute(insert(policies).values(tenant=tenant, document=asdict(policy)))
+
+
+class SqlRequestKeys:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def find(self, actor: str, key: str) -> KeptRequest | None:
+        wanted = select(request_keys).where(request_keys.c.actor == actor, request_keys.c.key == key)
+        row = self._db.execute(wanted).one_or_none()
+        return None if row is None else KeptRequest(**row._asdict())
+
+    def put(self, kept: KeptRequest) -> None:
+        """Replaces the one there was."""
+        self.remove(kept.actor, kept.key)
+        self._db.execute(insert(request_keys).values(asdict(kept)))
+
+    def remove(self, actor: str, key: str) -> None:
+        self._db.execute(delete(request_keys).where(request_keys.c.actor == actor, request_keys.c.key == key))
+
+    def forget(self, *, before: float) -> None:
+        self._db.execute(delete(request_keys).where(request_keys.c.at < before))

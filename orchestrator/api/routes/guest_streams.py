@@ -13,6 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from orchestrator.api.auth import authorize
 from orchestrator.api.errors import problem
+from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
@@ -53,6 +54,7 @@ def _port(text: str) -> int:
 async def _serve(socket: WebSocket, open_stream: Callable[[], ByteStream]) -> None:
     try:
         await authorize(socket)
+        await only_known_parameters(socket)
         stream = await to_thread.run_sync(open_stream, limiter=_threads)
     except VgpuctlError as error:
         await socket.send_denial_response(problem(error))

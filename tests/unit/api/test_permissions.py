@@ -45,17 +45,27 @@ class Scene:
     def token(self, tenant: str, role: Role) -> str:
         return self.fake.tenancy.tokens.create(tenant, role, None)[1]
 
-    def ask(self, token: str, route: str, tenant: str) -> tuple[int, dict[str, Any]]:
-        """Status and problem (empty when it is none)."""
+    def ask(self, token: str, route: str, tenant: str, *, also: str = "") -> tuple[int, dict[str, Any]]:
+        """Status and problem (empty when it is none). ``also``: more of the query."""
         method, _, path = route.partition(" ")
+        values = {"tenant": tenant, "wait": "0"}
+        query = "&".join(f"{name}={value}" for name, value in values.items() if name in self.takes(method, path))
         path = path.replace("{tenant}", tenant).replace("{operation_id}", self.operations.get(tenant, "absent"))
         for name, value in {"{name}": "x", "{host}": "x", "{address}": "x", "{token_id}": "x", "{port}": "22"}.items():
             path = path.replace(name, value)
-        return asyncio.run(_answer(self.app, method, path, tenant, token))
+        return asyncio.run(_answer(self.app, method, path, tenant, token, query + also))
+
+    def takes(self, method: str, path: str) -> set[str]:
+        """Names of the parameters that it has in the query."""
+        if method == "WEBSOCKET":
+            return {"tenant"}
+        described = self.app.openapi()["paths"][path][method.lower()].get("parameters", [])
+        return {one["name"] for one in described if one["in"] == "query"}
 
 
-async def _answer(app: FastAPI, method: str, path: str, tenant: str, token: str) -> tuple[int, dict[str, Any]]:
-    query = "wait=0" if path.startswith("/v1/operations") else f"wait=0&tenant={tenant}"
+async def _answer(
+    app: FastAPI, method: str, path: str, tenant: str, token: str, query: str
+) -> tuple[int, dict[str, Any]]:
     sent: list[MutableMapping[str, Any]] = []
     websocket = method == "WEBSOCKET"
     said: list[MutableMapping[str, Any]] = [{"type": "http.disconnect"}]
@@ -127,6 +137,19 @@ def test_every_route_lets_exactly_those_pass_who_may(scene: Scene, caller: tuple
             if refused != _expected(route, tenant, caller):
                 wrong[f"{route} of {tenant}"] = refused
     assert wrong == {}
+
+
+def test_no_route_ignores_a_parameter_that_it_does_not_have(scene: Scene) -> None:
+    token = scene.token(EVERYWHERE, "admin")
+    for route in RULES:
+        problem = scene.ask(token, route, "own", also="&limt=5")[1]
+        assert problem["code"] == "request.unknown_parameter", route
+        assert problem["status"] == 400
+        assert "'limt'" in problem["detail"]
+    lists = [route for route in RULES if "limit" in scene.takes(*route.split(" "))]
+    assert len(lists) > 10
+    assert {scene.ask(token, route, "own", also="&limt=5")[1]["hint"] for route in lists} == {"did you mean limit?"}
+    assert scene.ask(token, "GET /v1/server", "own", also="&%00" + "x" * 99)[1]["hint"] == "it takes none"
 
 
 def test_a_foreign_thing_and_an_absent_one_are_answered_with_the_same_words(scene: Scene) -> None:

@@ -40,8 +40,7 @@ def test_the_offerings_of_a_file_are_added_and_taken_away_again(cli: Cli, state:
     added = cli("profile", "add", str(file))
     assert (added.code, added.out) == (0, "m10-shared: GRID M10-1Q\nnewer: NVIDIA Z9-1Q\n")
     assert cli("profile", "add", str(file)).code == 0
-    with connect(state) as connection:
-        kept = connection.call("GET", "/v1/offerings")
+    kept = connect(state).call("GET", "/v1/offerings")
     assert [(one["name"], one["gpu_models"], one["scheduler"]) for one in kept] == [
         ("m10-shared", ["Tesla M10"], None), ("newer", [], {"policy": "equal_share", "time_slice_ms": 2}),
     ]  # fmt: skip
@@ -58,8 +57,7 @@ def test_a_file_with_a_mistake_adds_nothing(cli: Cli, state: Path, tmp_path: Pat
     refused = cli("profile", "add", str(file))
     assert refused.code == 2
     assert "site.yaml:10: newer: vgpu_type 'NVIDIA Z9-1Q' is in no table" in refused.err
-    with connect(state) as connection:
-        assert connection.call("GET", "/v1/offerings") == []
+    assert connect(state).call("GET", "/v1/offerings") == []
 
 
 def test_an_offering_that_cannot_be_added_is_refused_in_one_line(cli: Cli, state: Path, tmp_path: Path) -> None:

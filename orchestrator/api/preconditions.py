@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``If-Match`` (RFC 9110): who changes what it has read says so, and is refused when that is no longer so.
+
+The tag is looked at just before the request runs, so of two that come in the same instant both may pass.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.api.errors import problem
+from orchestrator.api.etags import AnswerOnlyChanges
+from orchestrator.core.errors import Conflict
+
+PRECONDITION_FAILED: Final = 412
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OF_THE_CHANGE: Final = frozenset(
+    {b"if-match", b"if-none-match", b"content-length", b"content-type", b"idempotency-key"}
+)
+_NOTHING_TO_READ: Final = frozenset({"request.method", "request.no_such_path"})
+
+
+class RefuseStale:
+    """ASGI middleware. The tag is that of a GET of the same path, or of the object whose verb the path names."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._read = AnswerOnlyChanges(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = Headers(scope=scope).getlist("if-match") if scope["type"] == "http" else []
+        if not wanted or scope["method"] in _READS:
+            await self._app(scope, receive, send)
+            return
+        seen = await self._seen(scope)
+        if seen.status == 200:
+            tags = {tag.strip() for line in wanted for tag in line.split(",")}
+            if "*" in tags or seen.tag in tags:
+                await self._app(scope, receive, send)
+                return
+        elif not seen.unreadable:
+            await seen.pass_on(send)
+            return
+        stale = Conflict(
+            "request.stale",
+            "it is not as it was when you read it",
+            hint="read it again, then decide whether to change it",
+        )
+        await problem(stale, PRECONDITION_FAILED)(scope, receive, send)
+
+    async def _seen(self, scope: Scope) -> _Seen:
+        path = scope["path"]
+        seen = await self._get(scope, path)
+        return await self._get(scope, path.rpartition("/")[0]) if seen.unreadable else seen
+
+    async def _get(self, scope: Scope, path: str) -> _Seen:
+        """Asked by the same caller. Of the query only the tenant says which object is meant."""
+        query = [pair for pair in parse_qsl(scope["query_string"].decode("latin-1")) if pair[0] == "tenant"]
+        asked = {
+            **scope,
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": urlencode(query).encode(),
+            "headers": [pair for pair in scope["headers"] if pair[0] not in _OF_THE_CHANGE],
+            "state": {},
+        }
+        seen = _Seen()
+        await self._read(asked, _nothing, seen.take)
+        return seen
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+class _Seen:
+    """An answer to us."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+
+    async def take(self, message: Message) -> None:
+        """Stands where ``send`` would."""
+        self._messages.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self._messages[0]["status"])
+
+    @property
+    def tag(self) -> str | None:
+        return Headers(raw=self._messages[0]["headers"]).get("etag")
+
+    @property
+    def unreadable(self) -> bool:
+        """Nothing can be read there at all; the object itself may be fine."""
+        if self.status == 200:
+            return False
+        body = b"".join(message.get("body", b"") for message in self._messages)
+        return json.loads(body).get("code") in _NOTHING_TO_READ
+
+    async def pass_on(self, send: Send) -> None:
+        """To the caller: who may not read it, or where it is not, has nothing to compare with."""
+        for message in self._messages:
+            await send(message)

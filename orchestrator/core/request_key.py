@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request under a key of its own, so that sending it again cannot mean doing it again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import Conflict, InvalidInput
+
+KEPT_S: Final = 86_400.0
+"""How long a key stands for what was asked under it."""
+MAX_KEY: Final = 200
+_KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRequest:
+    """What was asked under a key, as a fingerprint, and what was answered."""
+
+    actor: str
+    """Whose key it is: two callers may use the same one for different things."""
+    key: str
+    fingerprint: str
+    at: float
+    status: int | None = None
+    """None: not answered yet, or the server ended before it could be written down."""
+    answer: str | None = None
+
+
+def check_key(text: str) -> str:
+    """:raises InvalidInput: ``request.key_invalid``"""
+    if _KEY.fullmatch(text) is None:
+        raise InvalidInput(
+            "request.key_invalid",
+            "the idempotency key is none",
+            hint=f"1 to {MAX_KEY} printable ASCII characters without spaces, for example a UUID",
+        )
+    return text
+
+
+def check_same(kept: KeptRequest, fingerprint: str) -> None:
+    """:raises Conflict: ``request.key_reused``"""
+    if kept.fingerprint != fingerprint:
+        raise Conflict(
+            "request.key_reused",
+            "something else was asked under this idempotency key",
+            hint="a new request needs a new key",
+        )

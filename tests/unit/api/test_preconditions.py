@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.api.asking import Asking, asking
+
+VM: dict[str, Any] = {
+    "name": "train", "profile": "t4-small", "image": "guest", "vcpus": 1, "memory_mib": 512, "disk_bytes": 2**30,
+}  # fmt: skip
+
+
+@pytest.fixture
+def ask() -> Asking:
+    made = asking()
+    made("POST", "/v1/tenants", {"name": "red"})
+    return made
+
+
+def quota(ask: Asking, vms: int, **headers: str) -> int:
+    return ask("PATCH", "/v1/tenants/red/quota", {"limits": {"vms": vms}}, **headers).status
+
+
+def limit(ask: Asking) -> int | None:
+    lines = ask("GET", "/v1/tenants/red/quota").body
+    found: int | None = next(line["limit"] for line in lines if line["resource"] == "vms")
+    return found
+
+
+def test_a_change_of_what_was_read_since_is_refused_and_nothing_is_changed(ask: Asking) -> None:
+    tag = ask("GET", "/v1/tenants/red/quota").headers["etag"]
+    assert quota(ask, 1, if_match=tag) == 200
+    refused = ask("PATCH", "/v1/tenants/red/quota", {"limits": {"vms": 2}}, if_match=tag)
+    assert (refused.status, refused.body["code"], refused.body["status"]) == (412, "request.stale", 412)
+    assert limit(ask) == 1
+    newest = ask.fake.tenancy.audit.list(limit=1, before=None)[0]
+    assert (newest.action, newest.outcome) == ("PATCH /v1/tenants/{tenant}/quota", "refused: request.stale")
+    assert newest.actor.startswith("uid:")
+    now = ask("GET", "/v1/tenants/red/quota").headers["etag"]
+    assert quota(ask, 2, if_match=f'"other", {now}') == 200
+    assert quota(ask, 3, if_match=f"W/{now}") == 412
+    assert quota(ask, 3, if_match="*") == 200
+
+
+def test_a_verb_is_about_the_object_whose_path_it_follows(ask: Asking) -> None:
+    tag = ask("GET", "/v1/hosts/gpu1").headers["etag"]
+    assert ask("POST", "/v1/hosts/gpu1/cordon", if_match=tag).status == 200
+    assert ask("POST", "/v1/hosts/gpu1/uncordon", if_match=tag).status == 412
+    assert ask("GET", "/v1/hosts/gpu1").body["cordoned"]
+
+
+def test_other_parameters_of_a_change_are_not_asked_of_what_is_read(ask: Asking) -> None:
+    member = {"subject": "uid:1", "role": "tenant-user"}
+    assert ask("PUT", "/v1/tenants/red/members", member, if_match="*").status < 300
+    stale = ask("DELETE", "/v1/tenants/red/members?subject=uid:1", if_match='"old"')
+    assert stale.status == 412
+    tag = ask("GET", "/v1/tenants/red/members").headers["etag"]
+    assert ask("DELETE", "/v1/tenants/red/members?subject=uid:1", if_match=tag).status < 300
+
+
+def test_what_is_not_there_has_no_tag_and_is_not_made(ask: Asking) -> None:
+    assert ask("DELETE", "/v1/tenants/blue", if_match="*").body["code"] == "tenant.unknown"
+    assert ask("POST", "/v1/nothing/at/all", if_match="*").status in {404, 412}
+
+
+def test_reading_is_not_bound_by_it(ask: Asking) -> None:
+    assert ask("GET", "/v1/tenants", if_match='"old"').status == 200
+
+
+def test_the_same_request_under_its_key_is_answered_again_and_not_carried_out_again(ask: Asking) -> None:
+    first = ask("POST", "/v1/vms", VM, idempotency_key="k1")
+    assert first.status < 300
+    assert ask("POST", "/v1/vms", VM, idempotency_key="k1").body == first.body
+    assert len(ask("GET", "/v1/operations").body) == 1
+    other = ask("POST", "/v1/vms", {**VM, "name": "second"}, idempotency_key="k1")
+    assert (other.status, other.body["code"]) == (409, "request.key_reused")
+    assert [vm["name"] for vm in ask("GET", "/v1/vms").body] == ["train"]
+    assert ask("POST", "/v1/vms", {**VM, "name": "second"}, idempotency_key="k2").status < 300
+
+
+def test_a_key_whose_request_was_refused_is_free_again(ask: Asking) -> None:
+    assert ask("POST", "/v1/vms", {**VM, "image": "none"}, idempotency_key="k").status >= 400
+    assert ask("POST", "/v1/vms", VM, idempotency_key="k").status < 300
+
+
+def test_a_key_that_was_never_answered_is_carried_out(ask: Asking) -> None:
+    keys = ask.fake.tenancy.request_keys
+    first = ask("POST", "/v1/tenants", {"name": "blue"}, idempotency_key="k")
+    with keys.store.begin() as tx:
+        kept = tx.request_keys.find("uid:0", "k") if first.status < 300 else None
+        assert kept is not None
+        tx.request_keys.put(type(kept)(actor=kept.actor, key="k", fingerprint=kept.fingerprint, at=kept.at))
+    assert ask("POST", "/v1/tenants", {"name": "blue"}, idempotency_key="k").body == first.body
+
+
+def test_a_key_is_forgotten_after_a_day(ask: Asking) -> None:
+    keys = ask.fake.tenancy.request_keys
+    ask("POST", "/v1/tenants", {"name": "blue"}, idempotency_key="k")
+    keys.clock.sleep(2 * 86_400)
+    assert ask("POST", "/v1/tenants", {"name": "green"}, idempotency_key="k").status < 300
+
+
+def test_what_is_kept_of_a_request_does_not_show_its_body(ask: Asking) -> None:
+    keys = ask.fake.tenancy.request_keys
+    ask("POST", "/v1/vms", {**VM, "user_data": "#cloud-config\npassword: planted"}, idempotency_key="k")
+    with keys.store.read() as tx:
+        assert "planted" not in repr(tx.request_keys.find("uid:0", "k"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "key", "code"),
+    [
+        ("POST", "/v1/tokens", "k", "request.key_refused"),
+        ("POST", "/v1/vms/plan", "k", "request.key_refused"),
+        ("DELETE", "/v1/tenants/red", "k", "request.key_refused"),
+        ("GET", "/v1/tenants", "k", "request.key_refused"),
+        ("POST", "/v1/tenants", "", "request.key_invalid"),
+        ("POST", "/v1/tenants", "a b", "request.key_invalid"),
+        ("POST", "/v1/tenants", "k" * 201, "request.key_invalid"),
+    ],
+)
+def test_a_key_where_it_means_nothing_is_refused(ask: Asking, method: str, path: str, key: str, code: str) -> None:
+    refused = ask(method, path, {"name": "blue"}, idempotency_key=key)
+    assert (refused.status, refused.body["code"]) == (400, code)
+    assert [one["name"] for one in ask("GET", "/v1/tenants").body] == ["default", "red"]
