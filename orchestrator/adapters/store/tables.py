@@ -271,7 +271,7 @@ quotas = Table(
 request_keys = Table(
     "request_keys",
     metadata,
-    Column("actor", String(255), primary_key=True),
+    Column("actor", Text, primary_key=True),
     Column("key", String(200), primary_key=True),
     Column("fingerprint", String(64), nullable=False),
     Column("at", Float, nullable=False, index=True),

@@ -15,7 +15,7 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "request_keys",
-        sa.Column("actor", sa.String(length=255), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("key", sa.String(length=200), nullable=False),
         sa.Column("fingerprint", sa.String(length=64), nullable=False),
         sa.Column("at", sa.Float(), nullable=False),
