@@ -64,7 +64,8 @@ def _cases(operation: schemathesis.APIOperation[Any, Any, Any, Any]) -> SearchSt
 
 def _sensible(case: schemathesis.Case[Any]) -> schemathesis.Case[Any]:
     if isinstance(case.body, dict):
-        case.body.update({key: value for key, value in SENSIBLE.items() if key in case.body})
+        # A body of its own: one that is kept to be tried again with a change must stay what it was judged as.
+        case.body = {**case.body, **{key: value for key, value in SENSIBLE.items() if key in case.body}}
     return case
 
 
