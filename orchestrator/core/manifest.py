@@ -231,6 +231,8 @@ def _said(offering: Offering) -> dict[str, str]:
             continue
         if is_dataclass(value) and not isinstance(value, type):
             found |= {f"{one.name}.{name}": str(part) for name, part in asdict(value).items() if part is not None}
+        elif isinstance(value, bool):
+            found[one.name] = str(value).lower()
         else:
             found[one.name] = ", ".join(value) if isinstance(value, tuple) else str(value)
     return found

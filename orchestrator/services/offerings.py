@@ -90,7 +90,11 @@ class OfferingService:
         with self.store.begin() as tx:
             if name not in {one.name for one in tx.offerings.list()}:
                 if name in shipped_profiles().offerings:
-                    raise Conflict("offering.shipped", f"offering {name} comes with vgpuctl and stays")
+                    raise Conflict(
+                        "offering.shipped",
+                        f"offering {name} comes with vgpuctl and stays",
+                        hint="'vgpuctl profile list' shows where each comes from",
+                    )
                 raise NotFound(
                     "offering.unknown",
                     f"this site has no offering {name[:63]!a} of its own",

@@ -205,7 +205,7 @@ def test_an_offering_of_the_site_is_added_changed_while_free_and_refused_in_use(
     plain = _offering()
     shared = _offering(scheduler=Scheduler(policy="equal_share", time_slice_ms=2), migratable=True)
     differing = [
-        "migratable: none -> True",
+        "migratable: none -> true",
         "scheduler.policy: none -> equal_share",
         "scheduler.time_slice_ms: none -> 2",
     ]
@@ -213,4 +213,4 @@ def test_an_offering_of_the_site_is_added_changed_while_free_and_refused_in_use(
     assert _offering_changes(plain, plain, in_use=True) == []
     assert _offering_changes(plain, shared) == [("set", differing)]
     assert _offering_changes(plain, shared, in_use=True) == [("refuse", differing)]
-    assert _offering_changes(shared, plain)[0][1][0] == "migratable: True -> none"
+    assert _offering_changes(shared, plain)[0][1][0] == "migratable: true -> none"
