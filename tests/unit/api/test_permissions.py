@@ -20,6 +20,8 @@ from orchestrator.core.access import EVERYWHERE, Role
 from tests.fakes.services import InMemory
 
 REFUSALS = {"access.denied", "tenant.unknown", "operation.unknown", "access.no_rule"}
+OWN_LISTS = {"GET /v1/operations", "GET /v1/tenants"}
+"""Of all tenants that the caller may know of; no parameter narrows them."""
 CALLERS: list[tuple[str, Role]] = [
     (EVERYWHERE, "admin"), (EVERYWHERE, "operator"), (EVERYWHERE, "read-only"),
     ("own", "tenant-admin"), ("own", "tenant-user"), ("own", "read-only"),
@@ -122,7 +124,7 @@ def _expected(route: str, tenant: str, caller: tuple[str, Role]) -> str | None:
         return None if place == EVERYWHERE and role in rule.roles else "access.denied"
     if rule.scope != "anybody" and not knows:
         by_id = rule.scope == "operation"
-        return None if route == "GET /v1/operations" else "operation.unknown" if by_id else "tenant.unknown"
+        return None if route in OWN_LISTS else "operation.unknown" if by_id else "tenant.unknown"
     return None if role in rule.roles else "access.denied"
 
 
