@@ -56,7 +56,7 @@ def test_a_file_with_a_mistake_adds_nothing(cli: Cli, state: Path, tmp_path: Pat
     file.write_text(FILE.replace("    unlisted: true\n", ""))
     refused = cli("profile", "add", str(file))
     assert refused.code == 2
-    assert "site.yaml:10: newer: vgpu_type 'NVIDIA Z9-1Q' is in no table" in refused.err
+    assert "site.yaml:11: newer: vgpu_type 'NVIDIA Z9-1Q' is in no table" in refused.err
     assert connect(state).call("GET", "/v1/offerings") == []
 
 
