@@ -83,6 +83,24 @@ def test_a_hostile_name_in_a_path_or_a_query_finds_nothing(site: Site, method: s
         problem_of(reply)
 
 
+def test_an_id_is_known_in_its_one_spelling_only(site: Site) -> None:
+    known = site.send("GET", "/v1/operations").json()[0]["id"]
+    assert site.send("GET", f"/v1/operations/{known}").status == 200
+    arabic = known.translate({ord("0") + digit: 0x0660 + digit for digit in range(10)})
+    others = (known.upper(), f"{{{known}}}", f"urn:uuid:{known}", known.replace("-", ""), known[:-1], known + "0",
+              "00000000-0000-0000-0000-000000000000", arabic)  # fmt: skip
+    for other in others:
+        for method, path in (
+            ("GET", "/v1/operations/{}"),
+            ("POST", "/v1/operations/{}/abandon"),
+            ("GET", "/v1/vms/{}"),
+        ):
+            with site.untouched():
+                reply = site.send(method, path.format(quote(other, safe="")))
+            assert reply.status in {400, 404}, f"{other!a}: {reply}"
+            problem_of(reply)
+
+
 @pytest.mark.parametrize("junk", ["%ff", "%c0%af", "%ed%a0%80", "%80"])
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_bytes_that_are_no_text_find_nothing(site: Site, method: str, path: str, junk: str) -> None:

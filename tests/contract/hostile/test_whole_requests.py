@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import select
 import socket
 from contextlib import suppress
 
@@ -67,6 +68,21 @@ def test_a_compressed_body_is_not_unpacked(site: Site) -> None:
 def test_user_data_of_100_mb_is_refused_by_its_announced_length(site: Site) -> None:
     with site.untouched():
         assert site.raw(f"{POST}\nContent-Length: {100 * 10**6}").status == 413
+
+
+def test_a_body_without_an_end_is_cut_off_long_before_a_gigabyte(site: Site) -> None:
+    chunk, sent = b"100000\r\n" + b" " * 2**20 + b"\r\n", 0
+    with site.untouched(), socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(30)
+        connected.connect(str(site.state / SOCKET_NAME))
+        connected.sendall(f"{POST}\nTransfer-Encoding: chunked\n\n".replace("\n", "\r\n").encode())
+        with suppress(OSError):
+            while sent < 1000 and not select.select([connected], [], [], 0)[0]:
+                connected.sendall(chunk)
+                sent += 1
+        reply = connected.recv(65536)
+    assert reply.split()[1] == b"413", reply
+    assert sent < 100
 
 
 @pytest.mark.parametrize(
