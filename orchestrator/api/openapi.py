@@ -8,7 +8,9 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from orchestrator.api.errors import MEDIA_TYPE
+from orchestrator.api.request_keys import WITHOUT
 from orchestrator.api.schemas.problems import ProblemAnswer
+from orchestrator.core.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {
     400: "The request itself is wrong",
@@ -41,11 +43,10 @@ class DescribedApi(FastAPI):
         """The OpenAPI document, made once."""
         if self.openapi_schema is None:
             document = super().openapi()
-            for path in document["paths"].values():
-                for verb, operation in path.items():
+            for path, operations in document["paths"].items():
+                for verb, operation in operations.items():
                     _describe_problems(operation["responses"])
-                    if verb == "get":
-                        _describe_tags(operation)
+                    _describe_headers(verb.upper(), path, operation)
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
         return super().openapi()
@@ -58,9 +59,17 @@ def _describe_problems(responses: dict[str, Any]) -> None:
         content[MEDIA_TYPE] = content.pop("application/json")
 
 
-def _describe_tags(operation: dict[str, Any]) -> None:
-    """What api/etags.py does for every GET."""
-    if "application/json" in operation["responses"]["200"]["content"]:
+def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
+    """What api/etags.py does for every GET, api/preconditions.py and api/request_keys.py for what changes something."""
+    taken = operation.setdefault("parameters", [])
+    if verb != "GET":
+        taken.append(_header("If-Match", {"type": "string"}))
+    elif "application/json" in operation["responses"]["200"]["content"]:
         operation["responses"]["304"] = {"description": "As If-None-Match says"}
-        known = {"name": "If-None-Match", "in": "header", "required": False, "schema": {"type": "string"}}
-        operation.setdefault("parameters", []).append(known)
+        taken.append(_header("If-None-Match", {"type": "string"}))
+    if verb == "POST" and f"POST {path}" not in WITHOUT:
+        taken.append(_header("Idempotency-Key", {"type": "string", "pattern": KEY_PATTERN}))
+
+
+def _header(name: str, schema: dict[str, str]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": schema}

@@ -12,7 +12,8 @@ from orchestrator.core.errors import Conflict, InvalidInput
 KEPT_S: Final = 86_400.0
 """How long a key stands for what was asked under it."""
 MAX_KEY: Final = 200
-_KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}", re.ASCII)
+KEY_PATTERN: Final = f"^[!-~]{{1,{MAX_KEY}}}$"
+"""As a regular expression of JSON Schema."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class KeptRequest:
 
 def check_key(text: str) -> str:
     """:raises InvalidInput: ``request.key_invalid``"""
-    if _KEY.fullmatch(text) is None:
+    if re.fullmatch(KEY_PATTERN, text, re.ASCII) is None:
         raise InvalidInput(
             "request.key_invalid",
             "the idempotency key is none",

@@ -16,6 +16,7 @@ from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process, Services
 from tests.contract.api.real_app import furnished_plane, real_app
+from tests.fakes.control_plane import ControlPlane
 
 SHARE, WHOLE = 25, 500
 """Cases for each route: in ``make test``, and in ``make soak``, where they are more than 10,000 together."""
@@ -42,7 +43,13 @@ ROUTES = _routes()
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> schemathesis.BaseSchema:
     plane = furnished_plane(tmp_path_factory.mktemp("plane"))
-    return schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane))
+    return _described(plane)
+
+
+def _described(plane: ControlPlane) -> schemathesis.BaseSchema:
+    refused = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}  # by default all 4xx but 412
+    config = schemathesis.Config.from_dict({"checks": refused})
+    return schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane), config=config)
 
 
 KNOWN = {
@@ -63,6 +70,7 @@ def _cases(operation: schemathesis.APIOperation[Any, Any, Any, Any]) -> SearchSt
 
 
 def _sensible(case: schemathesis.Case[Any]) -> schemathesis.Case[Any]:
+    case.headers.pop("If-Match", None)  # any tag but the object's own ends the request before it begins
     if isinstance(case.body, dict):
         # A body of its own: one that is kept to be tried again with a change must stay what it was judged as.
         case.body = {**case.body, **{key: value for key, value in SENSIBLE.items() if key in case.body}}
@@ -93,5 +101,5 @@ def test_every_answer_is_one_that_the_description_allows(api: schemathesis.BaseS
 @pytest.mark.soak
 def test_ten_thousand_requests_and_none_gets_another_answer(tmp_path: Path) -> None:
     plane = furnished_plane(tmp_path)
-    api = schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane))
+    api = _described(plane)
     assert sum(_fuzz(api, route, WHOLE) for route in ROUTES) >= 10_000

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from orchestrator.api.request_keys import WITHOUT
 from tests.unit.api.asking import Asking, asking
 
 OWNER: Final = f"uid:{os.geteuid()}"
@@ -134,3 +135,11 @@ def test_a_key_where_it_means_nothing_is_refused(ask: Asking, method: str, path:
     refused = ask(method, path, {"name": "black"}, idempotency_key=key)
     assert (refused.status, refused.body["code"]) == (400, code)
     assert ask("GET", "/v1/tenants").body == before
+
+
+def test_the_document_names_both_headers_where_they_mean_something(ask: Asking) -> None:
+    for path, operations in ask("GET", "/v1/openapi.json").body["paths"].items():
+        for verb, operation in operations.items():
+            named = {one["name"] for one in operation["parameters"] if one["in"] == "header"}
+            assert ("If-Match" in named) == (verb != "get"), (verb, path)
+            assert ("Idempotency-Key" in named) == (verb == "post" and f"POST {path}" not in WITHOUT), (verb, path)
