@@ -50,6 +50,10 @@ class ParametersForm(_Strict):
 class OfferingForm(_Strict):
     """One offering."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "notebook", "kind": "time_sliced", "vgpu_type": "NVIDIA L40S-12Q"}]}
+    )
+
     name: OfferingName = Field(description="What --profile takes: lower-case letters, digits and '-'")
     version: int = Field(default=1, ge=1, le=1_000_000, description="Raise it when the meaning changes")
     description: str = Field(default="", max_length=200, pattern=_PRINTABLE)
