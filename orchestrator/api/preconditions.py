@@ -33,8 +33,9 @@ class RefuseStale:
         self._read = AnswerOnlyChanges(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = Headers(scope=scope).getlist("if-match") if scope["type"] == "http" else []
-        if not wanted or scope["method"] in _READS:
+        changes = scope["type"] == "http" and scope["method"] not in _READS
+        wanted = Headers(scope=scope).getlist("if-match") if changes else []
+        if not wanted:
             await self._app(scope, receive, send)
             return
         seen = await self._seen(scope)

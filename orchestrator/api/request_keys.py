@@ -8,6 +8,7 @@ from typing import Final
 from anyio import to_thread
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import CallerOf, route_of
@@ -77,7 +78,7 @@ class KeepAnswers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not any(name.decode("latin-1") == HEADER for name, _ in scope["headers"]):
+        if scope["type"] != "http" or scope["method"] != "POST" or HEADER not in Headers(scope=scope):
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})

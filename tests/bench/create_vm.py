@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.lab.conftest import SCENARIOS, lab, listed
-from tests.lab.enrolled import MDEV, SMALL, VENDOR_VFIO, Enrolled, Kind, enrol
+from tests.lab.enrolled import MDEV, VENDOR_VFIO, Enrolled, Kind, enrol
 
 ROUNDS = 5
 REPORT = Path("build/bench/create_vm.json")
@@ -68,7 +68,7 @@ rm -f /var/lib/vgpuctl-agent/volumes/{name}.qcow2 /var/lib/vgpuctl-agent/seeds/{
 
 def _template(enrolled: Enrolled) -> tuple[str, str, str]:
     """Domain XML, VM id and device of a VM that the product made: the raw side makes the very same."""
-    enrolled.product.ok("create-vm", "model", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    enrolled.product.ok(*enrolled.request("model"))
     vm = enrolled.product.json("show-vm", "model")
     xml = enrolled.shell(f"virsh dumpxml --inactive {vm['id']}")
     seed = enrolled.shell(f"base64 -w0 /var/lib/vgpuctl-agent/seeds/{vm['id']}.iso")
@@ -131,7 +131,7 @@ def _virt_install(enrolled: Enrolled, name: str, device: str, xml: str) -> list[
 
 def _product_seconds(enrolled: Enrolled) -> float:
     start = time.monotonic()
-    enrolled.product.ok("create-vm", "timed", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    enrolled.product.ok(*enrolled.request("timed"))
     seconds = time.monotonic() - start
     enrolled.product.ok("delete-vm", "timed")
     return seconds

@@ -97,6 +97,10 @@ class Enrolled:
     def shell(self, command: str) -> str:
         return self.host.run(command)
 
+    def request(self, name: str, *options: str) -> tuple[str, ...]:
+        """The command line that asks for a small VM."""
+        return ("create-vm", name, "--profile", self.profile, "--image", "guest", *SMALL, *options)
+
     def clear(self) -> None:
         """Delete every VM there is."""
         for vm in self.product.json("list-vms"):

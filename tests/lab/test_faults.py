@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import SMALL, Enrolled
+from tests.lab.enrolled import Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -32,10 +32,6 @@ def driver_answers(enrolled: Enrolled, *how: str) -> Iterator[None]:
         lab("fault", enrolled.name, "0", "fault_create", "none")
 
 
-def request(enrolled: Enrolled, name: str) -> tuple[str, ...]:
-    return ("create-vm", name, "--profile", enrolled.profile, "--image", "guest", *SMALL)
-
-
 def take_the_rest_back(enrolled: Enrolled) -> None:
     """What the newest operation said remains, once the host is well again."""
     operation = enrolled.product.json("operation", "list")[0]
@@ -48,7 +44,7 @@ def take_the_rest_back(enrolled: Enrolled) -> None:
 @pytest.fixture(scope="session")
 def used(enrolment: Enrolled) -> None:
     """Base image and network are on the host already, so that what a failed request leaves can be seen."""
-    enrolment.product.ok(*request(enrolment, "warm-up"), "--no-start")
+    enrolment.product.ok(*enrolment.request("warm-up", "--no-start"))
     enrolment.product.ok("delete-vm", "warm-up")
 
 
@@ -66,7 +62,7 @@ def untouched(enrolled: Enrolled, used: None) -> Iterator[None]:
 @pytest.mark.usefixtures("untouched")
 def test_a_driver_that_is_busy_for_a_moment_is_asked_again(enrolled: Enrolled) -> None:
     with driver_answers(enrolled, "busy", "2"):
-        enrolled.product.ok(*request(enrolled, "patient"))
+        enrolled.product.ok(*enrolled.request("patient"))
     assert vgpu_count(enrolled.shell) == 1
     enrolled.product.ok("delete-vm", "patient")
 
@@ -75,7 +71,7 @@ def test_a_driver_that_is_busy_for_a_moment_is_asked_again(enrolled: Enrolled) -
 @pytest.mark.parametrize(("how", "code"), [(("busy", "1000"), "vgpu.busy"), (("io", "1000"), "vgpu.driver_refused")])
 def test_a_driver_that_refuses_undoes_the_vm_and_is_named(enrolled: Enrolled, how: tuple[str, ...], code: str) -> None:
     with driver_answers(enrolled, *how):
-        refused = enrolled.product.refused(9, *request(enrolled, "refused"))
+        refused = enrolled.product.refused(9, *enrolled.request("refused"))
     assert code in refused.err
     assert "vGPU" in refused.err
 
@@ -85,7 +81,7 @@ def test_a_driver_that_refuses_undoes_the_vm_and_is_named(enrolled: Enrolled, ho
 def test_a_driver_that_hangs_leaves_nothing_or_says_what(enrolled: Enrolled) -> None:
     product = enrolled.product
     with driver_answers(enrolled, "hang", "600"):
-        outcome = product.run(*request(enrolled, "hung"))
+        outcome = product.run(*enrolled.request("hung"))
         assert outcome.code in {9, 10}, outcome.err
         assert "Traceback" not in outcome.out + outcome.err
     if outcome.code == 10:
@@ -98,7 +94,7 @@ def test_a_driver_that_hangs_leaves_nothing_or_says_what(enrolled: Enrolled) -> 
 def test_a_stopped_libvirt_undoes_the_vm(enrolled: Enrolled) -> None:
     enrolled.shell(f"systemctl stop {LIBVIRT}")
     try:
-        outcome = enrolled.product.run(*request(enrolled, "no-libvirt"))
+        outcome = enrolled.product.run(*enrolled.request("no-libvirt"))
     finally:
         enrolled.shell(f"systemctl start {LIBVIRT}")
     assert outcome.code in {9, 10}, outcome.err
@@ -111,7 +107,7 @@ def test_a_stopped_libvirt_undoes_the_vm(enrolled: Enrolled) -> None:
 @pytest.mark.usefixtures("untouched")
 def test_a_channel_that_is_cut_again_and_again_only_slows_the_vm_down(enrolled: Enrolled) -> None:
     product = enrolled.product
-    process = product.start(*request(enrolled, "cut"))
+    process = product.start(*enrolled.request("cut"))
     for _ in range(4):
         time.sleep(1)
         enrolled.shell(CUT)

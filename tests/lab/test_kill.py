@@ -11,17 +11,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.lab.enrolled import SMALL, Enrolled
+from tests.lab.enrolled import Enrolled
 from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
 
 # Rounds on each kind of host: ten in all in make test, fifty in make soak.
 ROUNDS = [5, pytest.param(25, marks=pytest.mark.soak)]
-
-
-def request(enrolled: Enrolled, name: str) -> tuple[str, ...]:
-    return ("create-vm", name, "--profile", enrolled.profile, "--image", "guest", "--no-start", *SMALL)
 
 
 def _wait_for_state(enrolled: Enrolled, name: str, state: str, limit_s: float = 240) -> None:
@@ -37,7 +33,7 @@ def _wait_for_state(enrolled: Enrolled, name: str, state: str, limit_s: float = 
 @pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
 def test_the_operation_finishes_when_the_command_line_is_killed(enrolled: Enrolled) -> None:
     product = enrolled.product
-    process = product.start("create-vm", "orphan", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    process = product.start(*enrolled.request("orphan"))
     while product.run("show-vm", "orphan").code != 0:
         assert process.poll() is None
         time.sleep(0.1)
@@ -51,7 +47,7 @@ def test_the_operation_finishes_when_the_command_line_is_killed(enrolled: Enroll
 def finish_and_give_back(enrolled: Enrolled, name: str, before: Mapping[str, list[str]]) -> None:
     """The same command again shows or makes the VM; then nothing of it is left, on the host, in ledger and database."""
     product = enrolled.product
-    product.ok(*request(enrolled, name))
+    product.ok(*enrolled.request(name, "--no-start"))
     assert product.json("show-vm", name)["state"] == "stopped"
     assert len(facts(enrolled.shell)["domains"]) == len(before["domains"]) + 1
     product.ok("delete-vm", name)
@@ -68,7 +64,7 @@ def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(
     moments = random.Random(20261121)
     for number in range(rounds):
         pid = product.serve_pid()
-        process = product.start(*request(enrolled, f"killed-{number}"))
+        process = product.start(*enrolled.request(f"killed-{number}", "--no-start"))
         time.sleep(moments.uniform(0.2, 4.0))
         os.kill(pid, signal.SIGKILL)
         process.communicate(timeout=120)
@@ -81,7 +77,7 @@ def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(
 @pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
 def test_a_daemon_that_is_killed_on_the_host_loses_nothing(enrolled: Enrolled, daemon: str) -> None:
     before = facts(enrolled.shell)
-    process = enrolled.product.start(*request(enrolled, f"without-{daemon}"))
+    process = enrolled.product.start(*enrolled.request(f"without-{daemon}", "--no-start"))
     time.sleep(random.Random(daemon).uniform(0.5, 3.0))
     enrolled.shell(f"systemctl kill --signal KILL {daemon}")
     out, err = process.communicate(timeout=300)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.lab.conftest import lab
-from tests.lab.enrolled import SMALL, Enrolled
+from tests.lab.enrolled import Enrolled
 from tests.lab.host_facts import facts, owners, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -31,10 +31,9 @@ def _until_running(enrolled: Enrolled, ids: list[str]) -> None:
 @pytest.mark.parametrize("enrolment", ["t4", pytest.param("l40s", marks=pytest.mark.soak)], indirect=True)
 def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrolled) -> None:
     product = enrolled.product
-    request = ("--profile", enrolled.profile, "--image", "guest", *SMALL)
-    product.ok("create-vm", "alive", *request)
-    product.ok("create-vm", "asks", *request, "--boot-policy", "ask-controller")
-    product.ok("create-vm", "off", *request, "--no-start")
+    product.ok(*enrolled.request("alive"))
+    product.ok(*enrolled.request("asks", "--boot-policy", "ask-controller"))
+    product.ok(*enrolled.request("off", "--no-start"))
     alive, asks = (product.json("show-vm", name)["id"] for name in ("alive", "asks"))
     before = facts(enrolled.shell)
     product.ok("server", "stop")
@@ -60,7 +59,7 @@ def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrol
 @pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
 def test_a_reboot_in_the_middle_of_a_create_loses_nothing_and_leaves_nothing_extra(enrolled: Enrolled) -> None:
     product = enrolled.product
-    request = ("create-vm", "rebooted", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    request = enrolled.request("rebooted")
     before = facts(enrolled.shell)
     process = product.start(*request)
     time.sleep(random.Random(20261121).uniform(2, 15))

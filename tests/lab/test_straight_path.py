@@ -29,9 +29,9 @@ def _when_it_answers(enrolled: Enrolled, name: str, *command: str, limit_s: floa
 
 
 def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> None:
-    product, profile = enrolled.product, enrolled.profile
+    product = enrolled.product
     before = facts(enrolled.shell)
-    product.ok("create-vm", "train", "--profile", profile, "--image", "guest", "--ssh-key", enrolled.public_key, *SMALL)
+    product.ok(*enrolled.request("train", "--ssh-key", enrolled.public_key))
 
     shown = product.json("show-vm", "train")
     assert (shown["state"], shown["host"]) == ("running", enrolled.name)
@@ -67,9 +67,7 @@ def test_the_same_request_again_shows_the_vm_and_another_is_a_conflict(enrolled:
 
 def test_a_dry_run_prints_what_would_be_done_and_changes_nothing(enrolled: Enrolled) -> None:
     before = facts(enrolled.shell)
-    shown = enrolled.product.ok(
-        "create-vm", "dry", "--profile", enrolled.profile, "--image", "guest", "--dry-run", *SMALL
-    ).out
+    shown = enrolled.product.ok(*enrolled.request("dry", "--dry-run")).out
     assert enrolled.device_action in shown
     assert "<domain" in shown
     assert facts(enrolled.shell) == before
@@ -82,12 +80,12 @@ def test_a_gpu_takes_as_many_vms_as_it_has_instances_and_says_why_not_more(enrol
     running = many[:2] if enrolled.kind is MDEV else []
     for name in many:
         started = () if name in running else ("--no-start",)
-        product.ok("create-vm", name, "--profile", enrolled.profile, "--image", "guest", *SMALL, *started)
+        product.ok(*enrolled.request(name, *started))
     assert names(product.json("list-vms")) == sorted(many)
     assert vgpu_count(enrolled.shell) == len(running)
 
     before = facts(enrolled.shell)
-    outcome = product.refused(8, "create-vm", "one-more", "--profile", enrolled.profile, "--image", "guest", *SMALL)
+    outcome = product.refused(8, *enrolled.request("one-more"))
     assert "gpu.no_capacity" in outcome.err
     assert enrolled.gpu in outcome.err
     assert facts(enrolled.shell) == before
@@ -101,7 +99,7 @@ def test_a_gpu_takes_as_many_vms_as_it_has_instances_and_says_why_not_more(enrol
 
 def test_another_size_on_a_gpu_in_use_is_refused_and_explained(enrolled: Enrolled) -> None:
     product = enrolled.product
-    product.ok("create-vm", "first", "--profile", enrolled.profile, "--image", "guest", "--no-start", *SMALL)
+    product.ok(*enrolled.request("first", "--no-start"))
     outcome = product.refused(8, "create-vm", "second", "--profile", enrolled.other_size, "--image", "guest", *SMALL)
     assert "size" in outcome.err
     assert enrolled.gpu in outcome.err

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -81,14 +82,14 @@ class DurableEngine:
             self._changed.wait_for(lambda: self._running == 0)
         if self._queue is not None:
             self._queue.close()
-            with _Reported():
+            with _Outlived("leaving"):
                 self._living.leave()
 
     def _attend(self) -> None:
         looks, next_beat = 0, 0.0
         while not self._stopping.is_set():
             self._wake.clear()
-            with _Reported():
+            with _Outlived("a look at the operations"):
                 now = time.monotonic()
                 self._look(beat=now >= next_beat, forget=looks % _FORGET_EVERY == 0)
                 if now >= next_beat:
@@ -125,7 +126,7 @@ class DurableEngine:
                 due = tx.operations.due(job.operation.subject)
             if operation_id not in {one.operation for one in due}:
                 return
-            with _Breaking(self._runner, operation_id):
+            with _Outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):
                 self._runner.run(operation_id, self._stopping.is_set)
             self._wake.set()
             if not self._stopping.is_set():
@@ -136,34 +137,22 @@ class DurableEngine:
                 self._changed.notify_all()
 
 
-class _Breaking:
-    """Whatever our code did, the operation shows it."""
+class _Outlived:
+    """What goes wrong inside ends no thread: an engine without its looks would take requests and run none."""
 
-    def __init__(self, runner: Runs, operation_id: str) -> None:
-        self._runner = runner
-        self._operation_id = operation_id
-
-    def __enter__(self) -> None:
-        """Nothing has broken yet."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> bool:
-        if isinstance(error, WorldError):  # of the database: the steps' own have been dealt with
-            log.warning("operation %s waits for the database: %s", self._operation_id, error.message)
-        elif isinstance(error, Exception):
-            log.error("operation %s broke", self._operation_id, exc_info=error)
-            self._runner.broken(self._operation_id, error)
-        return isinstance(error, Exception)
-
-
-class _Reported:
-    """The next look tries again, whatever went wrong: without its looks a server would take requests and do nothing."""
+    def __init__(self, what: str, broken: Callable[[BaseException], None] | None = None) -> None:
+        """``broken`` is told of what was our mistake; the database's errors pass, and the next look tries again."""
+        self._what = what
+        self._broken = broken
 
     def __enter__(self) -> None:
         """Nothing has gone wrong yet."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> bool:
-        if isinstance(error, WorldError):
-            log.warning("%s: %s", error.message, error.details)
+        if isinstance(error, WorldError):  # of the database: the steps' own have been dealt with
+            log.warning("%s waits: %s: %s", self._what, error.message, error.details)
         elif isinstance(error, Exception):
-            log.error("a look at the operations broke", exc_info=error)
+            log.error("%s broke", self._what, exc_info=error)
+            if self._broken is not None:
+                self._broken(error)
         return isinstance(error, Exception)

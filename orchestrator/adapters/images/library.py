@@ -24,6 +24,8 @@ MAX_IMAGE_BYTES = 64 * 1024**3
 MAX_VIRTUAL_BYTES = 2 * 1024**4
 _SECTOR = 512
 _VMDK_TEXT = b"# Disk DescriptorFile"
+_SMALLER = "make the image smaller; VMs' disks are larger than their image"
+_COMPLETE = "give a complete image of its own, for example qcow2 or raw"
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw", "gpt": "raw"}
 """The inspector calls a raw disk with a partition table ``gpt``."""
@@ -93,16 +95,14 @@ def _copy(chunks: Iterator[bytes], target: Path) -> tuple[str, int]:
                 raise InvalidInput(
                     "image.too_large",
                     f"the image has more than {MAX_IMAGE_BYTES // 1024**3}GiB",
-                    hint="make the image smaller; VMs' disks are larger than their image",
+                    hint=_SMALLER,
                 )
             digest.update(chunk)
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     if size == 0:
-        raise InvalidInput(
-            "image.unsafe", "the image is empty", hint="give a complete image of its own, for example qcow2 or raw"
-        )
+        raise InvalidInput("image.unsafe", "the image is empty", hint=_COMPLETE)
     return digest.hexdigest(), size
 
 
@@ -114,7 +114,7 @@ def _refuse_by_first_bytes(path: Path) -> None:
         raise InvalidInput(
             "image.unsafe",
             "the image is a VMDK descriptor, which refers to other files",
-            hint="give a complete image of its own, for example qcow2 or raw",
+            hint=_COMPLETE,
         )
     compressed = next((name for magic, name in _COMPRESSED.items() if first.startswith(magic)), None)
     if compressed is not None:
@@ -154,6 +154,6 @@ def _inspect(path: Path) -> tuple[ImageFormat, int]:
         raise InvalidInput(
             "image.too_large",
             f"the image's disk has {virtual_size} bytes; at most {MAX_VIRTUAL_BYTES} are allowed",
-            hint="make the image smaller; VMs' disks are larger than their image",
+            hint=_SMALLER,
         )
     return found, virtual_size

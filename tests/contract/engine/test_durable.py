@@ -197,11 +197,7 @@ def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starting = "dbos._queue.execute_dequeued_workflow"
-    monkeypatch.setattr(starting, once(OSError("no thread"), execute_dequeued_workflow))
+def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
     runs = Recording(store)
     runs.gate.set()
     engine, ended = engine_of(runs)
@@ -209,6 +205,14 @@ def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
     wait_for(ended, 1)
     engine.stop()
     assert runs.order == ["op"]
+
+
+def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = "dbos._queue.execute_dequeued_workflow"
+    monkeypatch.setattr(starting, once(OSError("no thread"), execute_dequeued_workflow))
+    one_operation_is_run(store, engine_of)
 
 
 @pytest.mark.parametrize("error", [DBOSQueryTimeoutError(30.0), ZeroDivisionError()], ids=["timeout", "mistake"])
@@ -216,13 +220,7 @@ def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))
-    runs = Recording(store)
-    runs.gate.set()
-    engine, ended = engine_of(runs)
-    engine.submit(add(store, "op", subject="vm"))
-    wait_for(ended, 1)
-    engine.stop()
-    assert runs.order == ["op"]
+    one_operation_is_run(store, engine_of)
 
 
 def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path, url: str) -> None:
