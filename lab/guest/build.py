@@ -83,10 +83,13 @@ def _system(base: Base) -> bytes:
     archive.file("etc/shells", "/bin/sh\n")
     names = (base.root / "usr/share/misc/pci.ids").read_text(errors="replace")
     archive.file("usr/share/misc/pci.ids", pci_names(names, _VENDORS))
-    loaded = modules(base.root, base.cloud_kernel.name.removeprefix("vmlinuz-"), _MODULES)
+    version = base.cloud_kernel.name.removeprefix("vmlinuz-")
+    loaded = modules(base.root, version, _MODULES)
     for name, content in loaded:
-        archive.file(f"modules/{name}", content)
-    archive.file("modules.list", "".join(f"{name}\n" for name, _ in loaded))
+        archive.file(f"usr/lib/modules/{version}/{name}", content)
+    # named in loading order to one modprobe: none of them needs one that is not there yet
+    archive.file(f"usr/lib/modules/{version}/modules.dep", "".join(f"{name}:\n" for name, _ in loaded))
+    archive.file("modules.list", "".join(f"{name.removesuffix('.ko')}\n" for name, _ in loaded))
     # a BIOS reads slowly, the kernel unpacks fast
     return gzip.compress(archive.pack(), mtime=0)
 
