@@ -16,6 +16,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -164,7 +165,10 @@ def _measure(enrolled: Enrolled, case: str, show: Callable[[str], None]) -> list
 
 
 def _measured(kind: Kind) -> list[Row]:
-    with enrol(kind, listed()[kind.scenario], Path("build/bench/state") / kind.scenario) as enrolled:
+    with (
+        tempfile.TemporaryDirectory() as state,  # a run that was interrupted leaves nothing in the next one's way
+        enrol(kind, listed()[kind.scenario], Path(state)) as enrolled,
+    ):
         return _measure(enrolled, kind.attachment, lambda line: print(line, flush=True))
 
 
