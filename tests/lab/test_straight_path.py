@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,6 +13,9 @@ from tests.lab.host_facts import facts, vgpu_count
 from tests.lab.product import names
 
 pytestmark = pytest.mark.lab
+
+_AT_ONCE = 4
+"""Commands side by side."""
 
 
 def _when_it_answers(enrolled: Enrolled, name: str, *command: str, limit_s: float = 200) -> str:
@@ -78,9 +82,12 @@ def test_a_gpu_takes_as_many_vms_as_it_has_instances_and_says_why_not_more(enrol
     product = enrolled.product
     many = [f"many-{number}" for number in range(enrolled.instances)]
     running = many[:2] if enrolled.kind is MDEV else []
-    for name in many:
-        started = () if name in running else ("--no-start",)
-        product.ok(*enrolled.request(name, *started))
+
+    def create(name: str) -> None:
+        product.ok(*enrolled.request(name, *(() if name in running else ("--no-start",))))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(create, many))
     assert names(product.json("list-vms")) == sorted(many)
     assert vgpu_count(enrolled.shell) == len(running)
 
@@ -92,8 +99,8 @@ def test_a_gpu_takes_as_many_vms_as_it_has_instances_and_says_why_not_more(enrol
 
     other = product.refused(8, "create-vm", "other", "--profile", enrolled.other_size, "--image", "guest", *SMALL)
     assert enrolled.gpu in other.err
-    for name in many:
-        product.ok("delete-vm", name)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda name: product.ok("delete-vm", name), many))
     assert vgpu_count(enrolled.shell) == 0
 
 
