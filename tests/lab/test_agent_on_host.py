@@ -218,14 +218,15 @@ def _domain(vm: str, storage: str, device: str) -> str:
             f"<source><address uuid='{device}'/></source></hostdev>"
         )
     return f"""<domain type='kvm'><name>agent-test.{vm[:8]}</name><uuid>{vm}</uuid><memory unit='MiB'>256</memory>
-<vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/><apic/></features>
+<vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/><apic/><smm state='off'/></features>
 <cpu mode='host-passthrough'/><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{storage}/volumes/{vm}.qcow2'/>
 <target dev='vda' bus='virtio'/></disk>
 <disk type='file' device='cdrom'><driver name='qemu' type='raw'/><source file='{storage}/seeds/{vm}.iso'/>
 <target dev='sda' bus='sata'/><readonly/></disk>
 <interface type='network'><source network='{NETWORK}'/><model type='virtio'/></interface>
-<serial type='pty'/><console type='pty'/>{hostdev}</devices></domain>"""
+<serial type='pty'/><console type='pty'/>{hostdev}
+<controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"""
 
 
 def _read_console(bench: Bench, vm: str, until: str) -> str:

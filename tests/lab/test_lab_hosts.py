@@ -80,7 +80,7 @@ printf '#cloud-config\\nssh_authorized_keys: [%s]\\n' "$(cat /root/lab-guest.pub
 xorriso -as mkisofs -quiet -V cidata -J -r -o lab-seed.iso lab-seed 2>/dev/null
 virsh -q define /dev/stdin <<X
 <domain type='kvm'><name>labguest</name><memory unit='MiB'>192</memory><vcpu>1</vcpu>
-<os><type arch='x86_64' machine='q35'>hvm</type><boot dev='hd'/></os><features><acpi/></features>
+<os><type arch='x86_64' machine='q35'>hvm</type><boot dev='hd'/></os><features><acpi/><smm state='off'/></features>
 <cpu mode='host-passthrough'/><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='$PWD/lab-guest.qcow2'/>
 <target dev='vda' bus='virtio'/></disk>
@@ -88,7 +88,7 @@ virsh -q define /dev/stdin <<X
 <target dev='sda' bus='sata'/><readonly/></disk>
 <interface type='network'><source network='default'/><model type='virtio'/></interface>
 <serial type='pty'><log file='/var/log/libvirt/qemu/labguest-serial.log' append='off'/><target port='0'/></serial>
-</devices></domain>
+<controller type='usb' model='none'/><memballoon model='none'/></devices></domain>
 X
 virsh -q start labguest
 """
