@@ -58,10 +58,12 @@ class Context:
     attempt: int
     report: Callable[[str], None]
     """Progress inside a step, for people."""
+    pause: Callable[[float], None]
+    """Sleep so many seconds inside a step; leaves the step when the operation is cancelled or the server stops."""
     warnings: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, world: World, job: Job, report: Callable[[str], None]) -> Context:
+    def of(cls, world: World, job: Job, report: Callable[[str], None], pause: Callable[[float], None]) -> Context:
         """The context of a job as it was taken up."""
         return cls(
             world=world,
@@ -71,6 +73,7 @@ class Context:
             inputs=job.inputs,
             attempt=job.operation.attempt,
             report=report,
+            pause=pause,
             warnings=list(job.operation.warnings),
         )
 

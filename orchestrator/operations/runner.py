@@ -34,7 +34,7 @@ class Runner:
             return
         walk = _Walk(self._world, self._journal, self._definitions, self._steps, stopping)
         try:
-            walk.run(Context.of(self._world, job, walk.note), job.operation)
+            walk.run(Context.of(self._world, job, walk.note, walk.pause), job.operation)
         except Parked:
             return
 
@@ -67,6 +67,12 @@ class _Walk:
     def note(self, message: str) -> None:
         self._journal.note(self._operation, self._position, message)
 
+    def pause(self, seconds: float) -> None:
+        """Between two looks of a step that waits: nobody has to wait with it who wants the operation to end."""
+        self._park_if_stopping()
+        self._leave_if_cancelled()
+        self._world.clock.sleep(seconds)
+
     def run(self, context: Context, operation: Operation) -> None:
         self._operation = operation
         definition = self._definitions.get(operation.kind)
@@ -91,24 +97,28 @@ class _Walk:
             self._position = position
             self._park_if_stopping()
             try:
-                message = self._do(context, definition, self._steps[record.name])
+                message = self._do(context, self._steps[record.name])
             except VgpuctlError as error:
                 self._failed(context, definition, error)
                 return
             self._operation = self._journal.step(self._operation, position, "done", message)
         self._operation = self._journal.ended(self._operation, "done", tuple(context.warnings))
 
-    def _do(self, context: Context, definition: Definition, step: Step) -> str:
+    def _do(self, context: Context, step: Step) -> str:
         record = self._operation.steps[self._position]
         if record.state == "failed":  # a crash came between the failure and the decision about it
             raise Unknown("operation.interrupted", record.message)
         # Written down first: also the first step has something to undo, what was stored with the operation itself.
         self._operation = self._journal.step(self._operation, self._position, "running")
-        if not definition.forward_only and self._journal.is_cancelled(self._operation.id):
+        self._leave_if_cancelled()
+        return self._patiently(context, step, step.do)
+
+    def _leave_if_cancelled(self) -> None:
+        forward_only = self._definitions[self._operation.kind].forward_only
+        if not forward_only and self._journal.is_cancelled(self._operation.id):
             raise Conflict(
                 "operation.cancelled", "it was cancelled", hint="run the command again when it is wanted after all"
             )
-        return self._patiently(context, step, step.do)
 
     def _failed(self, context: Context, definition: Definition, error: VgpuctlError) -> None:
         if error.code == STALE and isinstance(error, Denied):

@@ -112,7 +112,7 @@ class OperationService:
         operation = _stuck(job)
         definition = DEFINITIONS.get(operation.kind)
         if definition is not None:
-            definition.abandoned(Context.of(self.world, job, lambda _: None))
+            definition.abandoned(Context.of(self.world, job, lambda _: None, self.world.clock.sleep))
         note = "abandoned: an operator said that nothing of it remains"
         with self.world.store.begin() as tx:
             tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))

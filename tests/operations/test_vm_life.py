@@ -119,6 +119,46 @@ def test_deleting_while_it_is_created_wins_and_leaves_nothing(plane: ControlPlan
         vms.get("default", "train")
 
 
+def test_deleting_while_the_guest_boots_waits_for_no_address(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vms, machine, clock = plane.services.vms, plane.machine(T4_HOST), plane.world.clock
+    before = machine.state()
+    machine.gives_addresses = False
+    created = vms.create(create_vm())
+    deleted: list[float] = []
+    sleep = clock.sleep
+
+    def delete_meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        if not deleted:
+            vms.delete("default", "train")
+            deleted.append(clock.now())
+
+    monkeypatch.setattr(clock, "sleep", delete_meanwhile)
+    assert finished(plane, created.operation).state == "undone"
+    assert clock.now() - deleted[0] < 5
+    machine.gives_addresses = True
+    assert machine.state() == before
+
+
+def test_a_server_that_stops_leaves_a_guest_that_boots_to_the_next_one(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, clock = plane.machine(T4_HOST), plane.world.clock
+    machine.gives_addresses = False
+    created = plane.services.vms.create(create_vm())
+    assert created.operation is not None
+    began = clock.now()
+    slept: list[float] = []
+    monkeypatch.setattr(clock, "sleep", slept.append)
+    Runner(plane.world, plane.journal, DEFINITIONS).run(created.operation, stopping=lambda: len(slept) >= 3)
+    assert (len(slept), clock.now() - began < 5) == (3, True)
+    assert plane.services.operations.get(created.operation).state == "running"
+    machine.gives_addresses = True
+    assert finished(plane, created.operation).state == "done"
+
+
 def test_a_cancelled_create_is_taken_back(plane: ControlPlane) -> None:
     before = plane.machine(T4_HOST).state()
     created = plane.services.vms.create(create_vm())

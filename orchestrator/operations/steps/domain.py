@@ -65,7 +65,7 @@ def _see_guest(context: Context) -> str:
             warning = f"no address was seen within {world.limits.guest_seen:.0f} s; look at its console"
             context.warnings.append(warning)
             return warning
-        world.clock.sleep(world.limits.guest_poll)
+        context.pause(world.limits.guest_poll)
     context.observe()  # the host as it is with the VM, for whoever asks from now on
     with context.begin() as tx:
         tx.vms.update(replace(vm, addresses=addresses))
