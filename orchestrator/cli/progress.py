@@ -16,7 +16,7 @@ from orchestrator.cli.output import printable
 from orchestrator.cli.session import Session
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
-from orchestrator.core.operation import FINISHED
+from orchestrator.core.operation import FINISHED, OUT_OF_REACH
 
 T = TypeVar("T")
 
@@ -151,11 +151,13 @@ def failure_of(operation: Json) -> VgpuctlError:
         hint = f"everything was taken back; 'vgpuctl operation show {number}' tells more"
         return type(cause)(cause.code, message, hint=cause.hint or hint, details=cause.details, reasons=cause.reasons)
     remains = "; ".join(operation["remainder"])
+    retry = f"'vgpuctl operation retry {number}' tries again"
+    if stored and stored.get("stuck_by") in OUT_OF_REACH:
+        retry = "it is tried again by itself when the host is back"
     return Stuck(
         "operation.stuck",
         f"{message}; it could not be taken back, this remains: {remains}",
-        hint=f"'vgpuctl operation retry {number}' tries again; "
-        f"'vgpuctl operation abandon {number}' when you cleaned up by hand",
+        hint=f"{retry}; 'vgpuctl operation abandon {number}' when you cleaned up by hand",
         details=cause.details,
         reasons=cause.reasons,
     )

@@ -14,6 +14,10 @@ OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuc
 StepState = Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
 
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
+OUT_OF_REACH = frozenset(
+    {"host.unreachable", "agent.not_running", "agent.channel_cut", "agent.answer_late", "libvirt.unreachable"}
+)
+"""What an operation is ``stuck_by`` that only misses its host, as one that reboots; it goes on when that is back."""
 
 STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
     "pending": frozenset({"running"}),

@@ -74,13 +74,14 @@ class Journal:
         )
 
     def stuck(self, operation: Operation, position: int, error: VgpuctlError, remainder: tuple[str, ...]) -> Operation:
-        """It can neither go on nor be taken back; the first cause stays what is shown."""
+        """It can neither go on nor be taken back; the first cause stays what is shown, ``stuck_by`` is the last one."""
+        first = operation.error or _error(operation, position, error)
         return self._update(
             replace(
                 operation,
                 state="stuck",
                 finished_at=self._clock.now(),
-                error=operation.error or _error(operation, position, error),
+                error={**first, "stuck_by": error.code},
                 remainder=remainder,
             )
         )

@@ -148,6 +148,9 @@ class Operations(Protocol):
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
 
+    def stuck_on(self, host: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+
     def due(self, subject: str | None = None) -> tuple[Due, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 

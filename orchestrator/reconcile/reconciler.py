@@ -56,6 +56,7 @@ class Reconciler:
         self._compare(name)
         self.leases.end_leases(name)
         if self.repairs:
+            self.repairer.take_up(name)
             self.repairer.repair(host=name, automatic_only=True)
 
     def close(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.diff import Finding, KeptFinding, changes
+from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
+from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store import Store, Transaction
@@ -49,6 +51,22 @@ class Repairer:
         for operation in begun:
             self.engine.submit(operation)
         return tuple(begun)
+
+    def take_up(self, name: str) -> tuple[str, ...]:
+        """Operations that got stuck while the host was away go on once it has been seen whole since; their ids."""
+        with self.store.read() as tx:
+            waiting = _waiting(tx, name)
+        if not waiting:
+            return ()
+        with self.store.begin() as tx:
+            waiting = _waiting(tx, name)
+            for one in waiting:
+                take_up(tx, tx.operations.get(one))
+                outcome = "its host is back"
+                tx.audit.append(at=self.clock.now(), actor=ACTOR, action="retry", subject=one, outcome=outcome)
+        for one in waiting:
+            self.engine.submit(one)
+        return waiting
 
     def _due(self, tx: Transaction, kept: KeptFinding, automatic_only: bool) -> bool:
         now = self.clock.now()
@@ -91,3 +109,14 @@ def _may(tx: Transaction, kind: str, vm_id: str, vm: Vm | None) -> bool:
     if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(vm_id)):
         return False
     return kind == "clean_up" if vm is None else vm.state == _FROM[kind]
+
+
+def _waiting(tx: Transaction, name: str) -> tuple[str, ...]:
+    try:
+        host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+    except NotFound:
+        return ()
+    if host.state != "ready" or host.last_seen_at is None or snapshot is None or snapshot.problems:
+        return ()
+    stuck = tx.operations.stuck_on(name)
+    return tuple(one.id for one in stuck if waits_for_its_host(one) and (one.finished_at or 0.0) < host.last_seen_at)

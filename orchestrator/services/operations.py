@@ -9,14 +9,13 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.stuck import take_up
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store import Job
 from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
 
 _POLL_S = 0.1
-_GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
-"""Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +83,9 @@ class OperationService:
 
         :raises Conflict: ``operation.not_stuck``"""
         with self.world.store.begin() as tx:
-            operation = _stuck(tx.operations.get(operation_id))
-            definition = DEFINITIONS.get(operation.kind)
-            going_back = any(step.state in _GOING_BACK for step in operation.steps)
-            onward = definition is not None and definition.forward_only and not going_back
-            if onward:
-                for position, step in enumerate(operation.steps):
-                    if step.state == "failed":
-                        tx.operations.put_step(operation_id, position, replace(step, state="pending"))
-            tx.operations.update(
-                replace(
-                    operation,
-                    state="running" if onward else "undoing",
-                    finished_at=None,
-                    remainder=(),
-                    error=None if onward else operation.error,
-                )
-            )
+            job = tx.operations.get(operation_id)
+            _check_stuck(job)
+            take_up(tx, job)
         self.engine.submit(operation_id)
         return self.get(operation_id)
 
@@ -109,7 +94,7 @@ class OperationService:
 
         :raises Conflict: ``operation.not_stuck``"""
         job = self._job(operation_id)
-        operation = _stuck(job)
+        operation = _check_stuck(job)
         definition = DEFINITIONS.get(operation.kind)
         if definition is not None:
             definition.abandoned(Context.of(self.world, job, lambda _: None, self.world.clock.sleep))
@@ -130,7 +115,7 @@ class OperationService:
             return tx.operations.get(operation_id)
 
 
-def _stuck(job: Job) -> Operation:
+def _check_stuck(job: Job) -> Operation:
     if job.operation.state != "stuck":
         raise Conflict(
             "operation.not_stuck",

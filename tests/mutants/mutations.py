@@ -65,7 +65,7 @@ MUTATIONS = (
     ),
     _one(
         "retry: what got stuck on its way back goes onward",
-        "services/operations.py",
+        "operations/stuck.py",
         "any(step.state in _GOING_BACK for step in operation.steps)",
         "False",
         _GIVING_BACK, "-k", "goes_on_back",

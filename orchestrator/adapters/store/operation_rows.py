@@ -106,6 +106,11 @@ class SqlOperations:
         query = select(operations).where(operations.c.subject == subject)
         return self._all(query.order_by(operations.c.created_at, operations.c.id))
 
+    def stuck_on(self, host: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+        query = select(operations).where(operations.c.state == "stuck", operations.c.host == host)
+        return self._all(query.order_by(operations.c.created_at, operations.c.id))
+
     def due(self, subject: str | None = None) -> tuple[Due, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 

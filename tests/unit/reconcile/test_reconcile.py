@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.vm import Vm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import no_fault
 from tests.fakes.fake_machine import FakeMachine
 
 FOREIGN = "f0000000-0000-4000-8000-000000000000"
@@ -294,3 +295,45 @@ def audit(state: Path) -> list[tuple[str, str, str, str]]:
 
     with sqlite3.connect(state / "vgpuctl.sqlite") as database:
         return list(database.execute("SELECT actor, action, subject, outcome FROM audit ORDER BY sequence"))
+
+
+def stuck_create(plane: ControlPlane, error: VgpuctlError) -> str:
+    """A create whose host fails with ``error`` from the start of its domain on."""
+    gone = []
+
+    def strike(_number: int, moment: str, name: str) -> VgpuctlError | None:
+        if (moment, name) == ("before", "StartDomain"):
+            gone.append(name)
+        return error if gone and moment == "before" else None
+
+    plane.hosts.strike = strike
+    operation = plane.services.vms.create(create_vm()).operation
+    plane.engine.drain()
+    plane.hosts.strike = no_fault
+    assert operation is not None
+    assert plane.services.operations.get(operation).state == "stuck"
+    return operation
+
+
+def test_an_operation_that_is_stuck_because_its_host_was_away_goes_on_when_it_is_back(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    before = machine.state()
+    operation = stuck_create(plane, Retryable("host.unreachable", "it reboots"))
+    machine.answers = False
+    plane.reconciler.look(T4_HOST)
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "stuck"
+
+    machine.answers = True
+    plane.reconciler.look(T4_HOST)
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "undone"
+    assert machine.state() == before
+    assert codes(plane) == []
+
+
+def test_an_operation_that_is_stuck_for_another_reason_is_an_operators(plane: ControlPlane) -> None:
+    operation = stuck_create(plane, Fatal("vm.start_failed", "QEMU says no"))
+    plane.reconciler.look(T4_HOST)
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "stuck"

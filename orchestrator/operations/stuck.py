@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a stuck operation up again, for an operator who says so and for the reconciler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.operation import OUT_OF_REACH, Operation
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.ports.store import Job, Transaction
+
+_GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
+"""Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""
+
+
+def waits_for_its_host(operation: Operation) -> bool:
+    """Nothing is wrong with it but that its host was away, as one that reboots is, when it was needed."""
+    return operation.state == "stuck" and (operation.error or {}).get("stuck_by") in OUT_OF_REACH
+
+
+def take_up(tx: Transaction, job: Job) -> None:
+    """A stuck operation goes on, or back, from where it stands once it is submitted to the engine."""
+    operation = job.operation
+    definition = DEFINITIONS.get(operation.kind)
+    going_back = any(step.state in _GOING_BACK for step in operation.steps)
+    onward = definition is not None and definition.forward_only and not going_back
+    if onward:
+        for position, step in enumerate(operation.steps):
+            if step.state == "failed":
+                tx.operations.put_step(operation.id, position, replace(step, state="pending"))
+    tx.operations.update(
+        replace(
+            operation,
+            state="running" if onward else "undoing",
+            finished_at=None,
+            remainder=(),
+            error=None if onward else operation.error,
+        )
+    )
