@@ -114,5 +114,11 @@ def test_a_stuck_operation_names_what_remains_and_two_ways_out() -> None:
     assert "operation abandon op" in str(found.hint)
 
 
+def test_an_operation_that_only_misses_its_host_is_said_to_go_on_by_itself() -> None:
+    stored = {**error_to_dict(Fatal("vm.start_failed", "it did not start")), "stuck_by": "agent.not_running"}
+    found = failure_of(_operation("stuck", _step("start", "undo_failed"), error=stored, remainder=["vGPU"]))
+    assert "by itself when the host is back" in str(found.hint)
+
+
 def test_a_failure_without_a_reason_is_a_bug() -> None:
     assert isinstance(failure_of(_operation("undone")), Bug)
