@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.operation import OUT_OF_REACH, Operation
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.ports.store import Job, Transaction
+from orchestrator.ports.store import Transaction
 
 _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
 """Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""
@@ -18,9 +18,8 @@ def waits_for_its_host(operation: Operation) -> bool:
     return operation.state == "stuck" and (operation.error or {}).get("stuck_by") in OUT_OF_REACH
 
 
-def take_up(tx: Transaction, job: Job) -> None:
+def take_up(tx: Transaction, operation: Operation) -> None:
     """A stuck operation goes on, or back, from where it stands once it is submitted to the engine."""
-    operation = job.operation
     definition = DEFINITIONS.get(operation.kind)
     going_back = any(step.state in _GOING_BACK for step in operation.steps)
     onward = definition is not None and definition.forward_only and not going_back

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.diff import Finding, KeptFinding, changes
 from orchestrator.core.errors import NotFound
-from orchestrator.core.operation import FINISHED
+from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
 from orchestrator.operations.stuck import take_up, waits_for_its_host
@@ -54,19 +54,18 @@ class Repairer:
 
     def take_up(self, name: str) -> tuple[str, ...]:
         """Operations that got stuck while the host was away go on once it has been seen whole since; their ids."""
-        with self.store.read() as tx:
-            waiting = _waiting(tx, name)
-        if not waiting:
-            return ()
+        with self.store.read() as tx:  # a look seldom finds one, and is not to wait for the writers
+            if not _waiting(tx, name):
+                return ()
         with self.store.begin() as tx:
             waiting = _waiting(tx, name)
             for one in waiting:
-                take_up(tx, tx.operations.get(one))
+                take_up(tx, one)
                 outcome = "its host is back"
-                tx.audit.append(at=self.clock.now(), actor=ACTOR, action="retry", subject=one, outcome=outcome)
+                tx.audit.append(at=self.clock.now(), actor=ACTOR, action="retry", subject=one.id, outcome=outcome)
         for one in waiting:
-            self.engine.submit(one)
-        return waiting
+            self.engine.submit(one.id)
+        return tuple(one.id for one in waiting)
 
     def _due(self, tx: Transaction, kept: KeptFinding, automatic_only: bool) -> bool:
         now = self.clock.now()
@@ -111,12 +110,14 @@ def _may(tx: Transaction, kind: str, vm_id: str, vm: Vm | None) -> bool:
     return kind == "clean_up" if vm is None else vm.state == _FROM[kind]
 
 
-def _waiting(tx: Transaction, name: str) -> tuple[str, ...]:
+def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:
+    stuck = tuple(one for one in tx.operations.stuck_on(name) if waits_for_its_host(one))
+    if not stuck:
+        return ()
     try:
         host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
     except NotFound:
         return ()
     if host.state != "ready" or host.last_seen_at is None or snapshot is None or snapshot.problems:
         return ()
-    stuck = tx.operations.stuck_on(name)
-    return tuple(one.id for one in stuck if waits_for_its_host(one) and (one.finished_at or 0.0) < host.last_seen_at)
+    return tuple(one for one in stuck if (one.finished_at or 0.0) < host.last_seen_at)

@@ -83,9 +83,7 @@ class OperationService:
 
         :raises Conflict: ``operation.not_stuck``"""
         with self.world.store.begin() as tx:
-            job = tx.operations.get(operation_id)
-            _check_stuck(job)
-            take_up(tx, job)
+            take_up(tx, _check_stuck(tx.operations.get(operation_id)))
         self.engine.submit(operation_id)
         return self.get(operation_id)
 

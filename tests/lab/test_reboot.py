@@ -34,7 +34,7 @@ def _until_at_rest(enrolled: Enrolled) -> None:
     while True:
         host = product.json("host", "show", enrolled.name)["state"]
         states = {one["state"] for one in product.json("operation", "list")}
-        if (host, states <= {"done", "undone"}) == ("ready", True):
+        if host == "ready" and states <= {"done", "undone"}:
             return
         assert time.monotonic() < deadline, (host, states)
         time.sleep(3)
