@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second implementation of the ports: thousands of hosts in one process, virtual time, faults from a seed."""
+"""Hosts that exist in memory only: what `vgpuctl serve --simulate` serves and what tests put under faults."""

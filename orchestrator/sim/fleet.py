@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All machines, by address, and what stands between them and the controllers."""
+"""All machines, by address."""
 
 from __future__ import annotations
 
@@ -15,29 +15,13 @@ from orchestrator.sim.machine import Machine
 
 
 @dataclass
-class Weather:
-    """What the network and a host's load do to calls; each number is used up by that many calls."""
-
-    cut: bool = False
-    """No packet gets through, either way."""
-    slow: float = 0.0
-    """Seconds that every action takes there."""
-    lose_requests: int = 0
-    lose_answers: int = 0
-    repeat: int = 0
-    """The agent gets the request twice and answers twice."""
-
-
-@dataclass
 class Fleet:
     """``machines`` by the address that hosts are added with."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
-    weather: dict[str, Weather] = field(default_factory=dict)
 
     def add(self, address: str, machine: Machine) -> None:
         self.machines[address] = machine
-        self.weather[address] = Weather()
 
     def machine(self, address: str) -> Machine:
         """:raises InvalidInput: ``host.address_unknown``"""

@@ -1,55 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small ports: a clock that is the schedule's, ids from the seed, files that exist by name alone."""
+"""Images that exist by name alone, and the keys that simulated machines show."""
 
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image
 from orchestrator.services.messages import HostKey
-from orchestrator.sim.schedule import Schedule
-
-EPOCH_S = 1_800_000_000.0
-
-
-class VirtualClock:
-    """Implements ports.clock.Clock. ``skew`` is what somebody did to the wall clock of this process's machine."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.skew = 0.0
-
-    def now(self) -> float:
-        return EPOCH_S + self._schedule.time + self.skew
-
-    def monotonic(self) -> float:
-        return self._schedule.time
-
-    def sleep(self, seconds: float) -> None:
-        self._schedule.sleep(seconds)
-
-
-class SeededIds:
-    """Implements ports.clock.Ids."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._random = schedule.random
-
-    def new_uuid(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-
-
-class PaperSeeds:
-    """Implements ports.files.SeedBuilder."""
-
-    def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        return f"{vm_id} {hostname} {len(ssh_keys)} {user_data is not None}".encode()
 
 
 class PaperImages:
@@ -68,16 +27,6 @@ class PaperImages:
         """Nothing is kept."""
 
 
-class PaperKeys:
-    """Implements ports.files.HostKeys."""
-
-    def put(self, host: str, text: str) -> None:
-        """Nothing is kept."""
-
-    def remove(self, host: str) -> None:
-        """Nothing is kept."""
-
-
 def fingerprint_of(address: str) -> str:
     """Of the key that the machine at ``address`` shows."""
     return f"SHA256:{hashlib.sha256(address.encode()).hexdigest()[:43]}"
@@ -86,30 +35,3 @@ def fingerprint_of(address: str) -> str:
 def scan(address: str, _port: int) -> HostKey:
     """As a machine of the fleet answers."""
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=fingerprint_of(address))
-
-
-class SharedStore:
-    """The database as one process uses it: another process may come first at every transaction."""
-
-    def __init__(self, store: SqlStore, schedule: Schedule) -> None:
-        self._store = store
-        self._schedule = schedule
-
-    @property
-    def site(self) -> str:
-        return self._store.site
-
-    @contextmanager
-    def begin(self) -> Iterator[SqlTransaction]:
-        self._let_others()
-        with self._store.begin() as tx:
-            yield tx
-
-    @contextmanager
-    def read(self) -> Iterator[SqlTransaction]:
-        with self._store.read() as tx:
-            yield tx
-
-    def _let_others(self) -> None:
-        if self._schedule.current is not None:
-            self._schedule.sleep(self._schedule.random.uniform(0.0001, 0.003))

@@ -18,7 +18,7 @@ from orchestrator.catalogue.geometries import KINDS
 from orchestrator.core.errors import InvalidInput
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
-from orchestrator.sim.databases import furnish
+from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import Fleet, enrolled, new_machine
 from orchestrator.sim.hardware import GpuKind, gpu_kind
 from orchestrator.sim.kept import KeptMachines
@@ -103,4 +103,4 @@ def _enrol(store: SqlStore, fleet: Fleet, kept: KeptMachines) -> None:
             enrolled(machine, store.site)
         if address not in known:
             new.append((address.removesuffix(_DOMAIN), address, machine))
-    furnish(store, new, now)
+    record_enrolled(store, new, now)

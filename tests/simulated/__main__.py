@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m orchestrator.sim --seed N``: one run, its log, and what did not hold."""
+"""``python -m tests.simulated --seed N``: one run, its log, and what did not hold."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from orchestrator.sim.run import Plan, simulate
+from tests.simulated.run import Plan, simulate
 
 
 def main() -> int:
     """Exit code 1 when something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.sim", description="Replay one seed.")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulated", description="Replay one seed.")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--hosts", type=int, default=Plan().hosts)
     parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")

@@ -7,9 +7,9 @@ import errno
 from collections.abc import Callable
 from typing import Protocol
 
-from orchestrator.sim.fleet import Fleet
-from orchestrator.sim.foreign import make_domain, make_vgpu, remove_domain
-from orchestrator.sim.schedule import Schedule
+from tests.simulated.foreign import make_domain, make_vgpu, remove_domain
+from tests.simulated.network import FaultyFleet
+from tests.simulated.schedule import Schedule
 
 _ERRNOS = (errno.EBUSY, errno.EAGAIN, errno.EIO, errno.ENOSPC, errno.ENODEV, errno.ENOMEM)
 _CLOCK_JUMPS_S = (-3600.0, -30.0, 30.0, 3600.0)
@@ -34,7 +34,7 @@ class Stage(Protocol):
 class Nemesis:
     """Strikes until it is told to stop."""
 
-    def __init__(self, schedule: Schedule, fleet: Fleet, stage: Stage, *, alone: bool) -> None:
+    def __init__(self, schedule: Schedule, fleet: FaultyFleet, stage: Stage, *, alone: bool) -> None:
         """``alone``: no domains of others."""
         self._schedule = schedule
         self._random = schedule.random
@@ -70,9 +70,9 @@ class Nemesis:
     def heal(self) -> None:
         """No fault is left, but what they have done."""
         for address, machine in self._fleet.machines.items():
-            weather = self._fleet.weather[address]
-            weather.cut, weather.slow = False, 0.0
-            weather.lose_requests = weather.lose_answers = weather.repeat = 0
+            faults = self._fleet.network[address]
+            faults.cut, faults.slow = False, 0.0
+            faults.lose_requests = faults.lose_answers = faults.repeat = 0
             machine.up, machine.disk_full, machine.agent_deaths = True, False, 0
             machine.kernel.next_errno = 0
 
@@ -83,9 +83,9 @@ class Nemesis:
         self._stage.pause()
 
     def _partition(self, address: str) -> None:
-        weather = self._fleet.weather[address]
-        weather.cut = True
-        self._later(5.0, 200.0, lambda: setattr(weather, "cut", False))
+        faults = self._fleet.network[address]
+        faults.cut = True
+        self._later(5.0, 200.0, lambda: setattr(faults, "cut", False))
 
     def _reboot(self, address: str) -> None:
         machine = self._fleet.machine(address)
@@ -95,20 +95,20 @@ class Nemesis:
         self._later(20.0, 120.0, lambda: setattr(machine, "up", True))
 
     def _lose(self, address: str) -> None:
-        weather = self._fleet.weather[address]
-        weather.lose_requests += self._random.randint(0, 1)
-        weather.lose_answers += self._random.randint(1, 2)
+        faults = self._fleet.network[address]
+        faults.lose_requests += self._random.randint(0, 1)
+        faults.lose_answers += self._random.randint(1, 2)
 
     def _repeat(self, address: str) -> None:
-        self._fleet.weather[address].repeat += self._random.randint(1, 10)
+        self._fleet.network[address].repeat += self._random.randint(1, 10)
 
     def _driver_refuses(self, address: str) -> None:
         self._fleet.machine(address).kernel.next_errno = self._random.choice(_ERRNOS)
 
     def _slow(self, address: str) -> None:
-        weather = self._fleet.weather[address]
-        weather.slow = self._random.choice((2.0, 30.0, 150.0))
-        self._later(10.0, 100.0, lambda: setattr(weather, "slow", 0.0))
+        faults = self._fleet.network[address]
+        faults.slow = self._random.choice((2.0, 30.0, 150.0))
+        self._later(10.0, 100.0, lambda: setattr(faults, "slow", 0.0))
 
     def _disk_full(self, address: str) -> None:
         machine = self._fleet.machine(address)

@@ -12,11 +12,11 @@ from typing import TypeVar, cast
 
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
-from orchestrator.sim.fleet import Fleet, Weather
 from orchestrator.sim.machine import Machine
 from orchestrator.sim.machine_link import LOOK, MachineLink
-from orchestrator.sim.schedule import Fiber, Schedule
 from orchestrator.sim.upkeep import AgentDied
+from tests.simulated.network import FaultyFleet, NetworkFaults
+from tests.simulated.schedule import Fiber, Schedule
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class SimLink(MachineLink):
     """One controller's."""
 
     def __init__(
-        self, schedule: Schedule, fleet: Fleet, *, site: str, seen: Callable[[str], None], fenced: bool
+        self, schedule: Schedule, fleet: FaultyFleet, *, site: str, seen: Callable[[str], None], fenced: bool
     ) -> None:
         """``seen(address)``: called after every request that may have changed a host. ``fenced``: see agent.perform."""
         super().__init__(site=site, fenced=fenced)
@@ -41,8 +41,8 @@ class SimLink(MachineLink):
         schedule, fiber = self._schedule, self._schedule.current
         if fiber is None:
             raise RuntimeError("a host is only called from a fiber")
-        machine, weather = self._fleet.of(host), self._fleet.weather[host.address]
-        if weather.cut or not machine.up:
+        machine, faults = self._fleet.of(host), self._fleet.network[host.address]
+        if faults.cut or not machine.up:
             schedule.sleep(_CONNECT_LIMIT_S)
             raise Retryable("host.unreachable", f"{host.address} cannot be reached")
         ticket = schedule.ticket()
@@ -56,14 +56,14 @@ class SimLink(MachineLink):
         return cast("tuple[T]", answer)[0]
 
     def _arrive(self, address: str, name: str, work: Callable[[Machine], T], fiber: Fiber, ticket: int) -> None:
-        machine, weather = self._fleet.machine(address), self._fleet.weather[address]
-        if not machine.up or weather.cut or _used_up(weather, "lose_requests"):
+        machine, faults = self._fleet.machine(address), self._fleet.network[address]
+        if not machine.up or faults.cut or _used_up(faults, "lose_requests"):
             self._schedule.note(f"{address} {name}: request lost")
             return
         answer: object
         machine.now = self._schedule.time
         try:
-            if _used_up(weather, "repeat"):
+            if _used_up(faults, "repeat"):
                 work(machine)
             answer = (work(machine),)
             said = "done"
@@ -72,13 +72,13 @@ class SimLink(MachineLink):
         except AgentDied:
             answer, said = None, "agent died"
         self._schedule.note(f"{address} {name}: {said}")
-        self._schedule.at(weather.slow + self._latency(), partial(self._return, address, name, fiber, ticket, answer))
+        self._schedule.at(faults.slow + self._latency(), partial(self._return, address, name, fiber, ticket, answer))
         if name != LOOK:
             self._seen(address)
 
     def _return(self, address: str, name: str, fiber: Fiber, ticket: int, answer: object) -> None:
-        weather = self._fleet.weather[address]
-        if weather.cut or _used_up(weather, "lose_answers"):
+        faults = self._fleet.network[address]
+        if faults.cut or _used_up(faults, "lose_answers"):
             self._schedule.note(f"{address} {name}: answer lost")
             return
         self._schedule.wake(fiber, ticket, answer)
@@ -87,8 +87,8 @@ class SimLink(MachineLink):
         return self._schedule.random.uniform(*_LATENCY_S)
 
 
-def _used_up(weather: Weather, name: str) -> bool:
-    left: int = getattr(weather, name)
+def _used_up(faults: NetworkFaults, name: str) -> bool:
+    left: int = getattr(faults, name)
     if left:
-        setattr(weather, name, left - 1)
+        setattr(faults, name, left - 1)
     return bool(left)

@@ -59,7 +59,7 @@ class Schedule:
     """``log`` is everything that happened, with its time; two runs of one seed have equal logs."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - a seed must give the same run again
+        self.random = random.Random(seed)
         self.time = 0.0
         self.log: list[str] = []
         self.failure: BaseException | None = None

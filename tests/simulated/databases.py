@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import PAPER_SITE
-from orchestrator.core.host import Host
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
-from orchestrator.sim.look import snapshot_of
-from orchestrator.sim.machine import Machine
-from orchestrator.sim.paper import EPOCH_S, PaperImages
-from orchestrator.sim.workload import IMAGE, TENANT
+from orchestrator.sim.paper import PaperImages
+from tests.simulated.small_ports import EPOCH_S
+from tests.simulated.workload import IMAGE, TENANT
 
 SITE = f"{PAPER_SITE}000000000000"
 _KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
 """Of the encrypted columns: the databases live in memory and for seconds."""
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; databases there are private directories
+_MEMORY = Path("/dev/shm")
 
 
 @lru_cache(maxsize=1)
@@ -57,20 +55,3 @@ def _open(directory: Path) -> SqlStore:
 
 def _directory() -> Path | None:
     return _MEMORY if _MEMORY.is_dir() else None
-
-
-def furnish(store: SqlStore, machines: Sequence[tuple[str, str, Machine]], now: float = EPOCH_S) -> None:
-    """Hosts as ``host add`` leaves them, all in one transaction: (name, address, machine that is enrolled)."""
-    with store.begin() as tx:
-        for name, address, machine in machines:
-            gpus = tuple(gpu.address for gpu in machine.kernel.gpus)
-            tx.hosts.add(
-                Host(
-                    name=name, address=address, port=22, provisioning_user="root", host_key="ssh-ed25519 AAAA",
-                    state="ready", state_reason=None, cordoned=False, machine_id=machine.machine_id, epoch=1,
-                    managed_gpus=gpus, last_seen_at=now,
-                )
-            )  # fmt: skip
-            for gpu in gpus:
-                tx.hosts.mark_enabled(name, gpu, by_us=True)
-            tx.hosts.put_snapshot(name, snapshot_of(machine), now)

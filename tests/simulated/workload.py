@@ -13,11 +13,11 @@ from orchestrator.core.lease import WantedEnd
 from orchestrator.core.units import GIB
 from orchestrator.services.messages import AddHost, AdoptVm, CreateVm
 from orchestrator.sim.paper import fingerprint_of
-from orchestrator.sim.schedule import Schedule
+from tests.simulated.schedule import Schedule
 
 TENANT = "default"
 IMAGE = "guest"
-SECRET = "planted-secret"  # noqa: S105 - nothing is protected by it: runs look for it where it must not be
+SECRET = "planted-secret"
 
 _OF_OTHERS = 0.2
 """How often a request is about a domain that somebody else made."""
@@ -59,7 +59,7 @@ class Users:
 
     def wish(self, name: str) -> CreateVm:
         """The same for the same name in one run, so that asking twice means the same VM."""
-        draw = random.Random(name)  # noqa: S311 - the same wish again
+        draw = random.Random(name)
         return CreateVm(
             name=name,
             tenant=TENANT,

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.sim.run import Plan, Report, simulate
+from tests.simulated.run import Plan, Report, simulate
 
 SEEDS = 190
 SHARES = 19
@@ -32,5 +32,5 @@ def test_a_thousand_hosts_settle_too(seed: int) -> None:
 
 
 def check(report: Report, again: str) -> None:
-    assert report.broken == (), f"python -m orchestrator.sim {again}"
+    assert report.broken == (), f"python -m tests.simulated {again}"
     assert report.operations > 0

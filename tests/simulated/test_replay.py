@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from orchestrator.sim.run import simulate
+from tests.simulated.run import simulate
 
 
 @pytest.mark.parametrize("seed", [3, 47])
@@ -24,7 +24,7 @@ def test_another_seed_gives_other_events() -> None:
 def test_another_process_replays_the_seed_exactly() -> None:
     logs = [
         subprocess.run(
-            [sys.executable, "-m", "orchestrator.sim", "--seed", "3"],
+            [sys.executable, "-m", "tests.simulated", "--seed", "3"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,

@@ -10,7 +10,7 @@ from functools import partial
 from orchestrator.core.operation import FINISHED
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.store import Store
-from orchestrator.sim.schedule import Process, Schedule
+from tests.simulated.schedule import Process, Schedule
 
 _PER_HOST = 4
 

@@ -14,22 +14,24 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
-from orchestrator.sim.controller import Controller, Surroundings, start
-from orchestrator.sim.databases import SITE, fresh_database, furnish
-from orchestrator.sim.fleet import Fleet, enrolled, new_machine
+from orchestrator.sim.enrolment import record_enrolled
+from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
-from orchestrator.sim.invariants import HostView, Memory, broken
-from orchestrator.sim.nemesis import Nemesis
-from orchestrator.sim.paper import EPOCH_S
-from orchestrator.sim.schedule import Schedule
-from orchestrator.sim.settled import (
+from tests.simulated.controller import Controller, Surroundings, start
+from tests.simulated.databases import SITE, fresh_database
+from tests.simulated.invariants import HostView, Memory, broken
+from tests.simulated.nemesis import Nemesis
+from tests.simulated.network import FaultyFleet
+from tests.simulated.schedule import Schedule
+from tests.simulated.settled import (
     host_is_as_wanted,
     host_is_empty,
     i4_every_operation_has_ended,
     i5_a_request_made_twice_made_one_vm,
     i20_leases_that_are_over_have_ended,
 )
-from orchestrator.sim.workload import TENANT, Users
+from tests.simulated.small_ports import EPOCH_S
+from tests.simulated.workload import TENANT, Users
 
 _PROFILES = ("GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q")
 _MODELS = ("Tesla T4", "L40S")
@@ -105,7 +107,7 @@ class Run:
         self.schedule = Schedule(seed)
         self._plan = plan
         self._store = store
-        self._fleet = Fleet()
+        self._fleet = FaultyFleet()
         self._memory = Memory()
         self._disturbed: set[str] = set()
         self._touched: set[str] = set()
@@ -148,7 +150,7 @@ class Run:
             self._names[address] = name
             if number < self._plan.hosts:
                 ready.append((name, address, enrolled(machine, SITE)))
-        furnish(self._store, ready)
+        record_enrolled(self._store, ready, EPOCH_S)
         return (f"h{self._plan.hosts}",)
 
     def play(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
-from orchestrator.sim.invariants import HostView, objects_on
+from tests.simulated.invariants import HostView, objects_on
 
 _RUNS_AFTER = frozenset({"create_vm", "start_vm", "start_freed_vm", "preempt_for_vm"})
 _RUNS_OR_NOT_AFTER = frozenset({"adopt_vm"})

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
-from orchestrator.sim.run import Plan, simulate
+from tests.simulated.run import Plan, simulate
 
 SEEDS = range(40)
 SHOWS_A_MISSING_FENCE = 131

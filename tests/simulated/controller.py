@@ -16,11 +16,12 @@ from orchestrator.operations.step import Definition
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.refresh import Refresher
 from orchestrator.settings import Settings
-from orchestrator.sim.engine import SimEngine
-from orchestrator.sim.fleet import Fleet
-from orchestrator.sim.link import SimLink
-from orchestrator.sim.paper import PaperImages, PaperKeys, PaperSeeds, SeededIds, SharedStore, VirtualClock, scan
-from orchestrator.sim.schedule import Process, Schedule
+from orchestrator.sim.paper import PaperImages, scan
+from tests.simulated.engine import SimEngine
+from tests.simulated.link import SimLink
+from tests.simulated.network import FaultyFleet
+from tests.simulated.schedule import Process, Schedule
+from tests.simulated.small_ports import PaperKeys, PaperSeeds, SeededIds, SharedStore, VirtualClock
 
 _KEY = bytes(32)
 """Of a database without secrets."""
@@ -31,7 +32,7 @@ class Surroundings:
     """What all controllers of a run share. ``definitions`` and ``fenced`` can be broken on purpose."""
 
     schedule: Schedule
-    fleet: Fleet
+    fleet: FaultyFleet
     store: SqlStore
     seen: Callable[[str], None]
     """Called with the address of a host after each request that reached it."""
