@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
+from orchestrator.core.advice.capacity import CapacityRow, Room, capacity, fits_now
+from orchestrator.core.advice.explain import Explanation, Told, explain, for_tenant
+from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.placement.capacity import CapacityRow, Room, capacity, fits_now
-from orchestrator.core.placement.explain import Explanation, Told, explain, for_tenant
 from orchestrator.core.placement.from_offering import ask_of
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Request

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables
-from orchestrator.core.placement.remedies import OtherMode
+from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.ports.store import Transaction

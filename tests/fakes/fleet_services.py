@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
+from orchestrator.core.advice.explain import Told, explain, for_tenant
+from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, KeptFinding, Repair
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
-from orchestrator.core.placement.capacity import CapacityRow, Room, capacity
-from orchestrator.core.placement.explain import Told, explain, for_tenant
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.services.capacity import Named, NamedPlan, Question

@@ -10,12 +10,13 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.advice.capacity import CapacityRow, Room
+from orchestrator.core.advice.explain import Told
+from orchestrator.core.advice.gpu_map import Cell, GpuRow, render_gpu_map
+from orchestrator.core.advice.remedies import Remedy, RemedyKind
+from orchestrator.core.advice.render_explain import render_capacity, render_explanation, render_room, render_told
 from orchestrator.core.errors import Reason
-from orchestrator.core.placement.capacity import CapacityRow, Room
-from orchestrator.core.placement.explain import Told
-from orchestrator.core.placement.gpu_map import Cell, GpuRow, render_gpu_map
-from orchestrator.core.placement.remedies import Action, Remedy, RemedyKind
-from orchestrator.core.placement.render_explain import render_capacity, render_explanation, render_room, render_told
+from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB

@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
+from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.move_plans import Stay
-from orchestrator.core.placement.render_plans import render_compaction, render_drain
 from orchestrator.services.capacity import NamedPlan
 
 

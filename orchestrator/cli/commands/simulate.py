@@ -31,7 +31,7 @@ def placement(
         typer.Option(
             "--compaction",
             metavar="METHOD",
-            help="Plan how to free GPUs at the end: greedy, or optimum (at most 60 s, with the gap).",
+            help="Plan how to free GPUs at the end: greedy.",
         ),
     ] = None,
     output: Output = Format.TABLE,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.planned_action import Action, move_action
 from orchestrator.core.placement.reasons import refusal
-from orchestrator.core.placement.remedies import Action, move_action
 from orchestrator.core.placement.running import bind_to_like_gpus
 from orchestrator.core.placement.victims import VmOnHost, vms_on
 from orchestrator.core.placement.views import HostView

@@ -13,8 +13,8 @@ from typing import Any
 
 import highspy
 
-from orchestrator.adapters.optimizer.highs import model_of
-from orchestrator.core.whole_program import WholeProgram
+from tests.bench.placement.highs import model_of
+from tests.bench.placement.whole_program import WholeProgram
 from tests.bench.placement.workloads import MIG_PROFILES, Arrival
 
 Terms = list[tuple[int, float]]

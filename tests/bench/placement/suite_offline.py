@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.adapters.optimizer.highs import load_optimizer
-from orchestrator.core.placement.batch import place_batch
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.optimum import best_compaction
 from orchestrator.core.placement.scores import PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
+from tests.bench.placement.batch import place_batch
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
+from tests.bench.placement.highs import maximise
+from tests.bench.placement.optimum import best_compaction
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
 from tests.bench.placement.workloads import MIG_MIXES, arrivals, mig_kinds
@@ -75,7 +75,7 @@ def _optimum(load: float, seed: int) -> list[Row]:
     engine = _settled(load, "vgpuctl", seed)
     before = engine.fleet.active
     begin = time.process_time()
-    best = best_compaction(engine, load_optimizer(), OPTIMIZER_SECONDS)
+    best = best_compaction(engine, maximise, OPTIMIZER_SECONDS)
     seconds = time.process_time() - begin
     return rows_of("S6", f"compaction load={load} gpus=200 mix=uniform", "vgpuctl_optimum", {
         "active_over_min_before": before / best.minimum, "active_over_min": best.active / best.minimum,

@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.quota import Quota
-from orchestrator.core.placement.remedies import OtherMode
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
 A100_MIG = (

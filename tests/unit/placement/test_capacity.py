@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.placement.capacity import CapacityRow, capacity, fits_now
+from orchestrator.core.advice.capacity import CapacityRow, capacity, fits_now
+from orchestrator.core.advice.render_explain import render_capacity
 from orchestrator.core.placement.quota import Quota
-from orchestrator.core.placement.render_explain import render_capacity
 from orchestrator.core.placement.views import HostView
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden

@@ -4,9 +4,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.advice.explain import explain, for_tenant
+from orchestrator.core.advice.render_explain import render_explanation, render_told
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.placement.explain import explain, for_tenant
-from orchestrator.core.placement.render_explain import render_explanation, render_told
 from tests.unit.placement.explain_cases import CASES
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
 

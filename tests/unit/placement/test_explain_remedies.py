@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.core.advice.explain import explain
+from orchestrator.core.advice.remedies import OtherMode, Remedy
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.explain import explain
 from orchestrator.core.placement.place import place
-from orchestrator.core.placement.remedies import OtherMode, Remedy
 from orchestrator.core.placement.victims import vms_on, without
 from orchestrator.core.placement.views import HostView, Occupied, Placement
 from tests.unit.placement.explain_cases import A100, CASES, L4, L4_MIXED, asks, gpu, host, vm

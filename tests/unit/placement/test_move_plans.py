@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
-from orchestrator.core.placement.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from tests.unit.placement.fleets import gpus, host
 from tests.unit.placement.golden_text import GOLDEN, assert_golden

@@ -11,7 +11,6 @@ from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.preemption import plan_preemption
 from orchestrator.core.placement.repack import make_room
-from orchestrator.core.placement.reservations import plan_reserved, reserve
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 
@@ -137,19 +136,6 @@ def test_preemption_takes_the_fewest_slot_hours() -> None:
     assert (found.host_id, len(found.victims)) == ("young", 1)
     assert found.slot_hours == pytest.approx(40 * 600 / 3600)
     assert plan_preemption(engine, ask("same", "2g.20gb", priority=0, now_s=3600.0)) is None
-
-
-def test_reserved_room_is_for_its_tenant_only() -> None:
-    engine = Engine([mig_host("a")])
-    assert reserve(engine, "r", ask("", "3g.40gb", tenant="kept"), 3) == 2
-    assert engine.plan(ask("other", "1g.10gb", tenant="other")) is None
-    assert plan_reserved(engine, ask("other", "3g.40gb", tenant="other")) is None
-    request = ask("mine", "3g.40gb", tenant="kept")
-    found = plan_reserved(engine, request)
-    assert found is not None
-    engine.take(request, found[1])
-    assert found[0] not in engine.vms
-    assert broken_rules(engine) == []
 
 
 def test_the_ceiling_counts_what_perfect_packing_would_hold() -> None:

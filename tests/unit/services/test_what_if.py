@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.advice.gpu_map import render_gpu_map
+from orchestrator.core.advice.render_explain import render_capacity, render_explanation
+from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.offering import Offering
-from orchestrator.core.placement.gpu_map import render_gpu_map
-from orchestrator.core.placement.render_explain import render_capacity, render_explanation
-from orchestrator.core.placement.render_plans import render_compaction, render_drain
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.services.capacity import CapacityService, Question

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction and drain plans from an optimizer: as many GPUs or VMs as possible, then the least disturbance.
+"""Compaction plans from an optimizer: as many GPUs as possible, then the least disturbance.
 
 The program knows direct moves alone: a VM goes from a GPU that is emptied into space that is free now. So the moves
 can be made in any order. The greedy plans, which may have others step aside, are kept where they are better.
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import floor
 
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.compaction import Compaction, Drain, compact, drain
+from orchestrator.core.placement.compaction import Compaction, compact
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.move_program import MoveProgram, is_movable
+from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.trial import Trial
-from orchestrator.core.whole_program import Maximise
+from tests.bench.placement.move_program import MoveProgram, is_movable
+from tests.bench.placement.whole_program import Maximise
 
 _ROUNDING = 1e-6
 
@@ -32,15 +32,6 @@ class BestCompaction:
     plan: Compaction
     active: int
     minimum: int
-    gap: int
-    greedy: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BestDrain:
-    """A plan, and how many VMs more a better plan of direct moves could yet take off the host, at most."""
-
-    plan: Drain
     gap: int
     greedy: bool
 
@@ -71,36 +62,6 @@ def best_compaction(engine: Engine, maximise: Maximise, seconds: float) -> BestC
     minimum = Ceiling(engine.fleet, engine.counts).minimum_gpus()
     gap = max(0, min(most, before - minimum) - plan.freed)
     return BestCompaction(plan, engine.fleet.active, minimum, gap, by_greedy)
-
-
-def best_drain(engine: Engine, host: Host, maximise: Maximise, seconds: float) -> BestDrain:
-    """Take the most VMs off a host, opening the fewest GPUs; the engine ends in the state after it."""
-    moving = MoveProgram(engine, cost=-float(len(host.vms) + 1))
-    going = sorted(vm_id for vm_id in host.vms if is_movable(engine, vm_id))
-    moving.leave(going, None)
-    opened: dict[int, int] = {}
-    for gpu in engine.fleet.gpus:
-        if gpu.host is host or not _takes_vms(gpu):
-            continue
-        if gpu.held:
-            moving.offer(gpu, gpu.cut)
-        elif opened.get(gpu.table.number, 0) < len(going):  # more empty GPUs than VMs are of no use
-            opened[gpu.table.number] = opened.get(gpu.table.number, 0) + 1
-            moving.open(gpu)
-    moving.close()
-    answer = maximise(moving.program, seconds)
-    trial, here = Trial(engine), len(host.vms)
-    plan, by_greedy = drain(engine, host, trial), True
-    most = here
-    if answer is not None:
-        moved = moving.moves(answer)
-        most = moved if answer.proved else floor(answer.bound / (here + 1) + 1 - _ROUNDING)
-        if moved > len(plan.moves):
-            trial.undo()
-            moves = moving.carry_out(answer, trial, going)
-            gone = {one.vm_id for one in moves}
-            plan, by_greedy = Drain(moves, tuple(vm_id for vm_id in sorted(host.vms) if vm_id not in gone)), False
-    return BestDrain(plan, max(0, most - len(plan.moves)), by_greedy)
 
 
 def _takes_vms(gpu: Gpu) -> bool:

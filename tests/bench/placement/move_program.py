@@ -14,7 +14,7 @@ from orchestrator.core.placement.engine import Engine, Plan
 from orchestrator.core.placement.fleet import Gpu, Host
 from orchestrator.core.placement.state_table import Demand, Step
 from orchestrator.core.placement.trial import Moved, Trial
-from orchestrator.core.whole_program import Answer, WholeProgram
+from tests.bench.placement.whole_program import Answer, WholeProgram
 
 Alike = tuple[Demand, int, int]
 """(demand, vCPUs, memory): VMs that are equal in these stand for one another."""
@@ -41,15 +41,15 @@ class MoveProgram:
         self._waiting: dict[Alike, int] = defaultdict(int)
         self._places: list[_Place] = []
 
-    def leave(self, vm_ids: Iterable[str], if_column: int | None) -> None:
-        """These leave if the column is 1; None: as many as find a place."""
+    def leave(self, vm_ids: Iterable[str], if_column: int) -> None:
+        """These leave if the column is 1."""
         for vm_id in vm_ids:
             alike = _alike(self.engine, vm_id)
             self._waiting[alike] += 1
-            self._leaving[alike] += [(if_column, 1.0)] if if_column is not None else []
+            self._leaving[alike].append((if_column, 1.0))
 
-    def offer(self, gpu: Gpu, cut: int, *, closed_by: int | None = None, opened_by: int | None = None) -> None:
-        """Free places of a GPU under one cut; none of them if ``closed_by`` is 1, or unless ``opened_by`` is."""
+    def offer(self, gpu: Gpu, cut: int, *, closed_by: int | None = None) -> None:
+        """Free places of a GPU under one cut; none of them if ``closed_by`` is 1."""
         here = gpu.table.cuts[cut]
         state = gpu.table.states[gpu.state][1] if gpu.held else here.empty
         covering: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -72,21 +72,8 @@ class MoveProgram:
         for terms in covering.values():
             if closed_by is not None:
                 self.program.bound(0, [*terms, (closed_by, float(room))], room)
-            elif opened_by is not None:
-                self.program.bound(-room, [*terms, (opened_by, -float(room))], 0)
             else:
                 self.program.bound(0, terms, room)
-
-    def open(self, gpu: Gpu) -> None:
-        """Places of an empty GPU; opening it costs 1, whatever the cut."""
-        opened = []
-        for cut in range(len(gpu.table.cuts)):
-            if any(step.cut == cut for alike in self._waiting for step in gpu.table.steps(gpu.state, alike[0])):
-                column = self.program.column(1, -1.0)
-                opened.append((column, 1.0))
-                self.offer(gpu, cut, opened_by=column)
-        if opened:
-            self.program.bound(0, opened, 1)
 
     def close(self) -> None:
         """Everybody who leaves arrives somewhere, and no host takes more than it has room for now."""
@@ -95,9 +82,9 @@ class MoveProgram:
         for place in self._places:
             arriving[place.alike].append((place.column, 1.0))
             on_host[place.gpu.host].append(place)
-        for alike, count in self._waiting.items():
+        for alike in self._waiting:
             leaving = [(column, -1.0) for column, _ in self._leaving[alike]]
-            self.program.bound(0, arriving[alike] + _summed(leaving), 0 if leaving else count)
+            self.program.bound(0, arriving[alike] + _summed(leaving), 0)
         for host, places in on_host.items():
             for position, free in ((1, host.vcpus), (2, host.memory_mib)):
                 terms = [(place.column, float(cast("int", place.alike[position]))) for place in places]

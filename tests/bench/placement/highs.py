@@ -3,31 +3,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.whole_program import Answer, WholeProgram
-from orchestrator.ports.optimizer import Optimizer
+import highspy
+
+from tests.bench.placement.whole_program import Answer, WholeProgram
 
 _SOLVED = "Optimal"
 
 
-def load_optimizer() -> Optimizer:
-    """The optimizer, where it is installed.
-
-    :raises InvalidInput: ``optimizer.missing``
-    """
-    if importlib.util.find_spec("highspy") is None:
-        raise InvalidInput(
-            "optimizer.missing", "no optimizer is installed", hint="install vgpuctl[optimizer], or leave it at greedy"
-        )
-    return _maximise
-
-
-def _maximise(program: WholeProgram, seconds: float) -> Answer | None:
-    import highspy
-
+def maximise(program: WholeProgram, seconds: float) -> Answer | None:
+    """The values that gain most, or the best found in ``seconds``; None when none were found in time."""
     if not program.gains:
         return Answer((), 0.0, 0.0, proved=True)
     library: Any = highspy  # its annotations are not complete

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
+from orchestrator.core.advice.remedies import OtherMode, Remedy, remedies
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.gpu_map import GpuRow, gpu_map
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
-from orchestrator.core.placement.remedies import OtherMode, Remedy, remedies
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _ABOUT_ROOM = frozenset({"gpu.no_capacity", "gpu.fragmented", "gpu.other_size_in_use", "gpu.other_cut_in_use"})

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.minimum import fewest_seven_slice
-from orchestrator.core.geometry.pack import pack_seven_slice
-from orchestrator.core.placement.batch import place_batch
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine
+from tests.bench.placement.batch import place_batch
+from tests.bench.placement.pack import pack_seven_slice
 from tests.unit.geometry.test_cuts import cut_of
 from tests.unit.geometry.test_minimum import SEVEN
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host

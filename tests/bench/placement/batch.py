@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.core.geometry.minimum import seven_slice_kind
-from orchestrator.core.geometry.pack import pack_seven_slice
 from orchestrator.core.placement.engine import Engine, Plan, demand_of
 from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.state_table import Step
 from orchestrator.core.placement.views import Placement, Request
+from tests.bench.placement.pack import pack_seven_slice
 
 
 def place_batch(engine: Engine, requests: Iterable[Request]) -> dict[str, Placement]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.placement.alike import OneOfEach
+from orchestrator.core.advice.alike import OneOfEach
+from orchestrator.core.advice.whole_gpus import most_whole_sets, serves
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine, demand_of
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import MOST_MOVES, make_room
 from orchestrator.core.placement.views import HostView, Request
-from orchestrator.core.placement.whole_gpus import most_whole_sets, serves
 
 MOST_PLACED = 100_000
 """VMs placed per profile; where more fit, the numbers are lower bounds."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.core.advice.render_explain import action_text, reason_text, wrapped
 from orchestrator.core.placement.move_plans import MovePlan, Stay
-from orchestrator.core.placement.remedies import Action
-from orchestrator.core.placement.render_explain import action_text, reason_text, wrapped
+from orchestrator.core.placement.planned_action import Action
 
 
 def render_drain(plan: MovePlan, host: str, *, names: Mapping[str, str], width: int = 100) -> str:

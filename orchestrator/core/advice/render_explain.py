@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
+from orchestrator.core.advice.capacity import CapacityRow, Room
+from orchestrator.core.advice.explain import Explanation, Told
+from orchestrator.core.advice.gpu_map import GpuRow, short_gpu_id, slots_text
+from orchestrator.core.advice.remedies import Remedy
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import cut_words
-from orchestrator.core.placement.capacity import CapacityRow, Room
-from orchestrator.core.placement.explain import Explanation, Told
-from orchestrator.core.placement.gpu_map import GpuRow, short_gpu_id, slots_text
-from orchestrator.core.placement.remedies import Action, Remedy
+from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Placement, Request
 
 _MOST_NAMED = 6

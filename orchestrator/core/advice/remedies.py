@@ -11,9 +11,9 @@ from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.fleet import Host
+from orchestrator.core.placement.planned_action import Action, move_action
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.running import on_like_gpus
-from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -34,26 +34,6 @@ class OtherMode:
     mode: str
     """Words for people, e.g. ``MIG on``."""
     geometry: Geometry
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Action:
-    """One thing to do. Hosts are names. ``vm_id`` is None for a mode switch and for VMs the reader may not know."""
-
-    host: str
-    gpu_ids: tuple[str, ...]
-    vm_id: str | None = None
-    tenant: str | None = None
-    profile: str | None = None
-    to_host: str | None = None
-    to_gpu: str | None = None
-    to_start: int | None = None
-    """First slot there."""
-    mode: str | None = None
-    cost_mib: int = 0
-    """Move: guest and GPU memory to copy. Deletion: GPU memory the VM loses."""
-    disk_gib: int = 0
-    """Move: disk to copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,21 +105,6 @@ def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) 
         return None
     host = engine.fleet.hosts[plan.host].view.name
     return Remedy(kind="moves", actions=actions, host=host, placement=engine.take(request, plan))
-
-
-def move_action(engine: Engine, move: Moved) -> Action:
-    """A move for people; the VM must still be in the engine."""
-    held = engine.vms[move.vm_id].request
-    return Action(
-        host=_name(engine, move.from_host), gpu_ids=move.from_gpus, vm_id=move.vm_id, tenant=held.tenant,
-        profile=held.profile, to_host=_name(engine, move.to.host_id), to_gpu=move.to.gpu_id, to_start=move.to.start,
-        cost_mib=held.memory_mib + move.gpu_mib, disk_gib=held.disk_gib,
-    )  # fmt: skip
-
-
-def _name(engine: Engine, host_id: str) -> str:
-    host = engine.fleet.host(host_id)
-    return host_id if host is None else host.view.name
 
 
 def _moves_off(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
@@ -220,4 +185,4 @@ def _action(host: Host, vm: VmOnHost, *, cost_mib: int) -> Action:
     )  # fmt: skip
 
 
-__all__ = ["Action", "OtherMode", "Remedy", "RemedyKind", "move_action", "remedies"]
+__all__ = ["OtherMode", "Remedy", "RemedyKind", "remedies"]

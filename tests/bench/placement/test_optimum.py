@@ -4,17 +4,15 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.optimizer.highs import load_optimizer
-from orchestrator.core.errors import InvalidInput
-from orchestrator.core.placement.compaction import compact, drain
+from orchestrator.core.placement.compaction import compact
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.optimum import best_compaction, best_drain
 from orchestrator.core.placement.views import HostView
-from orchestrator.core.whole_program import WholeProgram
+from tests.bench.placement.highs import maximise
+from tests.bench.placement.optimum import best_compaction
+from tests.bench.placement.whole_program import WholeProgram
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
 
 MIG = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb")
@@ -73,7 +71,7 @@ def _fit(engine: Engine, vms: list[str], targets: set[int]) -> bool:
 def test_small_fleets_are_compacted_as_far_as_trying_everything_gets(seed: int, cut: tuple[str, str]) -> None:
     engine = scattered(seed, 4, model=cut[0], cut=cut[1], vcpus=8)
     before, possible = engine.fleet.active, most_freed(engine)
-    best = best_compaction(engine, load_optimizer(), SECONDS)
+    best = best_compaction(engine, maximise, SECONDS)
     assert best.plan.freed >= possible
     assert best.greedy or best.plan.freed == possible
     assert (best.gap, best.active) == (0, before - best.plan.freed)
@@ -87,26 +85,9 @@ def test_an_optimizer_is_never_worse_than_greedy_and_loses_no_vm(seed: int) -> N
     greedy, engine = scattered(seed, 15), scattered(seed, 15)
     names = set(engine.vms)
     plain = compact(greedy)
-    best = best_compaction(engine, load_optimizer(), SECONDS)
+    best = best_compaction(engine, maximise, SECONDS)
     assert (best.plan.freed, -len(best.plan.moves)) >= (plain.freed, -len(plain.moves))
     assert set(engine.vms) == names
-    assert broken_rules(engine) == []
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_a_drain_leaves_no_more_behind_than_the_greedy_one(seed: int) -> None:
-    def tight() -> Engine:
-        return scattered(seed, 5, vcpus=6)
-
-    greedy, engine = tight(), tight()
-    plain = drain(greedy, greedy.fleet.hosts[0])
-    here = engine.fleet.hosts[0]
-    names = set(here.vms)
-    best = best_drain(engine, here, load_optimizer(), SECONDS)
-    assert len(best.plan.left) <= len(plain.left)
-    assert {moved.vm_id for moved in best.plan.moves} | set(best.plan.left) == names
-    assert not {moved.vm_id for moved in best.plan.moves} & here.vms
     assert broken_rules(engine) == []
 
 
@@ -119,7 +100,7 @@ def test_equal_sizes_are_compacted_too() -> None:
         engine.take(request, plan)
     for number in (0, 1, 2, 4, 5, 8):
         engine.release(f"v{number}")
-    best = best_compaction(engine, load_optimizer(), SECONDS)
+    best = best_compaction(engine, maximise, SECONDS)
     assert (best.active, best.minimum, best.gap) == (2, 2, 0)
     assert len(best.plan.moves) == 1
     assert broken_rules(engine) == []
@@ -139,14 +120,6 @@ def test_without_time_the_greedy_plan_and_its_gap_are_given() -> None:
 
 
 def test_a_program_without_columns_has_an_answer() -> None:
-    answer = load_optimizer()(WholeProgram(), 1.0)
+    answer = maximise(WholeProgram(), 1.0)
     assert answer is not None
     assert (answer.values, answer.proved) == ((), True)
-
-
-def test_an_optimizer_that_is_not_installed_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InvalidInput) as caught:
-        load_optimizer()
-    assert caught.value.code == "optimizer.missing"
-    assert "vgpuctl[optimizer]" in (caught.value.hint or "")
