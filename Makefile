@@ -16,7 +16,7 @@ READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sh
 ENSURE := packages/ensure
 
 .PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs clean \
-        check-format check-lint check-types check-imports check-dependencies check-dead-code check-tests
+        check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-tests
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -76,7 +76,7 @@ check: dev ## format, lint, types, import contracts, dead code, fast tests
 
 lint: dev ## what check does without running tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
-	  check-types check-format check-lint check-imports check-dependencies check-dead-code
+	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -90,6 +90,8 @@ check-dependencies:
 	@$(BIN)/deptry --no-ansi . > $(VENV)/deptry.log 2>&1 || { cat $(VENV)/deptry.log; exit 1; }
 check-dead-code:
 	@$(BIN)/vulture
+check-units:
+	@$(BIN)/python -m tests.architecture.units
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
