@@ -15,8 +15,8 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs clean \
-        check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-tests
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs sbom clean \
+        check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences check-tests
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -76,7 +76,7 @@ check: dev ## format, lint, types, import contracts, dead code, fast tests
 
 lint: dev ## what check does without running tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
-	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units
+	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units check-licences
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -92,6 +92,8 @@ check-dead-code:
 	@$(BIN)/vulture
 check-units:
 	@$(BIN)/python -m tests.architecture.units
+check-licences:
+	@$(BIN)/python -m tests.architecture.licences --check
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
@@ -112,6 +114,14 @@ bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand 
 docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m orchestrator.cli.reference > docs/reference/cli.md
 	@$(BIN)/python -m tests.architecture.error_reference
+	@$(BIN)/python -m tests.architecture.licences
+
+sbom: dev ## what we ship with, as CycloneDX from the lock file: build/sbom.cdx.json
+	@mkdir -p build; [ -x build/sbom/bin/cyclonedx-py ] || $(PYTHON) -m venv build/sbom
+	@$(BIN)/uv pip sync --quiet --python build/sbom/bin/python --require-hashes requirements/sbom.txt
+	@build/sbom/bin/cyclonedx-py requirements requirements/base.txt --pyproject pyproject.toml --mc-type application \
+	  --output-reproducible --output-format JSON --output-file build/sbom.cdx.json 2>/dev/null
+	@echo "build/sbom.cdx.json: $$(grep -c '"purl"' build/sbom.cdx.json) packages"
 
 clean: ## remove build/ and caches; the lab must be down
 	@[ ! -d build/lab/hosts ] || { echo "error: the lab has state, run make lab-down first"; exit 1; }
