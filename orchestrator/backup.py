@@ -26,7 +26,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.settings import load_settings
 
 DATABASE: Final = "vgpuctl.sqlite"

@@ -55,7 +55,7 @@ from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
 from orchestrator.services.retention import Retention
-from orchestrator.services.tenancy import Tenancy, tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from orchestrator.settings import Settings
 

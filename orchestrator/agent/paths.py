@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.agent.entry import DEFAULT_SOCKET
+from orchestrator.agent.relay import DEFAULT_SOCKET
 
 CONFIG_FILE = Path("/etc/vgpuctl-agent/config.json")
 SOCKET_FILE = Path(DEFAULT_SOCKET)

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 
+DEFAULT_SOCKET = "/run/vgpuctl-agent/agent.sock"
 REQUEST = "vgpuctl-agent"
 """The only command line that a controller may ask for."""
 

@@ -20,7 +20,7 @@ from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.profiles import ProfileService
-from orchestrator.services.tenancy import Tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms import VmService
 
 

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
 from orchestrator.cli.session import Session
+from orchestrator.cli.step_times import seconds_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.operation import FINISHED, OUT_OF_REACH
@@ -69,15 +69,6 @@ def line_of(step: Mapping[str, Any]) -> str:
     if step["message"]:
         text += f": {printable(step['message'])}"
     return text
-
-
-def seconds_of(step: Mapping[str, Any], now: datetime | None) -> float | None:
-    """How long a step took, or has been taking."""
-    if step["started_at"] is None:
-        return None
-    start = datetime.fromisoformat(step["started_at"])
-    end = datetime.fromisoformat(step["finished_at"]) if step["finished_at"] else now
-    return None if end is None else max(0.0, (end - start).total_seconds())
 
 
 @contextmanager
@@ -161,8 +152,3 @@ def failure_of(operation: Json) -> VgpuctlError:
         details=cause.details,
         reasons=cause.reasons,
     )
-
-
-def now() -> datetime:
-    """The moment, for steps that are running."""
-    return datetime.now(UTC)

@@ -16,7 +16,8 @@ from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, HostLink
-from orchestrator.ports.store import Job, Store, Transaction
+from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.transaction import Store, Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
 from orchestrator.core.operation import FINISHED, STEP_TRANSITIONS, Operation, OperationState, StepState
 from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Job, Store
+from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.transaction import Store
 
 _ENDS: frozenset[StepState] = frozenset({"done", "failed", "undone", "undo_failed"})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.operation import OUT_OF_REACH, Operation
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 
 _GOING_BACK = frozenset({"undoing", "undone", "undo_failed"})
 """Steps of an operation that was being taken back; also one that only goes forward is, before its first effect."""

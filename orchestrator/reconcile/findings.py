@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.core.diff import KeptFinding
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 

@@ -15,7 +15,7 @@ from orchestrator.core.diff import Finding, lease_finding
 from orchestrator.core.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.freeing import begin_freeing, idle
 
 ACTOR = "lease"

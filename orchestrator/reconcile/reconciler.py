@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from orchestrator.core.diff import Finding, compare, host_findings
 from orchestrator.core.errors import NotFound
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of

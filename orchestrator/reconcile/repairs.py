@@ -14,7 +14,7 @@ from orchestrator.core.wire import action_to_dict
 from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record
 
 ACTOR = "reconcile"

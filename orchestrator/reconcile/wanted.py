@@ -10,7 +10,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 
 TO_RUN = frozenset({"create_vm", "preempt_for_vm", "start_vm", "start_freed_vm"})
 """Kinds after which their VM is to run."""

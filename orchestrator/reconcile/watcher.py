@@ -14,7 +14,7 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 
 class Watcher:

@@ -15,12 +15,13 @@ from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store import ClaimLost, Store, Transaction
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.fleet_view import Overcommit, capacity_of, geometry_of
 from orchestrator.services.messages import AdoptVm, Started
-from orchestrator.services.quotas import within_quota
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, seal_of, verify
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
 from orchestrator.services.refusal_bound import OF_STRANGERS, RefusalBound
 

@@ -9,7 +9,7 @@ from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 
 

@@ -21,12 +21,12 @@ from orchestrator.core.priority import Priority
 from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.offerings import KnownProfiles
-from orchestrator.services.tenant_room import QuotaRoom, amounts_asked
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
+from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.what_if import WhatIf, what_if
 
 _WHAT_IF = "what-if"

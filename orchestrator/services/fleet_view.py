@@ -16,7 +16,7 @@ from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import Vm
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 
 T = TypeVar("T", Vm, Claim)
 

@@ -10,7 +10,7 @@ from orchestrator.core.preemptible import preemptible
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import Freed, Vm
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import new_operation, record
 
 

@@ -12,7 +12,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.placement.views import GpuView
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.fleet_view import gpu_view
 from orchestrator.services.messages import GpuInfo, TypeUse
 

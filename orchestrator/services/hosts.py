@@ -16,7 +16,7 @@ from orchestrator.core.pci import parse_pci_address
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.messages import AddHost, HostInfo, HostKey, Started
 

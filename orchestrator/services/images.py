@@ -11,7 +11,7 @@ from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 

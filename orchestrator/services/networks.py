@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network, free_subnet, parse_subnet
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 
 @dataclass(frozen=True, kw_only=True)

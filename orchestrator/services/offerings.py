@@ -11,7 +11,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.names import check_name
 from orchestrator.core.offering import Offering
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 
 

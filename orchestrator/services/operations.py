@@ -11,7 +11,7 @@ from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.stuck import take_up
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.store import Job
+from orchestrator.ports.store.operations import Job
 from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
 

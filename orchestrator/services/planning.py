@@ -18,7 +18,7 @@ from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Device, Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
 from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.offerings import KnownProfiles

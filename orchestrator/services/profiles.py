@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.gpus import free_places
 from orchestrator.services.messages import ProfileInfo

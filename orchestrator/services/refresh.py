@@ -12,7 +12,7 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 
 _LOOKED_AT: frozenset[HostState] = frozenset({"ready", "unreachable"})
 _KEY_CHANGED = "host.key_changed"

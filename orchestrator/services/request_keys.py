@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.request_key import KEPT_S, KeptRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 
 @dataclass(frozen=True, kw_only=True)

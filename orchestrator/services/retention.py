@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 _DAY_S = 86_400.0
 _EVERY_S = 3_600.0

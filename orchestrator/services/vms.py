@@ -23,15 +23,16 @@ from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import ByteStream, HostLink
-from orchestrator.ports.store import ClaimLost, Store, Transaction
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.freeing import begin_freeing
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Plan, Planner
-from orchestrator.services.quotas import within_quota
 from orchestrator.services.requirements import checked, spec_of
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.quotas import within_quota
+from orchestrator.services.tenancy.tenants import known_tenant
 
 _RACES = 5
 """How often a lost race for slots is planned again."""

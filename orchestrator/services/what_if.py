@@ -10,7 +10,7 @@ from orchestrator.catalogue.gpu_tables import GpuTables, Tables
 from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet_view import Overcommit, fleet_of, set_aside
 
 

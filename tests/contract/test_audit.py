@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.audit import Verdict
 from orchestrator.core.errors import InvalidInput
-from orchestrator.services.tenancy import Tenancy, tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from tests.fakes.fake_world import FakeClock
 from tests.postgres.cluster import Cluster
 

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.cli.tree import ENTRIES, load
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.services.tenancy import Tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy
 from tests.fakes.control_plane import KEY, ControlPlane, create_vm, plane_with
 
 PLANTED = "planted-4711-secret"

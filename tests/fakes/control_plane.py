@@ -30,7 +30,7 @@ from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.refresh import Refresher
-from orchestrator.services.tenancy import Tenancy, tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, l40s, t4

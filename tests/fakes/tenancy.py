@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator.services.tenancy import Tenancy, tenancy
+from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from tests.fakes.fake_world import FakeClock
 from tests.fakes.new_database import new_store
 

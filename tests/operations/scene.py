@@ -18,7 +18,8 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Job, Store
+from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.transaction import Store
 from orchestrator.services.messages import AdoptVm, CreateVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm

@@ -11,7 +11,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFoun
 from orchestrator.core.operation import Operation
 from orchestrator.core.vm import Vm
 from orchestrator.services.messages import AdoptVm
-from orchestrator.services.quotas import QuotaService
+from orchestrator.services.tenancy.quotas import QuotaService
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FOREIGN_DISK
 from tests.fakes.foreign import (

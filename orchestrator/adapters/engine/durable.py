@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.adapters.engine.living import Living
 from orchestrator.core.errors import WorldError
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue

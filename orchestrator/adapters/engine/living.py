@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""

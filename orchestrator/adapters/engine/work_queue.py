@@ -17,7 +17,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions
 from dbos import error as library
 
 from orchestrator.core.errors import Retryable
-from orchestrator.ports.store import Due
+from orchestrator.ports.store.operations import Due
 
 VERSION: Final = "wf-1"
 """Of the workflow, not of the program: another one would strand what an older program has queued."""

@@ -13,7 +13,7 @@ from sqlalchemy.sql.functions import count
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
-from orchestrator.ports.store import Due, Job
+from orchestrator.ports.store.operations import Due, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.

@@ -16,7 +16,7 @@ from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_c
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vm import Vm
-from orchestrator.ports.store import ClaimLost
+from orchestrator.ports.store.claims import ClaimLost
 
 _VALUES: Final = {one.name: bindparam(one.name, type_=one.type) for one in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])

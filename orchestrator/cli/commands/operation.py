@@ -14,8 +14,9 @@ import typer
 from orchestrator.cli.complete import operations
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.progress import POLL_S, follow, seconds_of
+from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.operation import FINISHED

@@ -136,7 +136,7 @@ def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu 
         return None
     request = engine.vms[vm_id].request
     plan = engine.plan_among(
-        request, lambda host, gpu: accept(host, gpu) and (not request.is_filtered or allows(engine, request, host, gpu))
+        request, lambda host, gpu: accept(host, gpu) and (not request.is_filtered or allows(request, host, gpu))
     )
     return trial.move(vm_id, plan) if plan is not None else None
 

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.core.placement.fleet import Gpu, Host
 from orchestrator.core.placement.views import Request
 
-if TYPE_CHECKING:
-    from orchestrator.core.placement.engine import Engine
 
-
-def allows(engine: Engine, request: Request, host: Host, gpu: Gpu | None) -> bool:
+def allows(request: Request, host: Host, gpu: Gpu | None) -> bool:
     """Whether the rules allow the request on the host, and on the GPU if one is given."""
     if next(host_obstacles(request, host), None) is not None:
         return False

@@ -171,9 +171,9 @@ class Engine:
             hosts = self.fleet.hosts
         best: tuple[float, int, int, Plan] | None = None
         for host in hosts:
-            if host.view.cordoned or not allows(self, request, host, None):
+            if host.view.cordoned or not allows(request, host, None):
                 continue
-            found = plan_on_host(self, request, host)
+            found = plan_on_host(self.rankings, request, host)
             if found is not None:
                 key = (found[0], int(not host.used), host.number, Plan(host.number, found[1], found[0]))
                 if best is None or key[:3] < best[:3]:
@@ -263,7 +263,7 @@ def demand_of(request: Request) -> Demand:
 def _filter(engine: Engine, request: Request) -> Callable[[Host, Gpu | None], bool] | None:
     if not request.is_filtered:
         return None
-    return lambda host, gpu: allows(engine, request, host, gpu)
+    return lambda host, gpu: allows(request, host, gpu)
 
 
 def _with_room(

@@ -31,7 +31,7 @@ def _elsewhere(engine: Engine, request: Request, gpus: Sequence[Gpu]) -> Plan | 
     def accept(host: Host, gpu: Gpu | None) -> bool:
         if gpu is None:
             return host.number not in masked
-        return gpu.number not in avoided and (not request.is_filtered or allows(engine, request, host, gpu))
+        return gpu.number not in avoided and (not request.is_filtered or allows(request, host, gpu))
 
     return engine.plan_among(request, accept)
 

@@ -4,33 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.rankings import Rankings
 from orchestrator.core.placement.state_table import Demand, Step
-
-if TYPE_CHECKING:
-    from orchestrator.core.placement.engine import Engine
-    from orchestrator.core.placement.views import Request
+from orchestrator.core.placement.views import Request
 
 Found = tuple[float, tuple[tuple[int, Step | None], ...]]
 """(score, GPU numbers with the step on each)."""
 
 
-def plan_on_host(engine: Engine, request: Request, host: Host) -> Found | None:
+def plan_on_host(rankings: Rankings, request: Request, host: Host) -> Found | None:
     """The best way to place all devices of a request on a host, one after another; None when they do not fit."""
     demand = Demand(request.profile, request.cut_kinds, request.gpu_models)
     if demand.whole_gpus:
-        return _whole(engine, request, host, demand)
+        return _whole(rankings, request, host, demand)
     if not request.numa_strict:
-        return _parts(engine, request, host.gpus, demand)
+        return _parts(rankings, request, host.gpus, demand)
     nodes = dict.fromkeys(gpu.view.numa for gpu in host.gpus)
-    found = [_parts(engine, request, [g for g in host.gpus if g.view.numa == node], demand) for node in nodes]
+    found = [_parts(rankings, request, [g for g in host.gpus if g.view.numa == node], demand) for node in nodes]
     return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
 
-def _parts(engine: Engine, request: Request, gpus: Sequence[Gpu], demand: Demand) -> Found | None:
+def _parts(rankings: Rankings, request: Request, gpus: Sequence[Gpu], demand: Demand) -> Found | None:
     """All devices on some of these GPUs of one host."""
     host = gpus[0].host
     states = {gpu.number: gpu.state for gpu in gpus}
@@ -41,14 +38,14 @@ def _parts(engine: Engine, request: Request, gpus: Sequence[Gpu], demand: Demand
         for gpu in gpus:
             if gpu.whole:
                 continue
-            found = _on_gpu(engine, request, gpu, demand, states[gpu.number], busy)
+            found = _on_gpu(rankings, request, gpu, demand, states[gpu.number], busy)
             if found is not None and (best is None or found[0] < best[0]):
                 best = (found[0], gpu.number, found[1])
         if best is None:
             return None
         score, number, step = best
-        gpu = engine.fleet.gpus[number]
-        states[number] = engine.fleet.number_of(gpu.table, step.cut, step.choice.after)
+        gpu = rankings.fleet.gpus[number]
+        states[number] = rankings.fleet.number_of(gpu.table, step.cut, step.choice.after)
         busy |= 1 << gpu.position
         total += score
         parts.append((number, step))
@@ -61,25 +58,25 @@ def _other_node(request: Request, gpu: Gpu, first: Gpu) -> bool:
 
 
 def _on_gpu(
-    engine: Engine, request: Request, gpu: Gpu, demand: Demand, state: int, busy: int
+    rankings: Rankings, request: Request, gpu: Gpu, demand: Demand, state: int, busy: int
 ) -> tuple[float, Step] | None:
     if next(gpu_obstacles(request, gpu), None) is not None:
         return None
-    best = engine.rankings.best_step(gpu.table, state, demand)
+    best = rankings.best_step(gpu.table, state, demand)
     if best is None or busy >> gpu.position & 1:
         return best
-    board = engine.fleet.boards[gpu.host.board]
-    opening = engine.scores.of_board(board.cut, board.number, busy, busy | 1 << gpu.position, opens=True)
+    board = rankings.fleet.boards[gpu.host.board]
+    opening = rankings.scores.of_board(board.cut, board.number, busy, busy | 1 << gpu.position, opens=True)
     return best[0] + opening, best[1]
 
 
-def _whole(engine: Engine, request: Request, host: Host, demand: Demand) -> Found | None:
-    if f"gpu:{demand.whole_gpus}" not in engine.fleet.boards[host.board].cut.shapes:
+def _whole(rankings: Rankings, request: Request, host: Host, demand: Demand) -> Found | None:
+    if f"gpu:{demand.whole_gpus}" not in rankings.fleet.boards[host.board].cut.shapes:
         return None
     busy, total = host.busy, 0.0
     parts: tuple[tuple[int, Step | None], ...] = ()
     for _ in range(request.count):
-        best = _one_set(engine, request, host, demand, busy)
+        best = _one_set(rankings, request, host, demand, busy)
         if best is None:
             return None
         score, busy, gpus = best
@@ -89,10 +86,10 @@ def _whole(engine: Engine, request: Request, host: Host, demand: Demand) -> Foun
 
 
 def _one_set(
-    engine: Engine, request: Request, host: Host, demand: Demand, busy: int
+    rankings: Rankings, request: Request, host: Host, demand: Demand, busy: int
 ) -> tuple[float, int, list[Gpu]] | None:
     """(score, busy GPUs then, GPUs taken) of the best set of whole GPUs."""
-    board = engine.fleet.boards[host.board]
+    board = rankings.fleet.boards[host.board]
     closed = sum(1 << gpu.position for gpu in host.gpus if not _serves(request, gpu, demand))
     best: tuple[float, int, list[Gpu]] | None = None
     for choice in board.cut.choices(busy | closed, f"gpu:{demand.whole_gpus}"):
@@ -100,7 +97,7 @@ def _one_set(
         if any(_other_node(request, gpu, gpus[0]) for gpu in gpus):
             continue
         after = busy | choice.mask
-        score = engine.scores.of_board(board.cut, board.number, busy, after, opens=False)
+        score = rankings.scores.of_board(board.cut, board.number, busy, after, opens=False)
         if best is None or score < best[0]:
             best = (score, after, gpus)
     return best

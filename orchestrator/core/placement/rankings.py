@@ -36,8 +36,8 @@ class Rankings:
     """Rankings by demand, kept up to date as states and groups are met for the first time."""
 
     def __init__(self, fleet: Fleet, scores: Scores) -> None:
-        self._fleet = fleet
-        self._scores = scores
+        self.fleet = fleet
+        self.scores = scores
         self._lists: dict[Demand, list[Entry]] = {}
         self._serial = 0
         fleet.on_state = self._add_state
@@ -52,16 +52,16 @@ class Rankings:
 
     def renew(self) -> None:
         """Rank again after the mix changed."""
-        self._scores.renew()
+        self.scores.renew()
         for demand in self._lists:
             self._lists[demand] = sorted(self._all(demand))
 
     def _all(self, demand: Demand) -> Iterator[Entry]:
         if not demand.whole_gpus:
-            for table in self._fleet.tables:
+            for table in self.fleet.tables:
                 for number in range(1, len(table.states)):
                     yield from self._of_state(table, number, demand)
-        for group in self._fleet.groups:
+        for group in self.fleet.groups:
             yield from self._of_group(group, demand)
 
     def _add_state(self, table: StateTable, number: int) -> None:
@@ -83,7 +83,7 @@ class Rankings:
         """The best way to place a demand on a GPU in that state, with its score."""
         best: tuple[float, Step] | None = None
         for step in table.steps(number, demand):
-            score = self._scores.of_step(table, number, step)
+            score = self.scores.of_step(table, number, step)
             if best is None or score < best[0]:
                 best = (score, step)
         return best
@@ -91,16 +91,16 @@ class Rankings:
     def _of_state(self, table: StateTable, number: int, demand: Demand) -> Iterator[Entry]:
         best = self.best_step(table, number, demand)
         if best is not None:
-            yield Entry(best[0], 0, self._next(), self._fleet.members[table.number][number], best[1], -1, None)
+            yield Entry(best[0], 0, self._next(), self.fleet.members[table.number][number], best[1], -1, None)
 
     def _of_group(self, group: Group, demand: Demand) -> Iterator[Entry]:
-        rank = int(self._scores.prefers_used_hosts and not group.used)
+        rank = int(self.scores.prefers_used_hosts and not group.used)
         if demand.whole_gpus:
             for score, choice in self.whole_choices(group, demand)[:1]:
                 yield Entry(score, rank, self._next(), group.members, None, 0, choice)
             return
         for number in sorted(set(group.board.tables)):
-            table = self._fleet.tables[number]
+            table = self.fleet.tables[number]
             best = self.best_step(table, EMPTY, demand)
             where = self.opening(group, number) if best is not None else None
             if best is not None and where is not None:
@@ -112,13 +112,13 @@ class Rankings:
         if shape not in board.cut.shapes or not self._models_fit(group, demand):
             return []
         found = [
-            (self._scores.of_board(board.cut, board.number, group.busy, mask_of(choice.after), opens=False), choice)
+            (self.scores.of_board(board.cut, board.number, group.busy, mask_of(choice.after), opens=False), choice)
             for choice in board.cut.choices(group.busy, shape)
         ]
         return sorted(found, key=lambda pair: pair[0])
 
     def _models_fit(self, group: Group, demand: Demand) -> bool:
-        models = {self._fleet.tables[number].geometry.model for number in group.board.tables}
+        models = {self.fleet.tables[number].geometry.model for number in group.board.tables}
         return not demand.gpu_models or models <= set(demand.gpu_models)
 
     def opening(self, group: Group, table: int) -> tuple[float, int] | None:
@@ -126,7 +126,7 @@ class Rankings:
         board = group.board
         options = [
             (
-                self._scores.of_board(board.cut, board.number, group.busy, group.busy | 1 << position, opens=True),
+                self.scores.of_board(board.cut, board.number, group.busy, group.busy | 1 << position, opens=True),
                 position,
             )
             for position, number in enumerate(board.tables)

@@ -13,7 +13,7 @@ from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.vm import Device, Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store import ClaimLost
+from orchestrator.ports.store.claims import ClaimLost
 
 _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vgpu.function_gone"})
 """Nothing was made, and another function of the same GPU may do."""

@@ -9,7 +9,7 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Parked
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import vm_record
-from orchestrator.ports.store import ClaimLost
+from orchestrator.ports.store.claims import ClaimLost
 
 
 def _claim(context: Context) -> str:

@@ -9,7 +9,7 @@ from orchestrator.core.errors import WorldError
 from orchestrator.core.vm import Freed, Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 
 
 def claim_text(context: Context) -> tuple[str, ...]:

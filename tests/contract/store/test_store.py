@@ -30,7 +30,8 @@ from orchestrator.core.image import Image
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.vm import Device, Vm, VmSpec
-from orchestrator.ports.store import ClaimLost, Transaction
+from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.ports.store.transaction import Transaction
 from tests.postgres.cluster import Cluster
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="

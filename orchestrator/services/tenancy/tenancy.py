@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
-from orchestrator.ports.store import Store
-from orchestrator.services.access import AccessService
+from orchestrator.ports.store.transaction import Store
 from orchestrator.services.audit import AuditService, audit_key
-from orchestrator.services.policies import PolicyService
-from orchestrator.services.quotas import QuotaService
 from orchestrator.services.request_keys import RequestKeyService
-from orchestrator.services.tenants import TenantService
-from orchestrator.services.tokens import TokenService
+from orchestrator.services.tenancy.access import AccessService
+from orchestrator.services.tenancy.policies import PolicyService
+from orchestrator.services.tenancy.quotas import QuotaService
+from orchestrator.services.tenancy.tenants import TenantService
+from orchestrator.services.tenancy.tokens import TokenService
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from orchestrator.core.quota import (
 )
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:

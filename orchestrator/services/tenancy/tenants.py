@@ -10,7 +10,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
 from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store, Transaction
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 
 

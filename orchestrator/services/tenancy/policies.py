@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from orchestrator.core.lease import PolicyValue, TenantPolicy, changed_policy
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.tenants import known_tenant
 
 
 @dataclass(frozen=True, kw_only=True)

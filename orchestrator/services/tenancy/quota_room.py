@@ -11,7 +11,7 @@ from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.quota import Amounts, Limit, check_quota, machine_amounts, totals_of, vgpu_amounts
-from orchestrator.ports.store import Transaction
+from orchestrator.ports.store.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

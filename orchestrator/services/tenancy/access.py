@@ -10,7 +10,7 @@ from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import token_id_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 
 _ADMIN = (Grant(tenant=EVERYWHERE, role="admin"),)
 

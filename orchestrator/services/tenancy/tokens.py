@@ -10,9 +10,9 @@ from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Token, check_role, digest_of, token_text
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store import Store
+from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
-from orchestrator.services.tenants import known_tenant
+from orchestrator.services.tenancy.tenants import known_tenant
 
 _SECRET_BYTES = 32
 _ID_BYTES = 6

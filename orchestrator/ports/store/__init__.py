@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database: intent, claims, the journal of operations."""

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who did what, as a chain of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from orchestrator.core.audit import AuditRecord, Head
+
+
+class Audit(Protocol):
+    """Records are only ever added; sealing them comes later."""
+
+    def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None: ...
+    def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number."""
+
+    def all(self) -> Iterator[AuditRecord]:
+        """Oldest first."""
+
+    def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
+        """Oldest first."""
+
+    def head(self) -> Head | None:
+        """None: nothing was sealed yet."""
+
+    def put_seal(self, head: Head) -> None:
+        """The record is sealed and the head of the chain."""

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims on GPU slots, functions and shares of hosts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from orchestrator.core.claim import Claim, HostCapacity
+
+
+class ClaimLost(Exception):
+    """Somebody else took a slot, function or share of the host meanwhile. Plan again."""
+
+
+class Claims(Protocol):
+    def take(self, claim: Claim, capacity: HostCapacity) -> None:
+        """Also for a VM that gave its place back and kept its disk.
+
+        :raises ClaimLost: the transaction must be given up
+        """
+
+    def list(self) -> tuple[Claim, ...]:
+        """Of all VMs that have a place, by VM."""
+
+    def of_host(self, host: str) -> tuple[Claim, ...]:
+        """Of VMs that have a place there."""
+
+    def find(self, vm_id: str) -> Claim | None:
+        """None: no such VM, or it has no place."""
+
+    def free_place(self, vm_id: str) -> None:
+        """All but the disk. Free already is fine."""
+
+    def move_function(self, vm_id: str, function: str | None) -> None:
+        """:raises ClaimLost: another VM has it"""

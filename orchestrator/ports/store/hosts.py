@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that were added, their GPUs and the last snapshot of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from orchestrator.core.host import Host
+from orchestrator.core.snapshot import HostSnapshot
+
+
+class Hosts(Protocol):
+    def add(self, host: Host) -> None:
+        """:raises Conflict: ``host.exists``, ``host.address_taken``"""
+
+    def get(self, name: str) -> Host:
+        """:raises NotFound: ``host.unknown``"""
+
+    def list(self) -> tuple[Host, ...]: ...
+    def update(self, host: Host) -> None:
+        """Everything but the list of managed GPUs."""
+
+    def set_gpus(self, name: str, gpus: Sequence[str]) -> None: ...
+    def mark_enabled(self, name: str, gpu: str, *, by_us: bool) -> None:
+        """Remember that it was us who switched a GPU's virtual functions on."""
+
+    def enabled_by_us(self, name: str) -> tuple[str, ...]: ...
+    def remove(self, name: str) -> None:
+        """With its snapshot and GPUs. Gone already is fine."""
+
+    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
+        """``taken_at``: when the look began; one that began before the stored one is ignored."""
+
+    def snapshot(self, name: str) -> HostSnapshot | None: ...
+    def snapshots(self) -> dict[str, HostSnapshot]:
+        """Of every host that was observed."""

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations with the journal of their steps, and which of them may run now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.core.operation import Operation, StepRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """An operation with what only its execution needs."""
+
+    operation: Operation
+    inputs: dict[str, object]
+    host: str
+    """Name of the host it works on."""
+    cancelled: bool
+    revision: int
+    """Grows with every change."""
+    waits_for: tuple[str, ...] = ()
+    """Ids of the operations that must have ended before it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """The one operation of its subject that may run now."""
+
+    operation: str
+    subject: str
+    host: str
+
+
+class Operations(Protocol):
+    def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
+        """``waits_for``: ids of operations that have to end first, whichever way they do."""
+
+    def get(self, operation_id: str) -> Job:
+        """:raises NotFound: ``operation.unknown``"""
+
+    def attempt_of(self, operation_id: str) -> int:
+        """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
+
+    def is_cancelled(self, operation_id: str) -> bool:
+        """:raises NotFound: ``operation.unknown``"""
+
+    def list(
+        self,
+        *,
+        unfinished: bool = False,
+        limit: int = 1000,
+        tenants: tuple[str, ...] | None = None,
+        before: str | None = None,
+    ) -> tuple[Operation, ...]:
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many are stored, by kind and state."""
+
+    def of_subject(self, subject: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+
+    def stuck_on(self, host: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+
+    def due(self, subject: str | None = None) -> tuple[Due, ...]:
+        """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
+
+        None of a subject whose operation waits for another one that has not ended."""
+
+    def update(self, operation: Operation) -> None:
+        """State, attempt, error, remainder, warnings, end; not the steps."""
+
+    def forget(self, *, ended_before: float, most: int) -> int:
+        """With their steps, unless stuck or still named by a VM or a finding; how many that were."""
+
+    def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
+    def request_cancel(self, operation_id: str) -> None: ...

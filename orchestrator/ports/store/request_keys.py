@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers kept for requests that are sent again."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from orchestrator.core.request_key import KeptRequest
+
+
+class RequestKeys(Protocol):
+    """What was asked under idempotency keys."""
+
+    def find(self, actor: str, key: str) -> KeptRequest | None: ...
+    def put(self, kept: KeptRequest) -> None:
+        """Replaces the one there was."""
+
+    def remove(self, actor: str, key: str) -> None: ...
+    def forget(self, *, before: float) -> None:
+        """All that were begun earlier."""

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One transaction is one ``with store.begin() as tx``; what stands in it is one file per noun beside this one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from orchestrator.ports.store.audit import Audit
+from orchestrator.ports.store.claims import Claims
+from orchestrator.ports.store.controllers import Controllers
+from orchestrator.ports.store.findings import Findings
+from orchestrator.ports.store.hosts import Hosts
+from orchestrator.ports.store.images import Images
+from orchestrator.ports.store.networks import Networks
+from orchestrator.ports.store.offerings import Offerings
+from orchestrator.ports.store.operations import Operations
+from orchestrator.ports.store.policies import Policies
+from orchestrator.ports.store.quotas import Quotas
+from orchestrator.ports.store.request_keys import RequestKeys
+from orchestrator.ports.store.secrets import Secrets
+from orchestrator.ports.store.tenants import Tenants
+from orchestrator.ports.store.tokens import Tokens
+from orchestrator.ports.store.vms import Vms
+
+
+class Transaction(Protocol):
+    @property
+    def controllers(self) -> Controllers: ...
+    @property
+    def hosts(self) -> Hosts: ...
+    @property
+    def vms(self) -> Vms: ...
+    @property
+    def claims(self) -> Claims: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def images(self) -> Images: ...
+    @property
+    def networks(self) -> Networks: ...
+    @property
+    def offerings(self) -> Offerings: ...
+    @property
+    def secrets(self) -> Secrets: ...
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def findings(self) -> Findings: ...
+    @property
+    def tenants(self) -> Tenants: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def quotas(self) -> Quotas: ...
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def request_keys(self) -> RequestKeys: ...
+
+
+class Store(Protocol):
+    @property
+    def site(self) -> str:
+        """Id of this database, drawn when it was made."""
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """One consistent view, never waiting for writers."""
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
