@@ -49,7 +49,7 @@ def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
 
 def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
     """Serve until told to stop; ``chosen`` settings win over all others. ``fleet``: serve the hosts of that file,
-    which only exist in memory.
+    which only exist in the memory of another process, or those of the process that has this socket.
 
     :raises VgpuctlError: a setting is wrong, another server runs here, the database is of another version …
     """
@@ -64,7 +64,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             held.enter_context(only_one(state, LOCK_PATIENCE_S if detached else 0))
         except OSError as error:
             raise state_unusable(state, error) from error
-        app = _build(settings, fleet)
+        app = _build(settings, fleet, held)
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         try:
@@ -81,12 +81,12 @@ def _make(state: Path) -> None:
         raise state_unusable(state, error) from error
 
 
-def _build(settings: Settings, fleet: Path | None) -> App:
+def _build(settings: Settings, fleet: Path | None, held: ExitStack) -> App:
     if fleet is None:
         return build(settings)
-    from orchestrator.sim.serving import build_without_hosts  # a real server needs nothing of it
+    from orchestrator.sim.serving import build_without_hosts, simulated_hosts  # a real server needs nothing of it
 
-    return build_without_hosts(settings, fleet)
+    return build_without_hosts(settings, held.enter_context(simulated_hosts(fleet, settings)))
 
 
 def _say(place: str, *, detached: bool) -> None:

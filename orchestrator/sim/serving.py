@@ -1,65 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpuctl serve --simulate FLEET``: the server as it is, in front of hosts that only exist in its memory."""
+"""``vgpuctl serve --simulate FLEET``: the server as it is, in front of hosts that another process simulates."""
 
 from __future__ import annotations
 
-import hashlib
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.state.keys import HostKeyFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import PAPER_SITE, App, Reach, build
-from orchestrator.catalogue.catalogue import Catalogue, shipped
-from orchestrator.catalogue.geometries import KINDS
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
+from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
-from orchestrator.sim.enrolment import record_enrolled
-from orchestrator.sim.fleet import Fleet, enrolled, new_machine
-from orchestrator.sim.hardware import GpuKind, gpu_kind
-from orchestrator.sim.kept import KeptMachines
-from orchestrator.sim.live_link import LiveLink
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.build import DOMAIN
+from orchestrator.sim.enrolment import new_host, record_enrolled
+from orchestrator.sim.hosts_link import HostsLink
 from orchestrator.sim.paper import PaperImages, scan
-from orchestrator.simulate_placement.fleet_file import Group, host_names, read_groups
 
-IMAGE = "demo"
-_DOMAIN = ".test"
-"""Reserved for what does not exist (RFC 2606)."""
+IMAGE: Final = "demo"
+SOCKET_NAME: Final = "hosts.sock"
+PROCESS: Final = "orchestrator.sim.hosts_process"
 
 
-def build_without_hosts(settings: Settings, fleet_file: Path) -> App:
-    """The control plane over the hosts of the fleet file; those that are not in the database yet are put there, ready.
+@contextmanager
+def simulated_hosts(fleet: Path, settings: Settings) -> Iterator[Path]:
+    """The socket of a process that simulates the hosts: a new one for as long as the block lasts when ``fleet`` is a
+    file, or the one whose socket it is.
 
-    :raises InvalidInput: ``fleet.invalid``, ``serve.own_database``
-    :raises Conflict: ``serve.real_state``: this state directory serves real hosts
+    :raises InvalidInput: ``fleet.invalid``, ``serve.own_database``; :raises Fatal: ``fleet.differs``, ``fleet.ended``
     """
-    if settings.database_url is not None:
+    if fleet.is_socket():
+        yield fleet
+        return
+    if settings.database_server is not None:
         raise InvalidInput(
-            "serve.own_database", "simulated hosts are kept in SQLite only", hint="unset VGPUCTL_DATABASE_URL"
+            "serve.own_database",
+            "a database server may have several controllers, and each would simulate other hosts",
+            hint=f"'python -m {PROCESS} FLEET SOCKET DIRECTORY' simulates them for all: give the socket to each",
         )
-    catalogue = shipped()
-    groups = read_groups(fleet_file, catalogue)
+    socket = settings.state / SOCKET_NAME
+    # In a session of its own: Ctrl-C is for the server, whose running steps need their hosts until they have ended.
+    with subprocess.Popen(
+        [sys.executable, "-m", PROCESS, fleet, socket, settings.state / "machines"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        said = b"" if process.stdout is None else process.stdout.readline()
+        if not said:
+            raise Fatal("fleet.ended", "the process that simulates the hosts has ended")
+        if error := json.loads(said):
+            raise error_from_dict(error)
+        yield socket
+
+
+def build_without_hosts(settings: Settings, socket: Path) -> App:
+    """The control plane over the hosts behind a socket; those that are not in the database yet are put there, ready.
+
+    :raises Conflict: ``serve.real_state``: this state directory or database serves real hosts
+    """
 
     def reach(settings: Settings, store: SqlStore) -> Reach:
-        return _reach(settings, store, groups, catalogue)
+        return _reach(settings, store, socket)
 
     return build(settings, reach, site_prefix=PAPER_SITE)
 
 
-def _reach(settings: Settings, store: SqlStore, groups: tuple[Group, ...], catalogue: Catalogue) -> Reach:
-    fleet, kept = Fleet(), KeptMachines(settings.state / "machines")
-    for name, machine in _machines(groups, catalogue):
-        fleet.add(f"{name}{_DOMAIN}", machine)
-    _enrol(store, fleet, kept)
-    link = LiveLink(fleet, kept, site=store.site)
+def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
+    link = HostsLink(socket, site=store.site)
+    _enrol(store, link)
 
     def scan_here(address: str, port: int) -> HostKey:
-        fleet.machine(address)
+        link.locate(address)
         return scan(address, port)
 
     return Reach(
@@ -68,39 +86,21 @@ def _reach(settings: Settings, store: SqlStore, groups: tuple[Group, ...], catal
         scan_key=scan_here,
         keys=HostKeyFiles(settings.state / "secrets" / "hosts"),
         images=ImageLibrary(settings.state / "images"),
+        close=link.close,
     )
 
 
-def _machines(groups: tuple[Group, ...], catalogue: Catalogue) -> Iterator[tuple[str, Machine]]:
-    for number, group in enumerate(groups):
-        kinds = [_kind(group, catalogue)] * group.gpus_per_host
-        for name in host_names(group, number):
-            yield name, new_machine(_index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024))
-
-
-def _kind(group: Group, catalogue: Catalogue) -> GpuKind:
-    """The model with the vGPU types that the group allows."""
-    kind = gpu_kind(catalogue, group.gpu_model)
-    allowed = {KINDS[mode] for mode in group.modes_allowed}
-    return kind if "time_sliced" in allowed else replace(kind, types=())
-
-
-def _index(name: str) -> int:
-    """The same for the same name, whatever else the fleet file says."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-
-
-def _enrol(store: SqlStore, fleet: Fleet, kept: KeptMachines) -> None:
+def _enrol(store: SqlStore, link: HostsLink) -> None:
     now = time.time()
     with store.begin() as tx:
-        known = {host.address for host in tx.hosts.list()}
+        known = tuple(host.address for host in tx.hosts.list())
         if all(image.name != IMAGE for image in tx.images.list()):
             tx.images.add(PaperImages().take(IMAGE, IMAGE, None, now))
-    new = []
-    for address, machine in fleet.machines.items():
-        seen = kept.restore(address, machine)
-        if address not in known or not seen:
-            enrolled(machine, store.site)
-        if address not in known:
-            new.append((address.removesuffix(_DOMAIN), address, machine))
-    record_enrolled(store, new, now)
+    new = link.enrol(known)
+
+    def seen() -> Iterator[tuple[str, str, HostSnapshot]]:
+        for address in new:
+            name = address.removesuffix(DOMAIN)
+            yield name, address, link.observe(new_host(name, address, None, (), now))
+
+    record_enrolled(store, seen(), now)

@@ -42,7 +42,7 @@ def test_each_library_is_imported_in_its_home_alone(library: str) -> None:
 
 
 def test_processes_are_started_in_few_places() -> None:
-    homes = ("orchestrator/agent/", "orchestrator/client/", "orchestrator/cli/")
+    homes = ("orchestrator/agent/", "orchestrator/client/", "orchestrator/cli/", "orchestrator/sim/serving.py")
     strangers = [
         f"{path}:{line}"
         for path in files(".py", under="orchestrator/")

@@ -17,6 +17,7 @@ from orchestrator.operations.step import Definition
 from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.look import snapshot_of
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database
 from tests.simulated.invariants import HostView, Memory, broken
@@ -149,7 +150,7 @@ class Run:
             self._fleet.add(address, machine)
             self._names[address] = name
             if number < self._plan.hosts:
-                ready.append((name, address, enrolled(machine, SITE)))
+                ready.append((name, address, snapshot_of(enrolled(machine, SITE))))
         record_enrolled(self._store, ready, EPOCH_S)
         return (f"h{self._plan.hosts}",)
 

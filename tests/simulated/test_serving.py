@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from orchestrator.bootstrap import build
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.client.autostart import connect_running
+from orchestrator.client.autostart import connect_running, server_info
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
@@ -23,8 +24,9 @@ from orchestrator.settings import load_settings
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.kept import KeptMachines
-from orchestrator.sim.serving import build_without_hosts
+from orchestrator.sim.serving import build_without_hosts, simulated_hosts
 from orchestrator.sim.vgpu_actions import disable
+from tests.contract.engine.live_site import until
 from tests.fakes.running import running_server
 
 FLEET = """\
@@ -93,17 +95,36 @@ def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_serv
 def test_a_state_directory_serves_real_hosts_or_others_never_both(tmp_path: Path, fleet: Path) -> None:
     real, paper = load_settings(state=tmp_path / "real"), load_settings(state=tmp_path / "paper")
     build(real).close()
-    build_without_hosts(paper, fleet).close()
-    with pytest.raises(Conflict, match="serves real hosts"):
-        build_without_hosts(real, fleet)
+    with simulated_hosts(fleet, paper) as socket:
+        build_without_hosts(paper, socket).close()
+        with pytest.raises(Conflict, match="serves real hosts"):
+            build_without_hosts(real, socket)
     with pytest.raises(Conflict, match="are simulated"):
         build(paper)
 
 
-def test_the_database_of_a_server_for_many_is_never_filled_with_hosts_on_paper(tmp_path: Path, fleet: Path) -> None:
+def test_each_controller_of_a_database_server_would_simulate_other_hosts(tmp_path: Path, fleet: Path) -> None:
     settings = load_settings(state=tmp_path, database_url="postgresql+psycopg://nobody@localhost/none")
-    with pytest.raises(InvalidInput, match="SQLite only"):
-        build_without_hosts(settings, fleet)
+    with pytest.raises(InvalidInput, match="each would simulate other hosts"), simulated_hosts(fleet, settings):
+        pass
+
+
+def test_hosts_in_a_process_of_their_own_outlive_the_server(tmp_path: Path, fleet: Path) -> None:
+    state = tmp_path / "state"
+    with simulated_hosts(fleet, load_settings(state=tmp_path)) as socket:
+        with serving(state, socket) as client:
+            assert ended(client, client.create_vm(wish("old", "GRID T4-4Q"))) == ["done"]
+        with serving(state, socket) as client:
+            assert client.look_for_findings(None) == []
+            assert shown(client) == {"old": ("running", "mdev")}
+            assert ended(client, client.delete_vm("old", "default")) == ["done"]
+
+
+def test_the_process_that_simulates_the_hosts_ends_with_a_killed_server(tmp_path: Path, fleet: Path) -> None:
+    state = tmp_path / "state"
+    with serving(state, fleet) as client:
+        os.kill(int(server_info(client.connection)["pid"]), signal.SIGKILL)
+        until(lambda: not (state / "hosts.sock").exists())
 
 
 def test_a_host_that_has_other_gpus_than_before_is_refused(tmp_path: Path, fleet: Path) -> None:

@@ -30,7 +30,7 @@ def serve(
     ] = None,
     socket_group: Annotated[str | None, typer.Option("--socket-group", help="Name or number of that group.")] = None,
     fleet: Annotated[
-        Path | None, typer.Option("--simulate", metavar="FLEET", help="Serve the hosts of this file, in memory.")
+        Path | None, typer.Option("--simulate", metavar="FLEET", help="Serve the hosts of this file, simulated.")
     ] = None,
 ) -> None:
     """Run the server here, in the foreground, until Ctrl-C."""

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines that a fleet file describes, as they leave the rack."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.catalogue.catalogue import Catalogue
+from orchestrator.catalogue.geometries import KINDS
+from orchestrator.sim.fleet import Fleet, new_machine
+from orchestrator.sim.hardware import GpuKind, gpu_kind
+from orchestrator.simulate_placement.fleet_file import Group, host_names, read_groups
+
+DOMAIN = ".test"
+"""Reserved for what does not exist (RFC 2606)."""
+
+
+def fleet_of(fleet_file: Path, catalogue: Catalogue) -> Fleet:
+    """A machine for each host of the file; its address is the host's name below :data:`DOMAIN`.
+
+    :raises InvalidInput: ``fleet.invalid``
+    """
+    fleet = Fleet()
+    for number, group in enumerate(read_groups(fleet_file, catalogue)):
+        kinds = [_kind(group, catalogue)] * group.gpus_per_host
+        for name in host_names(group, number):
+            machine = new_machine(_index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024))
+            fleet.add(f"{name}{DOMAIN}", machine)
+    return fleet
+
+
+def _kind(group: Group, catalogue: Catalogue) -> GpuKind:
+    """The model with the vGPU types that the group allows."""
+    kind = gpu_kind(catalogue, group.gpu_model)
+    allowed = {KINDS[mode] for mode in group.modes_allowed}
+    return kind if "time_sliced" in allowed else replace(kind, types=())
+
+
+def _index(name: str) -> int:
+    """The same for the same name, whatever else the fleet file says."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way to simulated hosts that a process of their own serves (sim/hosts_process.py), over its unix socket."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.client.location import SocketAddress
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.host import Host
+from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.protocol import encode_frame, read_frame
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
+from orchestrator.ports.host import ByteStream
+from orchestrator.sim.console import Echo
+
+LIMIT_S: Final = 180.0
+"""For one answer. The machines themselves answer at once."""
+Message = dict[str, Any]
+
+
+class _Connection:
+    """Used by one caller at a time."""
+
+    def __init__(self, path: Path, site: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(LIMIT_S)
+        with SocketAddress(path) as address:
+            self._socket.connect(address)
+        self._reader = self._socket.makefile("rb")
+        self._socket.sendall(encode_frame({"hello": {"site": site}}))
+
+    def ask(self, request: Message) -> Message:
+        """:raises OSError: cut before it was asked; :raises Unknown: and after"""
+        self._socket.sendall(encode_frame(request))
+        try:
+            answer = read_frame(self._reader)
+        except OSError as error:
+            raise _cut(str(error)) from error
+        if answer is None:
+            raise _cut("the stream ended")
+        return answer
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()
+
+
+class HostsLink:
+    """Implements ports.host.HostLink and Configurator. As many connections as calls at the same time, all kept."""
+
+    def __init__(self, path: Path, *, site: str) -> None:
+        self._path = path
+        self._site = site
+        self._lock = threading.Lock()
+        self._idle: list[_Connection] = []
+
+    def enrol(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """Make all hosts obey this site; the addresses that are not among ``known``."""
+        return tuple(self._ask("enrol", None, {"known": known})["new"])
+
+    def locate(self, address: str) -> None:
+        """:raises InvalidInput: ``host.address_unknown``"""
+        self._ask("locate", None, {"address": address})
+
+    def observe(self, host: Host) -> HostSnapshot:
+        return snapshot_from_dict(self._ask("observe", host, {}))
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        return domain_from_dict(self._ask("observe_domain", host, {"vm": vm}))
+
+    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+        params = {"action": action_to_dict(action), "token": token_to_dict(token)}
+        return result_from_dict(self._ask("perform", host, params))
+
+    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+        params = {"path": str(path), "sha256": sha256, "format": image_format, "token": token_to_dict(token)}
+        return result_from_dict(self._ask("send_image", host, params))
+
+    def watch(self, host: Host) -> Iterator[dict[str, object]]:
+        """No events: what changed is seen at the next look."""
+        return iter(())
+
+    def open_console(self, host: Host, vm: str) -> ByteStream:
+        """A guest that sends back what it gets."""
+        return Echo(f"console of {vm} on {host.name}\r\n".encode())
+
+    def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
+        """A guest that sends back what it gets."""
+        return Echo(f"{vm}:{port}\r\n".encode())
+
+    def forget(self, host: Host) -> None:
+        """No connection is one host's."""
+
+    def install_agent(
+        self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False
+    ) -> None:
+        progress("install")
+        self._ask("install_agent", host, {"gpus": gpus, "take_over": take_over})
+
+    def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
+        progress("remove")
+        self._ask("remove_agent", host, {})
+
+    def close(self) -> None:
+        """Connections in use end with their calls."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _ask(self, method: str, host: Host | None, params: Message) -> Message:
+        address = "the simulated hosts" if host is None else host.address
+        connection = self._connection(address)
+        whose = None if host is None else dataclasses.asdict(host)
+        try:
+            answer = connection.ask({"method": method, "host": whose, "params": params})
+        except (OSError, VgpuctlError) as error:
+            connection.close()
+            raise _unreachable(address, error) if isinstance(error, OSError) else error from error
+        with self._lock:
+            self._idle.append(connection)
+        if "error" in answer:
+            raise error_from_dict(answer["error"])
+        result: Message = answer["result"]
+        return result
+
+    def _connection(self, address: str) -> _Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return _Connection(self._path, self._site)
+        except OSError as error:
+            raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str, error: OSError) -> Retryable:
+    return Retryable("host.unreachable", f"{address} cannot be reached", details=str(error))
+
+
+def _cut(why: str) -> Unknown:
+    return Unknown("agent.channel_cut", "the connection to the simulated hosts was cut", details=why)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines in real time: one request at a time per machine, each kept on disk before it is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from orchestrator.core.errors import Retryable
+from orchestrator.core.host import Host
+from orchestrator.core.protocol import encode_frame
+from orchestrator.core.wire import snapshot_to_dict
+from orchestrator.sim.fleet import Fleet, enrolled
+from orchestrator.sim.kept import KeptMachines
+from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.machine import Machine
+from orchestrator.sim.machine_link import LOOK, MachineLink
+
+T = TypeVar("T")
+
+_LOCKS: Final = 64
+
+
+class LiveMachines:
+    """All machines of one fleet. Safe to call from many threads."""
+
+    def __init__(self, fleet: Fleet, kept: KeptMachines) -> None:
+        """:raises Fatal: ``fleet.differs``"""
+        self.fleet = fleet
+        self._kept = kept
+        self._touched = {address for address, machine in fleet.machines.items() if kept.restore(address, machine)}
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        """By index of the machine: thousands of machines need no lock each."""
+        self._looks: dict[str, bytes] = {}
+
+    def call(self, address: str, name: str, work: Callable[[Machine], T]) -> T:
+        """Do ``work`` on the machine; what it did is kept when it returns.
+
+        :raises Retryable: ``host.unreachable``
+        """
+        machine = self._at(address)
+        with self._locks[machine.index % _LOCKS]:
+            machine.now = time.time()
+            try:
+                return work(machine)
+            finally:
+                if name != LOOK:
+                    self._looks.pop(address, None)
+                    self._touched.add(address)
+                    self._kept.keep(address, machine)
+
+    def look(self, address: str, check: Callable[[Machine], Machine]) -> bytes:
+        """The frame that answers a look. Written once for as long as nothing happens there: most looks of a large
+        fleet find what the last one found, and this process shares the processors with the server."""
+
+        def written(machine: Machine) -> bytes:
+            check(machine)
+            frame = self._looks.get(address)
+            if frame is not None:
+                return zlib.decompress(frame)
+            snapshot = snapshot_of(machine)
+            new = encode_frame({"result": snapshot_to_dict(snapshot)})
+            if all(domain.addresses for domain in snapshot.domains if domain.state == "running"):
+                self._looks[address] = zlib.compress(new, 1)
+            return new
+
+        return self.call(address, LOOK, written)
+
+    def enrol(self, site: str, unknown: frozenset[str]) -> None:
+        """Make ready for ``site`` what is ``unknown`` to it, and the machines on which nothing has happened yet."""
+        for address, machine in self.fleet.machines.items():
+            if address in unknown or (address not in self._touched and machine.ledger.site != site):
+                enrolled(machine, site)
+                self._looks.pop(address, None)
+
+    def _at(self, address: str) -> Machine:
+        if address not in self.fleet.machines:
+            raise Retryable(
+                "host.unreachable", f"{address} cannot be reached", details="the fleet file has no such host"
+            )
+        return self.fleet.machines[address]
+
+
+class LiveLink(MachineLink):
+    """One server's way to them."""
+
+    def __init__(self, machines: LiveMachines, *, site: str) -> None:
+        super().__init__(site=site)
+        self._machines = machines
+
+    def look(self, host: Host) -> bytes:
+        """A fresh look at the whole host, as the frame that answers it."""
+        return self._machines.look(host.address, self._ours)
+
+    def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
+        return self._machines.call(host.address, name, work)
