@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import VgpuctlError
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}")
+"""A shell evaluates what it completes."""
+
 
 def _names(ask: Callable[[Client], Iterable[Mapping[str, Any]]], incomplete: str, key: str = "name") -> list[str]:
     try:
         connection = connect_running(state_directory())
         rows = ask(Client(connection)) if connection is not None else ()
-        return sorted({str(row[key]) for row in rows if str(row[key]).startswith(incomplete)})
+        found = {str(row[key]) for row in rows if str(row[key]).startswith(incomplete)}
+        return sorted(name for name in found if _PLAIN.fullmatch(name))
     except VgpuctlError:
         return []
 

@@ -34,7 +34,7 @@ def lines_of(error: VgpuctlError) -> list[str]:
     """``error: message [code]``, then the reasons and the hint."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     head = colour("error:", "red", stream_is_terminal=terminal)
-    lines = [f"{head} {printable(error.message)} [{error.code}]"]
+    lines = [f"{head} {printable(error.message)} [{printable(error.code)}]"]
     if not (len(error.reasons) == 1 and error.reasons[0].message in error.message):
         lines += [f"  {_reason(reason)}" for reason in error.reasons]
     if error.hint:

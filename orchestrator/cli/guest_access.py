@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from orchestrator.client.program import own_program
 
 _DIRECTORY: Final = "ssh"
 
 
 def _directory(state: Path, vm_id: str) -> Path:
+    """``vm_id`` comes from a server: the client has made sure that it is an id (client/connection.py)."""
     return state / _DIRECTORY / vm_id
 
 
@@ -39,7 +41,7 @@ def ssh_arguments(state: Path, vm_id: str, name: str, tenant: str, user: str) ->
     """ssh's own arguments up to the remote command; the connection goes through the server and the VM's host."""
     directory = _directory(state, vm_id)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    proxy = shlex.join([sys.executable, "-m", "orchestrator.cli.main", "vm", "proxy", name, "--tenant", tenant])
+    proxy = shlex.join(own_program("orchestrator.cli.main", "vm", "proxy", name, "--tenant", tenant))
     options = [
         f"ProxyCommand={_literal(proxy)}",
         f'UserKnownHostsFile="{_literal(str(directory / "known_hosts"))}"',

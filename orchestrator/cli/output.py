@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,9 @@ STATE_COLOURS: Final = {
 }  # fmt: skip
 
 
+_OUR_COLOUR: Final = re.compile(r"(\x1b\[[0-9]{1,2}m)")
+
+
 def shown(value: object) -> str:
     """Any JSON value on one line. Control characters are escaped: names on hosts may be hostile."""
     if isinstance(value, str):
@@ -52,6 +56,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def safe_line(line: str) -> str:
+    """A line with our own colours in it, and nothing else that a terminal would obey."""
+    if line.isprintable():
+        return line
+    parts = _OUR_COLOUR.split(line)
+    return "".join(part if _OUR_COLOUR.fullmatch(part) else printable(part) for part in parts)
 
 
 def printable_lines(text: str) -> list[str]:
@@ -125,5 +137,8 @@ def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> s
     if output is Format.YAML:
         import yaml
 
-        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n")
-    return "\n".join(table())
+        text = str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n")
+        if all(line.isprintable() for line in text.split("\n")):
+            return text
+        return str(yaml.safe_dump(data, sort_keys=False)).rstrip("\n")  # every letter beyond ASCII escaped
+    return "\n".join(map(safe_line, table()))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from orchestrator.cli.output import PIPE_EXIT, colour, show, width
+from orchestrator.cli.output import PIPE_EXIT, colour, printable, safe_line, show, width
 from orchestrator.cli.progress import patiently
 from orchestrator.cli.session import Format, Session
 from orchestrator.cli.table import Column, render_table
@@ -112,13 +112,13 @@ class _ChangedLines:
     names: tuple[str, ...] = ()
 
     def draw(self, view: View) -> None:
-        lines = [(" ".join(line.split()), line) for line in view.lines()]
+        lines = [(" ".join(line.split()), line) for line in map(safe_line, view.lines())]
         for said, line in lines:
             if said not in self.known:
                 print(line)
         for name in self.names:
             if name not in view.names and name not in view.pushed_out:
-                print(f"gone: {name}")
+                print(f"gone: {printable(name)}")
         self.known, self.names = frozenset(said for said, _ in lines), view.names
         sys.stdout.flush()
 
@@ -131,7 +131,7 @@ class _Terminal:
 
     def draw(self, view: View) -> None:
         room = max(2, shutil.get_terminal_size().lines - 2)
-        lines = list(view.lines())
+        lines = list(map(safe_line, view.lines()))
         if len(lines) > room:
             lines = [*lines[: room - 1], f"… and {len(lines) - room + 1} more lines"]
         if not view.final:

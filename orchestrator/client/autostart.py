@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from orchestrator.client.connection import CALL_TIMEOUT_S, Connection, Json, pat
 from orchestrator.client.file_lock import POLL_S, StillHeld, file_lock
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
+from orchestrator.client.program import own_program
 from orchestrator.client.token import token_headers, without_token
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
@@ -116,9 +116,10 @@ def _spawn(state: Path, log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
+    words = own_program("orchestrator.serve", "--detached")
     return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-m", "orchestrator.serve", "--detached"],
+        words[0],
+        words,
         {**without_token(os.environ), "VGPUCTL_STATE": str(state)},
         file_actions=actions,
         setsid=True,

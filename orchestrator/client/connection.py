@@ -18,6 +18,9 @@ Json = dict[str, Any]
 CALL_TIMEOUT_S: Final = 120.0
 PAGE: Final = 10_000
 """Objects of a list in one answer; the server allows no more."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+"""What an id may be: it becomes a file name here and a word of the commands that hints name."""
+_ID_MEMBERS: Final = ("id", "operation")
 _NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
 
 
@@ -106,8 +109,21 @@ def _decoded(status: int, content: bytes) -> Any:
     except ValueError as error:
         raise Unknown("server.malformed", "the server's answer is not JSON", details=str(error)) from error
     if status < 400:
-        return data
+        return _with_good_ids(data)
     raise _problem(status, data)
+
+
+def _with_good_ids(data: Any) -> Any:
+    """The server is believed what it says of its objects, not that an id of theirs is one.
+
+    :raises Unknown: ``server.malformed``
+    """
+    for one in data if isinstance(data, list) else (data,):
+        for member in _ID_MEMBERS if isinstance(one, dict) else ():
+            found = one.get(member)
+            if found is not None and not (isinstance(found, str) and _ID.fullmatch(found)):
+                raise Unknown("server.malformed", f"the server's answer has an id that is none: {ascii(found)[:80]}")
+    return data
 
 
 def _problem(status: int, data: Any) -> VgpuctlError:

@@ -14,7 +14,7 @@ from authlib.oauth2.rfc6749.parameters import parse_authorization_code_response,
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from orchestrator.core.errors import Denied
-from orchestrator.oidc.provider import Provider
+from orchestrator.oidc.provider import Provider, check_address
 
 SCOPE: Final = "openid email profile"
 _LOOK_S: Final = 0.5
@@ -60,12 +60,14 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
     :raises Retryable: ``login.unreachable``
     """
     published = provider.metadata()
+    where = str(published.get("authorization_endpoint"))
+    check_address(where)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
     with _Listener(("127.0.0.1", 0), _Answer) as listener:
         back = f"http://127.0.0.1:{listener.server_port}/"
         show(
             prepare_grant_uri(
-                str(published.get("authorization_endpoint")),
+                where,
                 client_id,
                 "code",
                 back,

@@ -139,7 +139,7 @@ def test_the_written_files_say_what_the_agent_and_sshd_need(tmp_path: Path, role
     config = json.loads((root / "etc/deep/config.json").read_text())
     assert config == {"epoch": 1, "site": SITE, "storage": "/var/lib/vgpuctl-agent"}
     key = (root / "authorized_keys").read_text()
-    assert key == f'restrict,command="/usr/bin/python3 /usr/lib/vgpuctl-agent/vgpuctl-agent.pyz relay" {KEY}\n'
+    assert key == f'restrict,command="/usr/bin/python3 -I /usr/lib/vgpuctl-agent/vgpuctl-agent.pyz relay" {KEY}\n'
     assert json.loads((root / "installed.json").read_text()) == {"packages": ["python3-libvirt"]}
     assert (root / "program").read_bytes() == bytes([0, 1, 2, 3])
     assert "{{" not in (root / "vgpuctl-agent.service").read_text()

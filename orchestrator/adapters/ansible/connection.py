@@ -69,6 +69,8 @@ def environment(scratch: Path, config: Path) -> dict[str, str]:
     pinned = {
         "PATH": os.pathsep.join((beside_python, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")),
         "HOME": str(scratch),
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONSAFEPATH": "1",
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_CONFIG": str(config),

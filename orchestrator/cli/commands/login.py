@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.output import show
+from orchestrator.cli.output import printable, show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
 from orchestrator.core.errors import InvalidInput
@@ -39,7 +39,7 @@ def login(
     file = save or _token_file(ctx)
 
     def send(address: str) -> None:
-        typer.echo(f"log in here: {address}", err=True)
+        typer.echo(f"log in here: {printable(address)}", err=True)
         if browser:
             webbrowser.open(address)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.autostart import connect_running, server_info, stop
+from orchestrator.client.program import own_program
 
 app = new_group("The local server that commands start when they need it.")
 
@@ -43,7 +43,8 @@ def serve(
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:
     environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).local_state)}
-    os.execve(sys.executable, [sys.executable, "-m", module, *words], environment)
+    program = own_program(module, *words)
+    os.execve(program[0], program, environment)
 
 
 @app.command("status")

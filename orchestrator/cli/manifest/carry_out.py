@@ -46,7 +46,7 @@ class Outcome:
         name = printable(f"{self.change.kind} {self.change.name}")
         if self.error is None:
             return f"✓ {name}: {DONE[self.change.action]} ({self.seconds:.1f} s)"
-        return f"✗ {name}: {printable(self.error.message)} [{self.error.code}]"
+        return f"✗ {name}: {printable(f'{self.error.message} [{self.error.code}]')}"
 
 
 class CarryOut:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that lies to the command line: nothing it says becomes a path or is obeyed by the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli import complete, guest_access
+from orchestrator.cli.main import run
+from orchestrator.client.http import Answer, UnixHttp
+from tests.fakes.running import running_server
+
+LIES = (
+    "../../kept",
+    "/etc",
+    "a/../../../kept",
+    "..",
+    ".",
+    "\x1b]0;x\x07\x1b[2J",
+    "\u202egnp.exe\u2066",
+    "a\r\nb\x9b31m",
+)
+COMMANDS = (
+    "create-vm train --profile t4-small --ssh-key {key} --no-wait", "show-vm train", "delete-vm train --no-wait",
+    "ssh train", "stop-vm train --no-wait", "start-vm train --no-wait", "extend-vm train --lease 1h", "list-vms",
+    "list-vms -o yaml", "list-vms -o json", "list-vms -o csv", "create-vm dry --profile t4-small --dry-run",
+    "host list", "host show gpu1", "gpu list", "gpu show gpu1 41:00.0", "gpu map", "profile list",
+    "profile show t4-small", "image list", "network list", "operation list", "capacity", "explain --profile t4-small",
+    "doctor", "tenant list", "token list", "audit list", "server status",
+)  # fmt: skip
+OURS = re.compile(r"\x1b\[[0-9]{1,2}m")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running_server(tmp_path_factory.mktemp("lies") / "state") as directory:
+        yield directory
+
+
+def _lying(value: Any, lie: str) -> Any:
+    """Every text and every name of a member is the lie; what is told apart by its type stays so."""
+    if isinstance(value, str):
+        return lie
+    if isinstance(value, list):
+        return [_lying(one, lie) for one in value]
+    if isinstance(value, dict):
+        return {name: _lying(one, lie) for name, one in value.items()}
+    return value
+
+
+def _liar(lie: str, member: str | None) -> Callable[[UnixHttp, str, str, bytes | None], Answer]:
+    honest = UnixHttp.request
+
+    def request(self: UnixHttp, method: str, target: str, body: bytes | None) -> Answer:
+        answer = honest(self, method, target, body)
+        if target.startswith("/v1/server") or not answer.body:
+            return answer  # else the command would only try to replace it
+        said = json.loads(answer.body)
+        if member is None:
+            said = _lying(said, lie)
+        elif isinstance(said, dict) and member in said:
+            said = said | {member: lie}
+        return replace(answer, body=json.dumps(said).encode())
+
+    return request
+
+
+@pytest.fixture
+def told(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str, str, str | None], str]:
+    """Runs a command against the liar; everything that reached the terminal."""
+    monkeypatch.setenv("VGPUCTL_STATE", str(state))
+    (tmp_path / "key").write_text("private")
+    (tmp_path / "key.pub").write_text(
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl x\n"
+    )
+    monkeypatch.setattr(guest_access, "become", lambda arguments, chosen: print(*map(ascii, arguments)))
+
+    def tell(words: str, lie: str, member: str | None) -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(UnixHttp, "request", _liar(lie, member))
+            # What it breaks is a bug's line with a number: the lie goes into a log.
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                run(words.format(key=tmp_path / "key.pub").split())
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return tell
+
+
+def _files(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.name != "serve.log"}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_nothing_that_it_says_is_obeyed_by_the_terminal(
+    told: Callable[[str, str, str | None], str], words: str
+) -> None:
+    for lie in LIES:
+        for member in (None, "id", "operation", "name", "state", "host", "why", "domain_xml", "text"):
+            said = OURS.sub("", told(words, lie, member))
+            assert [line for line in said.split("\n") if not line.isprintable()] == [], (lie, member)
+
+
+@pytest.mark.parametrize("words", COMMANDS[:4])
+def test_no_id_of_its_own_making_becomes_a_path(
+    told: Callable[[str, str, str | None], str], state: Path, words: str
+) -> None:
+    kept = state.parent / "kept"
+    kept.mkdir(exist_ok=True)
+    (kept / "file").write_text("mine")
+    before = _files(state.parent)
+    for lie in LIES:
+        told(words, lie, "id")
+        made = {path for path in _files(state.parent) - before if "cli.log" not in path.name}
+        assert (kept / "file").read_text() == "mine"
+        assert [path for path in made if path.parent.name != "ssh" and path.parent.parent.name != "ssh"] == []
+        assert [path for path in made if not re.fullmatch("ssh|[0-9a-f-]{36}|identity", path.name)] == []
+
+
+def test_what_it_names_is_not_evaluated_by_a_shell(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setenv("VGPUCTL_STATE", str(state))
+    assert complete.vms("") != []
+    for lie in (*LIES, "$(touch x)", "`id`", "a'b", 'a"b', "a;b", "*", "a\nb"):
+        monkeypatch.setattr(UnixHttp, "request", _liar(lie, None))
+        assert complete.vms("") == []
+        monkeypatch.undo()
+        monkeypatch.setenv("VGPUCTL_STATE", str(state))
+
+
+def test_an_id_that_is_none_is_one_clear_error(told: Callable[[str, str, str | None], str]) -> None:
+    assert "[server.malformed]" in told("delete-vm train --no-wait", "../../kept", "id")
