@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
@@ -36,7 +36,8 @@ class _View:
 def observe_gpus(paths: Paths, ledger: Ledger, reading: NvmlReading) -> tuple[GpuSnapshot, ...]:
     names = type_names(reading)
     view = _View(paths, ledger, names, mdev.existing(paths, names), open_files.open_vfio_devices(paths))
-    return tuple(_gpu(view, gpu, reading.gpus.get(gpu.address, _UNSEEN)) for gpu in pci.gpus(paths))
+    unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
+    return tuple(_gpu(view, gpu, reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths))
 
 
 def _framework(paths: Paths, gpu: pci.PciGpu) -> Framework:
@@ -48,9 +49,16 @@ def _framework(paths: Paths, gpu: pci.PciGpu) -> Framework:
 
 
 def _gpu(view: _View, gpu: pci.PciGpu, said: NvmlGpu) -> GpuSnapshot:
-    framework = _framework(view.paths, gpu)
     problems = list(said.problems)
-    parents = _parents(view, gpu, framework, problems)
+    framework: Framework = "none"
+    parents: tuple[VgpuParent, ...] = ()
+    types = said.types
+    try:
+        framework = _framework(view.paths, gpu)
+        parents = _parents(view, gpu, framework, problems)
+        types = types or _described_types(view, gpu)
+    except (OSError, ValueError) as error:  # a GPU that falls off the bus while it is read costs itself only
+        problems.append(f"its functions cannot be read: {error}")
     return GpuSnapshot(
         address=gpu.address,
         uuid=said.uuid or "",
@@ -69,7 +77,7 @@ def _gpu(view: _View, gpu: pci.PciGpu, said: NvmlGpu) -> GpuSnapshot:
         mig_enabled=said.mig_enabled,
         heterogeneous=said.heterogeneous,
         module_id=said.module_id,
-        types=said.types or _described_types(view, gpu),
+        types=types,
         parents=parents,
         problems=tuple(problems),
     )

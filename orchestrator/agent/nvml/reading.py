@@ -49,6 +49,9 @@ class NvmlReading:
     gpus: Mapping[str, NvmlGpu] = field(default_factory=dict)
     """By PCI address."""
     problems: tuple[str, ...] = ()
+    """Of the driver as a whole."""
+    unplaced: tuple[str, ...] = ()
+    """Of single GPUs that could not say which they are."""
 
 
 class _Asker:
@@ -63,7 +66,9 @@ class _Asker:
         except pynvml.NVMLError as error:
             if error.value not in _ABSENT:
                 self.problems.append(f"NVML {what}: {error}")
-            return None
+        except (ValueError, TypeError, OverflowError) as error:  # a GPU on its way out answers rubbish
+            self.problems.append(f"NVML {what} cannot be read: {error}")
+        return None
 
 
 def _vgpu_types(asker: _Asker, device: Any) -> tuple[HostVgpuType, ...]:
@@ -104,18 +109,20 @@ def _read_all() -> NvmlReading:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
+    driver, single = _Asker(), _Asker()
     try:
-        asker = _Asker()
         gpus: dict[str, NvmlGpu] = {}
-        for index in range(asker.ask("device count", pynvml.nvmlDeviceGetCount) or 0):
-            device = asker.ask(f"device {index}", partial(pynvml.nvmlDeviceGetHandleByIndex, index))
-            address = None if device is None else _address(asker, index, device)
+        for index in range(driver.ask("device count", pynvml.nvmlDeviceGetCount) or 0):
+            device = single.ask(f"device {index}", partial(pynvml.nvmlDeviceGetHandleByIndex, index))
+            address = None if device is None else _address(single, index, device)
             if address is not None:
                 gpus[address] = _gpu(device)
-        version = asker.ask("driver version", lambda: str(pynvml.nvmlSystemGetDriverVersion()))
-        return NvmlReading(driver_version=version, gpus=gpus, problems=tuple(asker.problems))
+        version = driver.ask("driver version", lambda: str(pynvml.nvmlSystemGetDriverVersion()))
     finally:
-        pynvml.nvmlShutdown()
+        single.ask("end", pynvml.nvmlShutdown)
+    return NvmlReading(
+        driver_version=version, gpus=gpus, problems=tuple(driver.problems), unplaced=tuple(single.problems)
+    )
 
 
 def _address(asker: _Asker, index: int, device: Any) -> str | None:

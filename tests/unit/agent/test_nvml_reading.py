@@ -115,6 +115,48 @@ def test_a_lost_gpu_is_listed_with_its_problems(driver: OldDriver) -> None:
     assert any("lost" in problem.lower() for problem in gpu.problems)
 
 
+def test_a_gpu_lost_while_the_library_is_closed_costs_nothing(
+    driver: OldDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> int:
+        driver.open -= 1
+        return GPU_LOST
+
+    monkeypatch.setattr(driver, "nvmlShutdown", lost)
+    reading = Nvml().read()
+    assert reading.gpus["0000:01:00.0"].name == "Tesla T4"
+    assert reading.problems == ()
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPciInfo_v3"])
+def test_a_gpu_that_is_lost_when_it_is_listed_is_no_problem_of_the_host(
+    driver: OldDriver, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real, asked = getattr(driver, call), []
+
+    def lost(*given: Any) -> int:
+        asked.append(given)
+        return GPU_LOST if len(asked) == 2 else int(real(*given))
+
+    monkeypatch.setattr(driver, call, lost)
+    reading = Nvml().read()
+    assert list(reading.gpus) == ["0000:01:00.0"]
+    assert (reading.problems, len(reading.unplaced)) == ((), 1)
+
+
+def test_a_gpu_that_answers_rubbish_costs_that_gpu_alone(driver: OldDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def garbled(handle: Any, text: Any, size: object) -> int:
+        if driver._lost(handle):
+            text.value = b"\xff\xfe\x80"
+            return OK
+        return OldDriver.nvmlDeviceGetName(driver, handle, text, size)
+
+    monkeypatch.setattr(driver, "nvmlDeviceGetName", garbled)
+    reading = Nvml().read()
+    assert reading.gpus["0000:01:00.0"].name == "Tesla T4"
+    assert any("NVML name" in problem for problem in reading.gpus["0000:02:00.0"].problems)
+
+
 def test_a_driver_that_does_not_answer_is_a_reading_with_a_problem(
     driver: OldDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

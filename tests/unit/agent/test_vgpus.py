@@ -302,3 +302,11 @@ def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None
     _, l40s = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
     assert [p.current_type for p in l40s.parents] == ["unknown", None]
     assert any(VF1 in problem for problem in l40s.problems)
+
+
+def test_a_gpu_whose_files_hold_rubbish_costs_itself_alone(bench: Bench) -> None:
+    described = bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/description"
+    described.write_text(f"framebuffer={'9' * 5000}M, max_instance=8")
+    t4, l40s = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
+    assert any("cannot be read" in problem for problem in t4.problems)
+    assert len(l40s.parents) == 2
