@@ -36,6 +36,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys, ImageFiles
 from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.ports.identity import Identities
+from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
@@ -109,13 +110,17 @@ class App:
     """A running control plane."""
 
     services: Services
-    engine: Engine
+    engine: DurableEngine
     store: SqlStore
     timer: Timer
     reach: Reach
     lock: ExecutorLock
     reconciler: Reconciler
     watcher: Watcher
+
+    def timers(self) -> tuple[TimerHealth, ...]:
+        """Everything that is done again and again here."""
+        return (*self.timer.health(), self.engine.health())
 
     def close(self) -> None:
         """Let running steps end and be journalled, then let go of everything.
@@ -182,13 +187,13 @@ def build(
 
     retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)
 
-    def regularly() -> None:
-        watcher.round()
-        reconciler.round()
-        retention.round()
-        services.tenancy.audit.seal()
-
-    timer = Timer(regularly, settings.refresh_seconds)
+    rounds: dict[str, Callable[[], object]] = {
+        "watch": watcher.round,
+        "observe": reconciler.round,
+        "retention": retention.round,
+        "audit": services.tenancy.audit.seal,
+    }
+    timer = Timer(rounds, settings.refresh_seconds)
     engine.recover()
     timer.start()
     return App(

@@ -68,7 +68,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         try:
-            process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity())
+            process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity(), timers=app.timers)
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
             app.close()

@@ -53,7 +53,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
-    app.state.metrics = Metrics(services)
+    app.state.metrics = Metrics(services, process)
     checks = [Depends(authorize), Depends(only_known_parameters), Depends(say_it_once), Depends(look_up_key)]
     v1 = APIRouter(prefix="/v1", dependencies=checks, responses=PROBLEMS)
     for noun in (

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX, route_of
-from orchestrator.api.services import Services
+from orchestrator.api.services import Process, Services
 from orchestrator.client.version import VERSION
 from orchestrator.core.host import HostState
 
@@ -27,9 +27,10 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Metrics:
     """One registry per application. Nothing in it names a tenant, a VM or a host."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, process: Process) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Pool(services))
+        self._registry.register(_Timers(process))
         self._seconds = Histogram(
             "vgpuctl_http_request_seconds",
             "Until an answer begins, seconds",
@@ -93,6 +94,24 @@ class _Pool(Collector):
             claimed.add_metric([model], claims[model])
         yield managed
         yield claimed
+
+
+class _Timers(Collector):
+    """Reads no database: it is to be seen also while that is away."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def collect(self) -> Iterator[Metric]:
+        """How the server's own rounds go."""
+        timers = self._process.timers()
+        ago = GaugeMetricFamily("vgpuctl_timer_good_ago_seconds", "Since its last good round", labels=["timer"])
+        failed = CounterMetricFamily("vgpuctl_timer_failed", "Rounds that went wrong", labels=["timer"])
+        for one in timers:
+            ago.add_metric([one.name], one.good_ago_s)
+            failed.add_metric([one.name], one.failed)
+        yield ago
+        yield failed
 
 
 class TimeAnswers:

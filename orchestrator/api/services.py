@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -10,6 +11,7 @@ from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
 from orchestrator.api.limits import Activity
+from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
@@ -61,6 +63,8 @@ class Process:
     idle_seconds: float | None
     """After how long without anything to do it ends; None: never."""
     activity: Activity
+    timers: Callable[[], tuple[TimerHealth, ...]] = tuple
+    """What is done again and again in it."""
     stopping: bool = False
     """Set once: long waits end, no new ones begin, the process ends."""
 

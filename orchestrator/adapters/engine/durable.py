@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.timer import Course
+from orchestrator.core.contained import Contained
 from orchestrator.core.errors import WorldError
 from orchestrator.ports.store.transaction import Store
+from orchestrator.ports.timers import TimerHealth
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
@@ -58,6 +60,8 @@ class DurableEngine:
         self._running = 0
         self._changed = threading.Condition()
         self._queue: WorkQueue | None = None
+        self._course = Course("operations", LOOK_S)
+        self._beats, self._next_beat = 0, 0.0
         self._thread = threading.Thread(target=self._attend, name="engine", daemon=True)
         self._thread.start()
 
@@ -73,6 +77,10 @@ class DurableEngine:
         self._wake.set()
         return len(unfinished)
 
+    def health(self) -> TimerHealth:
+        """Of the looks at what is due."""
+        return self._course.health()
+
     def stop(self) -> None:
         """Let running steps finish, start no further step, return. Unfinished operations stay stored."""
         self._stopping.set()
@@ -82,19 +90,21 @@ class DurableEngine:
             self._changed.wait_for(lambda: self._running == 0)
         if self._queue is not None:
             self._queue.close()
-            with _Outlived("leaving"):
+            with _outlived("leaving"):
                 self._living.leave()
 
     def _attend(self) -> None:
-        looks, next_beat = 0, 0.0
         while not self._stopping.is_set():
             self._wake.clear()
-            with _Outlived("a look at the operations"):
-                now = time.monotonic()
-                self._look(beat=now >= next_beat, forget=looks % _FORGET_EVERY == 0)
-                if now >= next_beat:
-                    looks, next_beat = looks + 1, now + LOOK_S
+            self._course.round(self._look_now)
             self._wake.wait(LOOK_S)
+
+    def _look_now(self) -> None:
+        now = time.monotonic()
+        beat = now >= self._next_beat
+        self._look(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
+        if beat:
+            self._beats, self._next_beat = self._beats + 1, now + LOOK_S
 
     def _look(self, *, beat: bool, forget: bool) -> None:
         with self._store.read() as tx:
@@ -126,7 +136,7 @@ class DurableEngine:
                 due = tx.operations.due(job.operation.subject)
             if operation_id not in {one.operation for one in due}:
                 return
-            with _Outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):
+            with _outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):
                 self._runner.run(operation_id, self._stopping.is_set)
             self._wake.set()
             if not self._stopping.is_set():
@@ -137,22 +147,16 @@ class DurableEngine:
                 self._changed.notify_all()
 
 
-class _Outlived:
-    """What goes wrong inside ends no thread: an engine without its looks would take requests and run none."""
+def _outlived(what: str, broken: Callable[[Exception], None] | None = None) -> Contained:
+    """``broken`` is told of what was our mistake; the database's errors pass, and the next look tries again."""
 
-    def __init__(self, what: str, broken: Callable[[BaseException], None] | None = None) -> None:
-        """``broken`` is told of what was our mistake; the database's errors pass, and the next look tries again."""
-        self._what = what
-        self._broken = broken
-
-    def __enter__(self) -> None:
-        """Nothing has gone wrong yet."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> bool:
+    def told(error: Exception) -> None:
         if isinstance(error, WorldError):  # of the database: the steps' own have been dealt with
-            log.warning("%s waits: %s: %s", self._what, error.message, error.details)
-        elif isinstance(error, Exception):
-            log.error("%s broke", self._what, exc_info=error)
-            if self._broken is not None:
-                self._broken(error)
-        return isinstance(error, Exception)
+            log.warning("%s waits: %s: %s", what, error.message, error.details)
+            return
+        log.error("%s broke", what, exc_info=error)
+        if broken is not None:
+            with _outlived(f"writing down that {what} broke"):
+                broken(error)
+
+    return Contained(told)

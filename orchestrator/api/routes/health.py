@@ -9,6 +9,7 @@ from fastapi.responses import PlainTextResponse, Response
 from orchestrator.api.auth import authorize_watching
 from orchestrator.api.metrics import MEDIA_TYPE, Metrics
 from orchestrator.api.services import ProcessOf, ServicesOf
+from orchestrator.ports.timers import TimerHealth
 
 router = APIRouter(include_in_schema=False)
 
@@ -21,11 +22,20 @@ async def alive() -> PlainTextResponse:
 
 @router.get("/readyz")
 def ready(services: ServicesOf, process: ProcessOf) -> PlainTextResponse:
-    """The database can be read and the server is not about to leave; 503 while it leaves."""
+    """The database can be read, what is done again and again goes well, and the server is not about to leave; else 503.
+    Below the first line: how long ago each timer's last good round was."""
     services.operations.list(unfinished=True, limit=1)
     if process.stopping:
         return PlainTextResponse("stopping\n", status_code=503)
-    return PlainTextResponse("ready\n")
+    timers = process.timers()
+    stalled = any(one.stalled for one in timers)
+    lines = ["stalled" if stalled else "ready", *(_line(one) for one in timers)]
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), status_code=503 if stalled else 200)
+
+
+def _line(timer: TimerHealth) -> str:
+    """Without the error: anybody may read this page."""
+    return f"{timer.name}: went well {timer.good_ago_s:.0f} s ago, failed {timer.failed} times"
 
 
 @router.get("/metrics", dependencies=[Depends(authorize_watching)])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
 from orchestrator.api.services import Process
 from orchestrator.core.access import EVERYWHERE, Role
+from orchestrator.ports.timers import TimerHealth
 from tests.fakes.asking import ask
 from tests.fakes.services import InMemory
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 ME = os.geteuid()
+OBSERVE = TimerHealth(name="observe", every_s=10, good_ago_s=2.4, failed=3, error="planted-secret")
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def fake() -> InMemory:
 
 @pytest.fixture
 def process() -> Process:
-    return Process(started_at=0, idle_seconds=None, activity=Activity())
+    return Process(started_at=0, idle_seconds=None, activity=Activity(), timers=lambda: (OBSERVE,))
 
 
 @pytest.fixture
@@ -61,7 +64,9 @@ def test_answers_are_timed_by_route_and_never_by_a_callers_own_text(app: FastAPI
 def test_every_metric_is_in_the_reference_and_no_other(app: FastAPI) -> None:
     ask(app, "GET", "/v1/vms", uid=ME)
     told = set(
-        re.findall(r"^# TYPE (\S+) (?:gauge|histogram)$", ask(app, "GET", "/metrics", uid=ME).body, re.MULTILINE)
+        re.findall(
+            r"^# TYPE (\S+) (?:gauge|counter|histogram)$", ask(app, "GET", "/metrics", uid=ME).body, re.MULTILINE
+        )
     )
     written = set(re.findall(r"^\| `(vgpuctl_[a-z_]+)", PAGE.read_text(), re.MULTILINE))
     assert {name for name in told if not name.endswith("_created")} == written
@@ -80,3 +85,17 @@ def test_whoever_watches_the_process_needs_no_name(app: FastAPI, process: Proces
     assert (ask(app, "GET", "/healthz", uid=None).status, ask(app, "GET", "/readyz", uid=None).status) == (200, 200)
     process.stopping = True
     assert (ask(app, "GET", "/healthz", uid=None).status, ask(app, "GET", "/readyz", uid=None).status) == (200, 503)
+
+
+def test_a_server_that_no_longer_looks_at_its_hosts_is_not_ready(app: FastAPI, process: Process) -> None:
+    told = ask(app, "GET", "/readyz", uid=None)
+    assert (told.status, told.body) == (200, "ready\nobserve: went well 2 s ago, failed 3 times\n")
+    process.timers = lambda: (replace(OBSERVE, good_ago_s=600),)
+    told = ask(app, "GET", "/readyz", uid=None)
+    assert (told.status, told.body.splitlines()[0]) == (503, "stalled")
+
+
+def test_how_the_timers_go_is_measured(app: FastAPI) -> None:
+    lines = ask(app, "GET", "/metrics", uid=ME).body.splitlines()
+    assert 'vgpuctl_timer_good_ago_seconds{timer="observe"} 2.4' in lines
+    assert 'vgpuctl_timer_failed_total{timer="observe"} 3.0' in lines
