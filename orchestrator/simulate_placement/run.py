@@ -16,11 +16,11 @@ from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.repack import MOST_MOVES
-from orchestrator.core.placement.scores import POLICIES, PolicyName
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.simulate_placement.compacted import checked_compaction
 from orchestrator.simulate_placement.fleet_file import read_fleet
+from orchestrator.simulate_placement.policies import POLICIES, PolicyName
 from orchestrator.simulate_placement.requests_file import Row, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
 

@@ -13,10 +13,10 @@ from orchestrator.core.placement.engine import Engine, Plan, demand_of
 from orchestrator.core.placement.preemption import plan_preemption
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
-from orchestrator.core.placement.scores import PolicyName
 from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import HostView, Placement, Request
+from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.score import Score
 
 _SAMPLE_EVERY = 16
@@ -48,7 +48,7 @@ class Simulation:
         quotas: dict[str, Quota] | None = None,
         now_ns: Callable[[], int],
     ) -> None:
-        self.engine = Engine(hosts, policy=policy, quotas=quotas)
+        self.engine = PolicyEngine(hosts, policy=policy, quotas=quotas)
         self.moves = moves
         self.score = Score()
         self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)

@@ -10,11 +10,10 @@ from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, Gpu, Host
 from orchestrator.core.placement.layouts import Layouts
-from orchestrator.core.placement.mix import Mix
 from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
 from orchestrator.core.placement.rankings import Entry, Rankings
-from orchestrator.core.placement.scores import PolicyName, Scores
+from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.state_table import EMPTY, Demand, Step
 from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
 
@@ -42,14 +41,13 @@ class Held:
 
 
 class Engine:
-    """Hosts, claims and rankings under one policy. Not thread-safe; copies are made by loading again."""
+    """Hosts, claims and rankings. Not thread-safe; copies are made by loading again."""
 
     def __init__(
-        self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl", quotas: dict[str, Quota] | None = None
+        self, hosts: Iterable[HostView] = (), *, scores: Scores | None = None, quotas: dict[str, Quota] | None = None
     ) -> None:
         self.fleet = Fleet()
-        self.mix = Mix()
-        self.scores = Scores(policy, self.mix)
+        self.scores = scores or Scores()
         self.rankings = Rankings(self.fleet, self.scores)
         self.usage = Usage(quotas or {})
         self.vms: dict[str, Held] = {}
@@ -86,11 +84,6 @@ class Engine:
             self.usage.add(request)
         else:
             self.usage.remove(request)
-
-    def see(self, request: Request) -> None:
-        """Learn from a request, whether it is served or not."""
-        if self.mix.see(demand_of(request)) and self.scores.learns:
-            self.rankings.renew()
 
     def plan(self, request: Request) -> Plan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""

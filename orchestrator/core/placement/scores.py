@@ -1,59 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good a place is: lower is better. One score per policy; ``vgpuctl`` is ours, the rest are for comparison.
+"""How good a place is: lower is better.
 
-``vgpuctl`` adds up, over what is usually asked for, the free memory that a request of that kind could not
-use, weighted by the memory demanded, and takes the place that makes this grow least.
+The score adds up, over what is usually asked for, the free memory that a request of that kind could not
+use, weighted by the memory demanded; the best place is the one that makes this grow least.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from orchestrator.core.geometry.cut import Cut, State
-from orchestrator.core.placement.mix import Mix
 from orchestrator.core.placement.state_table import Demand, StateTable, Step
 
-PolicyName = Literal["vgpuctl", "first_fit", "best_fit", "spread", "max_capability", "fgd"]
-POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
-
+_PRIOR = 64.0
+"""Weight of the prior, as a number of requests: until enough were seen, every known shape is as likely."""
 _FULLER_FIRST = 1e-9
 """Breaks ties towards the GPU that ends up fuller; too little to outweigh a real difference."""
 
-_Options = tuple[tuple[int, str], ...]
+Options = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """One kind of demand on a geometry: how it may be placed (empty: whole GPUs) and its weight."""
 
-    options: _Options
+    options: Options
     weight: float
 
 
 class Scores:
-    """Scores of one policy under the mix seen so far; call ``renew`` when the mix says so."""
+    """Scores under what was asked for so far."""
 
-    def __init__(self, policy: PolicyName, mix: Mix) -> None:
-        self.policy = policy
-        self.mix = mix
+    learns = True
+    """Whether what was asked for matters."""
+    prefers_used_hosts = True
+    """Ties go to hosts that already have VMs."""
+
+    def __init__(self, asked: Mapping[Demand, float] | None = None) -> None:
+        """``asked``: requests by demand, for whoever changes them to call ``renew``; None: the prior alone counts."""
+        self._asked = {} if asked is None else asked
         self._wanted: dict[int, tuple[_Wanted, ...]] = {}
         self._fragments: dict[tuple[int, int, State], float] = {}
         self._board_fragments: dict[tuple[int, int], float] = {}
         self._whole: tuple[tuple[int, float], ...] | None = None
 
-    @property
-    def learns(self) -> bool:
-        """Whether the mix matters to this policy."""
-        return self.policy in {"vgpuctl", "fgd"}
-
-    @property
-    def prefers_used_hosts(self) -> bool:
-        """Ties go to hosts that already have VMs; the comparison policies take the lowest number."""
-        return self.policy == "vgpuctl"
-
     def renew(self) -> None:
-        """Forget what was computed from an older mix."""
+        """Forget what was computed from older counts."""
         self._wanted.clear()
         self._fragments.clear()
         self._board_fragments.clear()
@@ -62,29 +55,13 @@ class Scores:
     def of_step(self, table: StateTable, state: int, step: Step) -> float:
         """Score of taking ``step`` on a GPU in ``state``."""
         after = step.choice.after
-        if self.learns:
-            cut, before = table.states[state]
-            growth = self.fragments(table, step.cut, after) - self.fragments(table, cut, before)
-            return round(growth, 3) + _FULLER_FIRST * table.free_mib(step.cut, after)
-        if self.policy == "best_fit":
-            return table.free_mib(step.cut, after)
-        if self.policy == "spread":
-            return -table.free_mib(step.cut, after)
-        if self.policy == "max_capability":
-            return -_capability(table.cuts[step.cut], after)
-        return 0.0
+        cut, before = table.states[state]
+        growth = self.fragments(table, step.cut, after) - self.fragments(table, cut, before)
+        return round(growth, 3) + _FULLER_FIRST * table.free_mib(step.cut, after)
 
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
         """Score of taking GPUs of a host as a whole, or (``opens``) of opening one for parts."""
-        if self.learns:
-            return round(self._board_fragment(board, number, after) - self._board_fragment(board, number, before), 3)
-        if opens or self.policy == "first_fit":
-            return 0.0
-        if self.policy == "best_fit":
-            return board.free(after)
-        if self.policy == "spread":
-            return -board.free(after)
-        return -_capability(board, after)
+        return round(self._board_fragment(board, number, after) - self._board_fragment(board, number, before), 3)
 
     def fragments(self, table: StateTable, cut: int, state: State) -> float:
         """Expected unusable free memory of a GPU, MiB."""
@@ -107,15 +84,25 @@ class Scores:
     def _find_wanted(self, table: StateTable) -> tuple[_Wanted, ...]:
         known = dict.fromkeys(table.options(Demand(profile)) for profile in table.geometry.options)
         known.pop((), None)
-        counts: dict[_Options, float] = {options: self.mix.prior / len(known) for options in known}
-        for demand, count in self.mix.counts.items():
+        counts: dict[Options, float] = {options: _PRIOR / len(known) for options in known}
+        for demand, count in self._asked.items():
             options = table.options(demand)
             if options or demand.whole_gpus:
                 times = count * max(1, demand.whole_gpus)
                 counts[options] = counts.get(options, 0.0) + times
-        weights = {o: c * (_size_mib(table, o) if self.policy == "vgpuctl" else 1.0) for o, c in counts.items()}
+        weights = {o: c * self.weight(table, o) for o, c in counts.items()}
         total = sum(weights.values()) or 1.0
         return tuple(_Wanted(options, weight / total) for options, weight in weights.items())
+
+    def weight(self, table: StateTable, options: Options) -> float:
+        """How much one request counts: the GPU memory that it takes, a whole GPU's without ``options``."""
+        if not options:
+            return float(table.total_mib)
+        return float(min(table.cuts[cut].size(shape) * table.cuts[cut].slot_mib for cut, shape in options))
+
+    def whole_weight(self, count: int) -> int:
+        """How much one request for that many whole GPUs counts."""
+        return count
 
     def _board_fragment(self, board: Cut, number: int, mask: int) -> float:
         key = (number, mask)
@@ -132,29 +119,17 @@ class Scores:
     def _whole_mix(self) -> tuple[tuple[int, float], ...]:
         """(N, share) of demands for whole GPUs; a small prior for 1, 2, 4 and 8 breaks ties sensibly."""
         if self._whole is None:
-            counts = dict.fromkeys((1, 2, 4, 8), self.mix.prior / 4)
+            counts = dict.fromkeys((1, 2, 4, 8), _PRIOR / 4)
             parts = 0.0
-            for demand, count in self.mix.counts.items():
+            for demand, count in self._asked.items():
                 if demand.whole_gpus:
                     counts[demand.whole_gpus] = counts.get(demand.whole_gpus, 0.0) + count
                 else:
                     parts += count
-            weights = {n: c * (n if self.policy == "vgpuctl" else 1) for n, c in counts.items()}
+            weights = {n: c * self.whole_weight(n) for n, c in counts.items()}
             total = sum(weights.values()) + parts
             self._whole = tuple((n, weight / total) for n, weight in weights.items())
         return self._whole
-
-
-def _size_mib(table: StateTable, options: _Options) -> float:
-    """GPU memory that a demand takes; a whole GPU's for demands on all of it."""
-    if not options:
-        return float(table.total_mib)
-    return float(min(table.cuts[cut].size(shape) * table.cuts[cut].slot_mib for cut, shape in options))
-
-
-def _capability(cut: Cut, state: State) -> int:
-    """Number of places still legal, over all shapes."""
-    return sum(len(cut.choices(state, shape)) for shape in cut.shapes)
 
 
 def mask_of(state: State) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import Engine, demand_of
-from orchestrator.core.placement.scores import POLICIES, PolicyName
 from orchestrator.core.placement.views import HostView
+from orchestrator.simulate_placement.policies import POLICIES, PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
 from tests.bench.placement.lp_bound import most_weight
 from tests.bench.placement.workloads import Arrival

@@ -13,11 +13,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
-from orchestrator.core.placement.scores import PolicyName
 from orchestrator.core.placement.views import Request
+from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.score import Latencies
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry
 from tests.bench.placement.rows import Row, rows_of
@@ -54,7 +53,7 @@ def _requests(seed: int) -> Iterator[Request]:
 
 def _at_size(hosts: int, policy: PolicyName, decisions: int) -> list[Row]:
     quotas = {f"t{i}": Quota(vms=10**9, vcpus=10**9) for i in range(50)} | {"full": Quota(vms=0)}
-    engine = Engine(eight_gpu_hosts(hosts, geometry(H100, "mig"), vcpus=256), policy=policy, quotas=quotas)
+    engine = PolicyEngine(eight_gpu_hosts(hosts, geometry(H100, "mig"), vcpus=256), policy=policy, quotas=quotas)
     live = _fill(engine, hosts * 64 * FULL)
     gc.collect()
     gc.freeze()
@@ -71,7 +70,7 @@ def _at_size(hosts: int, policy: PolicyName, decisions: int) -> list[Row]:
     return rows
 
 
-def _fill(engine: Engine, slots: float) -> list[str]:
+def _fill(engine: PolicyEngine, slots: float) -> list[str]:
     live: list[str] = []
     used = 0.0
     for request in _requests(1):
@@ -86,7 +85,7 @@ def _fill(engine: Engine, slots: float) -> list[str]:
     return live
 
 
-def _steady(engine: Engine, live: list[str], decisions: int) -> tuple[Latencies, Latencies, float]:
+def _steady(engine: PolicyEngine, live: list[str], decisions: int) -> tuple[Latencies, Latencies, float]:
     rng = random.Random(2)
     plan_times, commit_times, spent = Latencies(), Latencies(), 0
     source = _requests(3)
@@ -119,7 +118,7 @@ def _percentiles(times: Latencies, name: str) -> dict[str, float | int | None]:
     }
 
 
-def _repacks(engine: Engine, case: str) -> list[Row]:
+def _repacks(engine: PolicyEngine, case: str) -> list[Row]:
     """Searches for moves with every hole for the biggest profiles taken first."""
     number = 0
     filler = Request(vm_id="", profile=MIG_PROFILES[3], vcpus=0, memory_mib=0, tenant="t0", migratable=True)
@@ -146,7 +145,7 @@ def _repacks(engine: Engine, case: str) -> list[Row]:
     })  # fmt: skip
 
 
-def _adversarial(engine: Engine, live: list[str], case: str) -> list[Row]:
+def _adversarial(engine: PolicyEngine, live: list[str], case: str) -> list[Row]:
     rows: list[Row] = []
     over = Request(vm_id="over", profile=MIG_PROFILES[0], vcpus=1, memory_mib=1, tenant="full")
     rows += _refusals(engine, over, f"{case} state=quota")
@@ -166,7 +165,7 @@ def _adversarial(engine: Engine, live: list[str], case: str) -> list[Row]:
     return rows
 
 
-def _refusals(engine: Engine, request: Request, case: str) -> list[Row]:
+def _refusals(engine: PolicyEngine, request: Request, case: str) -> list[Row]:
     times = Latencies()
     for _ in range(2000):
         begin = time.thread_time_ns()

@@ -11,7 +11,7 @@ import time
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.scores import PolicyName
+from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
 from tests.bench.placement.batch import place_batch
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
@@ -42,7 +42,7 @@ def _batch(mix: str, count: int) -> list[Row]:
     stream.sort(key=lambda arrival: -arrival.kind.slots)
     rows: list[Row] = []
     for policy in POLICIES:
-        engine = Engine(single_gpu_hosts(count, geometry(H100, "mig")), policy=policy)
+        engine = PolicyEngine(single_gpu_hosts(count, geometry(H100, "mig")), policy=policy)
         for arrival in stream:
             engine.see(arrival.request)
         begin = time.process_time()

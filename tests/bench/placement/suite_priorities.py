@@ -11,6 +11,7 @@ from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import Request
+from orchestrator.simulate_placement.policies import PolicyEngine
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
@@ -59,7 +60,7 @@ def _first_victims(engine: Engine, request: Request) -> Preemption | None:
 def _priorities(
     load: float, seed: int, policy: str, chooser: Callable[[Engine, Request], Preemption | None], count: int
 ) -> list[Row]:
-    engine = Engine(single_gpu_hosts(_GPUS, geometry(H100, "mig")))
+    engine = PolicyEngine(single_gpu_hosts(_GPUS, geometry(H100, "mig")))
     leaving: list[tuple[float, str]] = []
     offered, accepted, preemptions, hours, victims = [0, 0], [0, 0], 0, 0.0, 0
     for arrival in _stream(load, seed, count):

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import random
 
-from orchestrator.core.placement.engine import Engine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
-from orchestrator.core.placement.scores import PolicyName
 from orchestrator.core.placement.views import HostView, Request
+from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host
 from tests.unit.placement.ledger import Ledger
 
@@ -34,7 +33,7 @@ class Exercise:
     """An engine that random operations are tried on. ``ledger.counts`` says how many of which."""
 
     def __init__(self, seed: int, policy: PolicyName = "vgpuctl") -> None:
-        self.engine = Engine(fleet(), policy=policy, quotas=QUOTAS)
+        self.engine = PolicyEngine(fleet(), policy=policy, quotas=QUOTAS)
         self.ledger = Ledger(fleet(), QUOTAS)
         self.rng = random.Random(seed)
         self._number = 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.placement.compaction import compact, drain
 from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.scores import POLICIES, PolicyName
+from orchestrator.simulate_placement.policies import POLICIES, PolicyName
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 from tests.unit.placement.random_operations import Exercise
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from orchestrator.core.placement.state_table import Demand
 
-_PRIOR = 64.0
 _FIRST_RENEWAL = 256
 _LAST_RENEWAL = 65536
 
 
 class Mix:
-    """Learns the mix of requests. Until enough were seen, a prior says that every known shape is as likely."""
+    """Learns the mix of requests."""
 
     def __init__(self) -> None:
         self.counts: dict[Demand, float] = {}
@@ -28,11 +27,12 @@ class Mix:
         if self._interval < _LAST_RENEWAL:
             self._interval *= 2
         else:
-            self.counts = {known: count / 2 for known, count in self.counts.items() if count > 0.5}
+            self._halve()
         self._renew_at = self._seen + self._interval
         return True
 
-    @property
-    def prior(self) -> float:
-        """Weight of the prior, as a number of requests."""
-        return _PRIOR
+    def _halve(self) -> None:
+        """In place: scores keep hold of the counts."""
+        kept = {known: count / 2 for known, count in self.counts.items() if count > 0.5}
+        self.counts.clear()
+        self.counts.update(kept)
