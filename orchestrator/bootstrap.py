@@ -14,7 +14,7 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
@@ -50,11 +50,11 @@ from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import HostKey
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.observing import HostObserver
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
-from orchestrator.services.refresh import Refresher
 from orchestrator.services.retention import Retention
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
 
 _PACKAGE = Path(__file__).resolve().parent
-PAPER_SITE = "00000000-0000-4000-8000-"
+IN_MEMORY_SITE = "00000000-0000-4000-8000-"
 """How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
 
 
@@ -163,7 +163,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
 def build(
     settings: Settings, reach_hosts: Callable[[Settings, SqlStore], Reach] = over_ssh, *, site_prefix: str = ""
 ) -> App:
-    """Open the state, take up what was left unfinished, begin to look at the hosts.
+    """Open the state, take up what was left unfinished, begin to observe the hosts.
 
     ``site_prefix``: how the site id of such a database begins.
 
@@ -177,13 +177,13 @@ def build(
     store = _store(settings, key, site_prefix)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach)
-    refresher = Refresher(store=store, link=world.link, clock=world.clock)
+    observer = HostObserver(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
-    engine = _engine(settings, store, runner, refresher)
-    reconciler = reconciler_of(settings, world, engine, refresher)
+    engine = _engine(settings, store, runner, observer)
+    reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, reach.scan_key, key)
     services.networks.ensure_default()
-    watcher = Watcher(store, world.link, reconciler.look_soon, most=settings.hosts_watched)
+    watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
 
     retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)
 
@@ -213,14 +213,14 @@ def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:
     file.touch(mode=0o600)
     site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
     store = SqlStore(settings.database_url or url_of(file), key=key, new_site=site)
-    if store.site.startswith(PAPER_SITE) != (site_prefix == PAPER_SITE):
+    if store.site.startswith(IN_MEMORY_SITE) != (site_prefix == IN_MEMORY_SITE):
         store.close()
-        raise _of_the_other_kind(settings.state, paper=site_prefix != PAPER_SITE)
+        raise _of_the_other_kind(settings.state, in_memory=site_prefix != IN_MEMORY_SITE)
     return store
 
 
-def _of_the_other_kind(state: Path, *, paper: bool) -> Conflict:
-    if paper:
+def _of_the_other_kind(state: Path, *, in_memory: bool) -> Conflict:
+    if in_memory:
         return Conflict(
             "serve.paper_state",
             f"the hosts of {state} are simulated",
@@ -233,7 +233,7 @@ def _of_the_other_kind(state: Path, *, paper: bool) -> Conflict:
     )
 
 
-def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refresher) -> DurableEngine:
+def _engine(settings: Settings, store: SqlStore, runner: Runner, observer: HostObserver) -> DurableEngine:
     server = settings.database_server
     name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
@@ -249,8 +249,8 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, refresher: Refr
         store,
         runner,
         open_queue=open_queue,
-        living=Living(store, name, alone=server is None),
-        afterwards=refresher.refresh,
+        living=LiveControllers(store, name, alone=server is None),
+        afterwards=observer.observe,
     )
 
 
@@ -268,12 +268,12 @@ def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
     )
 
 
-def reconciler_of(settings: Settings, world: World, engine: Engine, refresher: Refresher) -> Reconciler:
-    """What looks at the hosts of one world and repairs what is safe."""
+def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
+    """What observes the hosts of one world and repairs what is safe."""
     repairer = Repairer(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
     return Reconciler(
         store=world.store,
-        refresher=refresher,
+        observer=observer,
         repairer=repairer,
         leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
         clock=world.clock,

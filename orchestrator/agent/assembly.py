@@ -12,7 +12,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
@@ -22,7 +22,7 @@ from orchestrator.agent.sysfs.machine import boot_id
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpus import Vgpus
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted)
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
-    domains, networks = Domains(libvirt, ledger, timing), Networks(libvirt, ledger)
+    domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
     vgpus, switches = Vgpus(paths, ledger, timing, nvml.type_names), GpuSwitches(paths, ledger, timing, nvml)
-    turns, wanted = Turns(), Wanted(paths, ledger, booted)
+    turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     return Agent(
         ledger=ledger,
         storage=storage,

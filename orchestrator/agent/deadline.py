@@ -14,7 +14,7 @@ class CallHangs(Exception):
     """The call did not come back in time; whether it had an effect is not known."""
 
 
-class TooManyHang(Exception):
+class TooManyHungCalls(Exception):
     """The call was not made: too many earlier ones still hang."""
 
 
@@ -48,12 +48,12 @@ class Gate:
         """The function's own result or exception.
 
         :raises CallHangs: no answer within ``limit_s`` (default: the gate's own limit)
-        :raises TooManyHang: nothing was done
+        :raises TooManyHungCalls: nothing was done
         """
         with self._lock:
             self._hanging = [done for done in self._hanging if not done.is_set()]
             if len(self._hanging) >= self._most_hanging:
-                raise TooManyHang(f"{len(self._hanging)} earlier calls to {self._name} still hang")
+                raise TooManyHungCalls(f"{len(self._hanging)} earlier calls to {self._name} still hang")
         call = _Call(function)
         threading.Thread(target=call.run, name=f"{self._name}-call", daemon=True).start()
         if not call.done.wait(self._limit_s if limit_s is None else limit_s):

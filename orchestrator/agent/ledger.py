@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.agent.ledger_file import LedgerFile
 from orchestrator.core.errors import Conflict, Denied
-from orchestrator.core.host_actions import Token
+from orchestrator.core.host_actions import FencingToken
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -62,7 +62,7 @@ class Ledger:
                 hint="take it over with vgpuctl host add --take-over if the other one is gone",
             )
 
-    def admit(self, token: Token) -> None:
+    def admit(self, token: FencingToken) -> None:
         """Remember the token, or refuse one that is older than what was seen.
 
         :raises Denied: ``agent.other_site`` or ``agent.stale_token``

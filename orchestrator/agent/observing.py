@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at the whole host. A part that cannot be read becomes a problem of the snapshot, not a failure of it."""
+"""One observation of the whole host. A part that cannot be read becomes a problem of it, not a failure of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import machine
 from orchestrator.agent.version import agent_version
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.snapshot import HostSnapshot
 
@@ -51,9 +51,9 @@ class Observer:
     nvml: Nvml
     libvirt: Libvirt
     domains: Domains
-    networks: Networks
+    networks: LibvirtNetworks
     storage: Storage
-    wanted: Wanted
+    wanted: RestoreList
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()

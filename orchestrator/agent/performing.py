@@ -11,10 +11,10 @@ from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.vgpus import Vgpus
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -28,6 +28,7 @@ from orchestrator.core.host_actions import (
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     EnsureNetwork,
+    FencingToken,
     HostAction,
     ManageGpus,
     ReleaseDomain,
@@ -36,7 +37,6 @@ from orchestrator.core.host_actions import (
     SetVgpuType,
     StartDomain,
     StopDomain,
-    Token,
     UndefineDomain,
     WriteSeed,
 )
@@ -53,7 +53,7 @@ class Parts:
     vgpus: Vgpus
     switches: GpuSwitches
     domains: Domains
-    networks: Networks
+    networks: LibvirtNetworks
 
     def adopt(self, action: AdoptDomain) -> ActionResult:
         """The vGPU first: as long as the domain is nobody's, nothing can be done to it."""
@@ -68,7 +68,7 @@ class Parts:
 
 
 class Performer:
-    def __init__(self, ledger: Ledger, turns: Turns, wanted: Wanted, parts: Parts) -> None:
+    def __init__(self, ledger: Ledger, turns: Turns, wanted: RestoreList, parts: Parts) -> None:
         self._ledger = ledger
         self._turns = turns
         self._wanted = wanted
@@ -97,7 +97,7 @@ class Performer:
             ReleaseDomain: parts.release,
         }
 
-    def perform(self, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, action: HostAction, token: FencingToken) -> ActionResult:
         """Waits for earlier actions on the same VM, then looks again whether a newer attempt came meanwhile.
 
         :raises Denied: ``agent.stale_token``, ``agent.other_site``

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
 from orchestrator.core.host_actions import ActionResult, CreateMdev, SetVgpuType
 
@@ -35,7 +35,7 @@ class Restorer:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: RestoreList,
         turns: Turns,
         timing: Timing,
         *,

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.paths import SOCKET_GROUP
-from orchestrator.agent.session import Session
+from orchestrator.agent.session import AgentSession
 
 _BACKLOG = 64
-_MOST_CONNECTIONS = 128
+_MAX_CONNECTIONS = 128
 
 
 class Server:
     def __init__(self, agent: Agent, path: Path) -> None:
         self._agent = agent
         self._path = path
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._socket = _listen(path)
 
     def serve_forever(self) -> None:
@@ -35,7 +35,7 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            Session(self._agent, connection).run()
+            AgentSession(self._agent, connection).run()
         finally:
             self._places.release()
 

@@ -22,7 +22,7 @@ _EVENT_POLL_SECONDS = 1.0
 Message = dict[str, object]
 
 
-class Session:
+class AgentSession:
     """Runs in a thread of its own until the controller closes the connection."""
 
     def __init__(self, agent: Agent, connection: socket.socket) -> None:

@@ -25,7 +25,7 @@ class Greet(Protocol):
     def __call__(self, **more: object) -> None: ...
 
 
-class Far(Protocol):
+class StreamPeer(Protocol):
     """The other end that a controller's stream is joined to."""
 
     def send(self, data: bytes) -> None: ...
@@ -102,7 +102,7 @@ def receive_image(agent: Agent, hello: Hello, greet: Greet, reader: io.BufferedR
     return agent.storage.receive_image(sha256, image_format, size, reader.read1)
 
 
-def _join(reader: io.BufferedReader, near: socket.socket, far: Far) -> None:
+def _join(reader: io.BufferedReader, near: socket.socket, far: StreamPeer) -> None:
     """Copy both ways until one end closes."""
 
     def to_controller() -> None:

@@ -175,7 +175,7 @@ class Vgpus:
     def _write_new(self, file: Path, value: str, key: str, *, exists: Callable[[], bool]) -> None:
         """Write what makes a vGPU; the ledger keeps the owner when it exists or may yet come to exist."""
         try:
-            self._patiently(file, value, done=exists)
+            self._retry(file, value, done=exists)
         except Unknown:
             raise
         except (Fatal, Retryable):
@@ -188,14 +188,14 @@ class Vgpus:
     def _write_gone(self, file: Path, value: str, *, gone: Callable[[], bool]) -> None:
         """Write what removes a vGPU. Whatever the kernel says, gone is gone."""
         try:
-            self._patiently(file, value, done=gone)
+            self._retry(file, value, done=gone)
         except (Fatal, Retryable):
             if not gone():
                 raise
         if not gone():
             raise Unknown("vgpu.not_gone", "the driver took the request and still shows the vGPU", details=str(file))
 
-    def _patiently(self, file: Path, value: str, *, done: Callable[[], bool]) -> None:
+    def _retry(self, file: Path, value: str, *, done: Callable[[], bool]) -> None:
         """Try again a few times while the driver is busy (EBUSY), each time after reading."""
         for tries_left in reversed(range(_BUSY_TRIES)):
             try:

@@ -29,14 +29,14 @@ _BOOT = "restored_boot"
 
 
 @dataclass(frozen=True)
-class WantedVm:
+class VmToRestore:
     """A VM that shall run. ``device`` makes its vGPU; None: it has none."""
 
     vm: str
     device: HostAction | None
 
 
-class Wanted:
+class RestoreList:
     """Kept in the ledger's file."""
 
     def __init__(self, paths: Paths, ledger: Ledger, boot_id: str) -> None:
@@ -103,13 +103,13 @@ class Wanted:
             rows = self._file.all("SELECT vm FROM wanted WHERE running AND boot_policy = 'local' ORDER BY rowid")
         return tuple(str(row[0]) for row in rows)
 
-    def find(self, vm: str) -> WantedVm | None:
+    def find(self, vm: str) -> VmToRestore | None:
         """The VM, if it is still to be started."""
         with self._file.read():
             row = self._file.one("SELECT device FROM wanted WHERE vm = ? AND running AND boot_policy = 'local'", vm)
         if row is None:
             return None
-        return WantedVm(vm=vm, device=action_from_dict(json.loads(str(row[0]))) if row[0] else None)
+        return VmToRestore(vm=vm, device=action_from_dict(json.loads(str(row[0]))) if row[0] else None)
 
     def note(self, vm: str, problem: str) -> None:
         """Why it does not run yet; empty: it does."""

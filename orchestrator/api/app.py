@@ -35,12 +35,12 @@ from orchestrator.api.routes import (
     tokens,
     vms,
 )
-from orchestrator.api.services import Process, Services
+from orchestrator.api.services import ApiServices, Process
 from orchestrator.api.unambiguous import say_it_once
 from orchestrator.client.version import VERSION
 
 
-def create_app(services: Services, process: Process) -> FastAPI:
+def create_app(services: ApiServices, process: Process) -> FastAPI:
     """The application. Every HTTP route asks who is there; websockets do so themselves before they open."""
     app = DescribedApi(
         title="vgpuctl",

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
-from orchestrator.api.services import Services
+from orchestrator.api.services import ApiServices
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
 from orchestrator.core.errors import Bug, Denied
 from orchestrator.core.operation import unknown_operation
@@ -31,7 +31,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     :raises Denied: ``peer.denied``, ``token.refused``, ``access.denied``
     :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
     """
-    services: Services = connection.app.state.services
+    services: ApiServices = connection.app.state.services
     caller = await _identified(connection, services)
     act_for(caller.actor)
     connection.state.caller = caller
@@ -58,7 +58,7 @@ def route_of(scope: Scope) -> str:
 CallerOf = Annotated[Caller, Depends(authorize)]
 
 
-async def _identified(connection: HTTPConnection, services: Services) -> Caller:
+async def _identified(connection: HTTPConnection, services: ApiServices) -> Caller:
     """A token says more than a uid: whoever shows one acts with its rights, even root."""
     given = connection.headers.get("authorization")
     access = services.tenancy.access
@@ -73,7 +73,7 @@ async def _identified(connection: HTTPConnection, services: Services) -> Caller:
     return await to_thread.run_sync(access.of_uid, uid)
 
 
-async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: Services) -> None:
+async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
     named = connection.query_params.get("tenant")
     match rule.scope:
         case "pool":
@@ -92,7 +92,7 @@ async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, service
             await _check_operation(rule, caller, connection.path_params["operation_id"], services)
 
 
-async def _check_operation(rule: Rule, caller: Caller, operation_id: str, services: Services) -> None:
+async def _check_operation(rule: Rule, caller: Caller, operation_id: str, services: ApiServices) -> None:
     operation = await to_thread.run_sync(services.operations.get, operation_id)
     roles = caller.roles_in(EVERYWHERE if operation.tenant is None else operation.tenant)
     if not roles:

@@ -19,11 +19,11 @@ class AnswerOnlyChanges:
         if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send, Headers(scope=scope).get("if-none-match", ""))
+        answer = _HeldAnswer(send, Headers(scope=scope).get("if-none-match", ""))
         await self._app(scope, receive, answer.take)
 
 
-class _Answer:
+class _HeldAnswer:
     """Holds a JSON answer back until its tag is known; lets everything else through."""
 
     def __init__(self, send: Send, known: str) -> None:

@@ -14,7 +14,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 ALIVE: Final = ": alive\n\n"
 """A comment: proxies drop connections on which nothing is said."""
 
-Look = Callable[[int], Awaitable[Watched | None]]
+Poll = Callable[[int], Awaitable[Watched | None]]
 """The operation when it is beyond this revision; as it is after a while; None when the reader is to go."""
 
 
@@ -24,8 +24,8 @@ def event(watched: Watched) -> str:
     return f"id: {watched.revision}\nevent: operation\ndata: {data}\n\n"
 
 
-async def events(first: Watched, since: int, look: Look) -> AsyncIterator[str]:
-    """Every change after revision ``since``, until the operation is finished or ``look`` ends it."""
+async def events(first: Watched, since: int, poll: Poll) -> AsyncIterator[str]:
+    """Every change after revision ``since``, until the operation is finished or ``poll`` ends it."""
     watched: Watched | None = first
     while watched is not None:
         finished = watched.operation.state in FINISHED
@@ -36,4 +36,4 @@ async def events(first: Watched, since: int, look: Look) -> AsyncIterator[str]:
             yield ALIVE
         if finished:
             return
-        watched = await look(since)
+        watched = await poll(since)

@@ -38,14 +38,14 @@ class RefuseStale:
         if not wanted:
             await self._app(scope, receive, send)
             return
-        seen = await self._seen(scope)
-        if seen.status == 200:
+        recorded = await self._recorded(scope)
+        if recorded.status == 200:
             tags = {tag.strip() for line in wanted for tag in line.split(",")}
-            if "*" in tags or seen.tag in tags:
+            if "*" in tags or recorded.tag in tags:
                 await self._app(scope, receive, send)
                 return
-        elif not seen.unreadable:
-            await seen.pass_on(send)
+        elif not recorded.unreadable:
+            await recorded.pass_on(send)
             return
         stale = Conflict(
             "request.stale",
@@ -54,12 +54,12 @@ class RefuseStale:
         )
         await problem(stale, PRECONDITION_FAILED)(scope, receive, send)
 
-    async def _seen(self, scope: Scope) -> _Seen:
+    async def _recorded(self, scope: Scope) -> _RecordedAnswer:
         path = scope["path"]
-        seen = await self._get(scope, path)
-        return await self._get(scope, path.rpartition("/")[0]) if seen.unreadable else seen
+        recorded = await self._get(scope, path)
+        return await self._get(scope, path.rpartition("/")[0]) if recorded.unreadable else recorded
 
-    async def _get(self, scope: Scope, path: str) -> _Seen:
+    async def _get(self, scope: Scope, path: str) -> _RecordedAnswer:
         """Asked by the same caller. Of the query only the tenant says which object is meant."""
         query = [pair for pair in parse_qsl(scope["query_string"].decode("latin-1")) if pair[0] == "tenant"]
         asked = {
@@ -71,16 +71,16 @@ class RefuseStale:
             "headers": [pair for pair in scope["headers"] if pair[0] not in _OF_THE_CHANGE],
             "state": {},
         }
-        seen = _Seen()
-        await self._read(asked, _nothing, seen.take)
-        return seen
+        recorded = _RecordedAnswer()
+        await self._read(asked, _nothing, recorded.take)
+        return recorded
 
 
 async def _nothing() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-class _Seen:
+class _RecordedAnswer:
     """An answer to us."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ from orchestrator.api.app import create_app
 from orchestrator.api.listening import GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
-from orchestrator.api.services import Process, Services
-from orchestrator.client.file_lock import StillHeld, file_lock
+from orchestrator.api.services import ApiServices, Process
+from orchestrator.client.file_lock import LockTimeout, file_lock
 from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from orchestrator.core.errors import Conflict
 
@@ -38,22 +38,22 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def only_one(state: Path, patience_s: float) -> Iterator[None]:
+def only_one(state: Path, timeout_s: float) -> Iterator[None]:
     """Hold the state directory. Waits for one that is just ending, parking its operations.
 
     :raises Conflict: ``server.already_running``
     """
     with ExitStack() as held:
         try:
-            held.enter_context(file_lock(state / SERVE_LOCK_NAME, patience_s))
-        except StillHeld as error:
+            held.enter_context(file_lock(state / SERVE_LOCK_NAME, timeout_s))
+        except LockTimeout as error:
             raise Conflict(
                 "server.already_running", f"a server runs in {state} already", hint="'vgpuctl server stop' ends it"
             ) from error
         yield
 
 
-async def _end_when_done(servers: list[_Server], process: Process, services: Services) -> None:
+async def _end_when_done(servers: list[_Server], process: Process, services: ApiServices) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
     told = False
     while not process.stopping:
@@ -89,7 +89,7 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
 
 
 async def _serve(
-    unix: list[socket.socket], network: tuple[Tls, socket.socket] | None, services: Services, process: Process
+    unix: list[socket.socket], network: tuple[Tls, socket.socket] | None, services: ApiServices, process: Process
 ) -> None:
     app = create_app(services, process)
     ears = [(_Server(_config(app, None)), listener) for listener in unix]
@@ -108,7 +108,7 @@ async def _serve(
 
 def serve_until_done(
     state: Path,
-    services: Services,
+    services: ApiServices,
     process: Process,
     tls: Tls | None = None,
     say: Callable[[str], object] = str,

@@ -10,7 +10,7 @@ from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX
-from orchestrator.api.services import Services
+from orchestrator.api.services import ApiServices
 from orchestrator.services.acting import act_for
 
 STRANGER: Final = "unknown"
@@ -43,7 +43,7 @@ class RecordRefusals:
 
 
 def _record(scope: Scope, outcome: str) -> None:
-    services: Services = scope["app"].state.services
+    services: ApiServices = scope["app"].state.services
     path = ascii(scope["path"])[1:-1]
     route = getattr(scope.get("route"), "path_format", None)
     action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"

@@ -26,7 +26,7 @@ from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms import VmService
 
 
-class Services(Protocol):
+class ApiServices(Protocol):
     """All use cases."""
 
     @property
@@ -69,8 +69,8 @@ class Process:
     """Set once: long waits end, no new ones begin, the process ends."""
 
 
-def _services(connection: HTTPConnection) -> Services:
-    services: Services = connection.app.state.services
+def _services(connection: HTTPConnection) -> ApiServices:
+    services: ApiServices = connection.app.state.services
     return services
 
 
@@ -79,7 +79,7 @@ def _process(connection: HTTPConnection) -> Process:
     return process
 
 
-ServicesOf = Annotated[Services, Depends(_services)]
+ServicesOf = Annotated[ApiServices, Depends(_services)]
 ProcessOf = Annotated[Process, Depends(_process)]
 
 # Whether the caller belongs to the tenant is checked before any route runs (api/auth.py).

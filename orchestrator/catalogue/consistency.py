@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from orchestrator.catalogue.catalogue import Catalogue
-from orchestrator.catalogue.tables import Row, read_table
+from orchestrator.catalogue.tables import TableRow, read_table
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.mig_profile import MigProfile, parse_mig_profile_name
@@ -25,7 +25,7 @@ class Gap:
     finding: str
 
 
-class KnownGapRow(Row):
+class KnownGapRow(TableRow):
     """known_gaps.csv: gaps that the sources leave open, each with the reason for living with it."""
 
     rule: str

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from orchestrator.catalogue.tables import Row
+from orchestrator.catalogue.tables import TableRow
 from orchestrator.core.driver_matrix import CudaToolkit, DriverBranch, DriverMatrix, HostSystem, VgpuRelease
 
 _LEADING_NUMBER = re.compile(r"[^0-9]*([0-9]+)", re.ASCII)
 
 
-class DriverRow(Row):
+class DriverRow(TableRow):
     """One row; which fields are filled depends on ``kind``."""
 
     kind: Literal["vgpu_release", "datacenter_branch", "cuda_toolkit", "cuda_minor_compat", "host_os"]

@@ -19,7 +19,7 @@ from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.manifest import Manifest, WantedImage, WantedNetwork, WantedOffering, WantedTenant, WantedVm
+from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
 from orchestrator.core.priority import Priority
@@ -56,7 +56,7 @@ Name = Annotated[str, _checked(lambda text: check_name(text, what="object"))]
 SshKey = Annotated[str, _checked(check_ssh_key)]
 
 
-class _Strict(BaseModel):
+class _ManifestPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -69,7 +69,7 @@ def _check_quota(quota: dict[str, int | str]) -> dict[str, int | str]:
     return quota
 
 
-class TenantForm(_Strict):
+class TenantForm(_ManifestPart):
     """A tenant. ``quota`` is as ``quota set`` takes it: ``gpus: 2``, ``framebuffer: 40GiB``, ``vms: none``."""
 
     name: Name
@@ -83,7 +83,7 @@ class TenantForm(_Strict):
         )
 
 
-class NetworkForm(_Strict):
+class NetworkForm(_ManifestPart):
     """A network."""
 
     name: Name
@@ -94,7 +94,7 @@ class NetworkForm(_Strict):
         return WantedNetwork(name=self.name, subnet=self.subnet)
 
 
-class ImageForm(_Strict):
+class ImageForm(_ManifestPart):
     """A base image."""
 
     name: Name
@@ -106,7 +106,7 @@ class ImageForm(_Strict):
         return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
 
 
-class VmForm(_Strict):
+class VmForm(_ManifestPart):
     """A VM. What is left out is as ``create-vm`` has it."""
 
     name: Name
@@ -132,9 +132,9 @@ class VmForm(_Strict):
             raise PydanticCustomError("refused", "a lease has one end: lease or until, not both")
         return self
 
-    def to_core(self) -> WantedVm:
+    def to_core(self) -> ManifestVm:
         """The VM as the core knows it."""
-        return WantedVm(
+        return ManifestVm(
             name=self.name,
             tenant=self.tenant,
             profile=self.profile,
@@ -157,7 +157,7 @@ class VmForm(_Strict):
         )
 
 
-class ManifestForm(_Strict):
+class ManifestForm(_ManifestPart):
     """The whole file."""
 
     schema_version: Literal[1]

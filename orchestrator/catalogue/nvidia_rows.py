@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
-from orchestrator.catalogue.tables import Row
+from orchestrator.catalogue.tables import TableRow
 from orchestrator.core.gpu_model import Architecture, FabricPartition, GpuModel, HostVgpuMode
 from orchestrator.core.mig_profile import CiProfile, MigProfile, parse_placements
 from orchestrator.core.vgpu_type import Series, VgpuType
@@ -30,7 +30,7 @@ def _ints(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split())) if text else ()
 
 
-class GpuModelRow(Row):
+class GpuModelRow(TableRow):
     """gpu_models.csv"""
 
     gpu_model: str
@@ -80,7 +80,7 @@ class GpuModelRow(Row):
         )
 
 
-class VgpuTypeRow(Row):
+class VgpuTypeRow(TableRow):
     """vgpu_types.csv. ``type_id_inferred`` is read and dropped: it was computed, not seen."""
 
     gpu_model: str
@@ -154,7 +154,7 @@ class VgpuTypeRow(Row):
         )
 
 
-class MigProfileRow(Row):
+class MigProfileRow(TableRow):
     """mig_profiles.csv"""
 
     gpu_model: str
@@ -218,7 +218,7 @@ def _compute_instances(text: str | None) -> tuple[CiProfile, ...]:
     return tuple(CiProfile(name=name, max_instances=int(count or 1)) for name, _, count in parts)
 
 
-class FabricPartitionRow(Row):
+class FabricPartitionRow(TableRow):
     """fabric_partitions.csv"""
 
     baseboard: str
@@ -250,7 +250,7 @@ _QUARANTINE: dict[str | None, Quarantine] = {
 }
 
 
-class XidActionRow(Row):
+class XidActionRow(TableRow):
     """xid_actions.csv"""
 
     xid: PositiveInt

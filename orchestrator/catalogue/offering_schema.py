@@ -24,11 +24,11 @@ _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTABLE)]
 
 
-class _Strict(BaseModel):
+class _OfferingPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SchedulerForm(_Strict):
+class SchedulerForm(_OfferingPart):
     """How the GPU's time is divided among its vGPUs."""
 
     policy: SchedulerPolicy = Field(description="Division of the GPU's time; a GPU has one policy")
@@ -37,7 +37,7 @@ class SchedulerForm(_Strict):
     )
 
 
-class ParametersForm(_Strict):
+class ParametersForm(_OfferingPart):
     """Parameters of the vGPU plugin."""
 
     uvm: bool = Field(default=False, description="Unified memory: MIG-backed types and full-size C types")
@@ -47,7 +47,7 @@ class ParametersForm(_Strict):
     console: bool | None = Field(default=None, description="Whether the vGPU draws the VM's VNC console")
 
 
-class OfferingForm(_Strict):
+class OfferingForm(_OfferingPart):
     """One offering."""
 
     model_config = ConfigDict(
@@ -104,7 +104,7 @@ class OfferingForm(_Strict):
         )
 
 
-class OfferingFileForm(_Strict):
+class OfferingFileForm(_OfferingPart):
     """A file of offerings."""
 
     schema_version: Literal[1]

@@ -17,13 +17,13 @@ from orchestrator.core.file_errors import why_unreadable
 _BLANK = frozenset({"", "unknown"})
 
 
-class Row(BaseModel):
+class TableRow(BaseModel):
     """Base of row models. An empty cell is not passed on, so a field without a default must be filled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-RowT = TypeVar("RowT", bound=Row)
+RowT = TypeVar("RowT", bound=TableRow)
 
 
 def read_table(path: Path, row_type: type[RowT]) -> tuple[RowT, ...]:
@@ -52,7 +52,7 @@ def read_table(path: Path, row_type: type[RowT]) -> tuple[RowT, ...]:
     return tuple(rows)
 
 
-def _check_header(path: Path, header: list[str], row_type: type[Row]) -> None:
+def _check_header(path: Path, header: list[str], row_type: type[TableRow]) -> None:
     known = set(row_type.model_fields)
     problems = [f"unknown column {name!r}" for name in header if name not in known]
     problems += [f"column {name!r} is missing" for name in row_type.model_fields if name not in header]

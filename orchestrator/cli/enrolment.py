@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.output import shown, somebody_types
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.pci import parse_pci_address
 
@@ -67,7 +67,7 @@ def private_key(path: Path | None) -> str:
     return text
 
 
-def confirmed_fingerprint(session: Session, address: str, port: int, *, yes: bool) -> str:
+def confirmed_fingerprint(session: CliSession, address: str, port: int, *, yes: bool) -> str:
     """The fingerprint of the key that answers now, accepted by ``--yes`` or by the person at the terminal.
 
     :raises InvalidInput: nobody is there to ask

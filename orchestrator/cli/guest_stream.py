@@ -17,9 +17,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from orchestrator.cli.output import somebody_types
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import path_of
-from orchestrator.client.contexts import Context
+from orchestrator.client.contexts import ClientContext
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.client.tls_http import headers_of, trust_of
 from orchestrator.client.token import token_headers
@@ -32,7 +32,7 @@ RETRY_S: Final = 0.5
 OPEN_LIMIT_S: Final = 60
 
 
-def _elsewhere(context: Context, target: str) -> ClientConnection:
+def _elsewhere(context: ClientContext, target: str) -> ClientConnection:
     host, port = context.address()
     return connect(
         f"wss://{f'[{host}]' if ':' in host else host}:{port}{target}",
@@ -45,12 +45,12 @@ def _elsewhere(context: Context, target: str) -> ClientConnection:
 
 
 @contextmanager
-def open_stream(session: Session, *parts: str, tenant: str, patience_s: float = 0) -> Iterator[ClientConnection]:
-    """A websocket to ``/v1/vms/…``; waits up to ``patience_s`` for a guest that does not listen yet.
+def open_stream(session: CliSession, *parts: str, tenant: str, timeout_s: float = 0) -> Iterator[ClientConnection]:
+    """A websocket to ``/v1/vms/…``; waits up to ``timeout_s`` for a guest that does not listen yet.
 
     :raises VgpuctlError: the server's own error
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     with ExitStack() as opened:
         while True:
             try:
@@ -63,7 +63,7 @@ def open_stream(session: Session, *parts: str, tenant: str, patience_s: float = 
         yield stream
 
 
-def _connect(opened: ExitStack, session: Session, target: str) -> ClientConnection:
+def _connect(opened: ExitStack, session: CliSession, target: str) -> ClientConnection:
     try:
         if session.context is not None and session.context.url is not None:
             return opened.enter_context(_elsewhere(session.context, target))

@@ -13,14 +13,14 @@ from typer.completion import get_completion_inspect_parameters
 
 from orchestrator.cli.failure import print_error, report_bug
 from orchestrator.cli.output import PIPE_EXIT
-from orchestrator.cli.session import Format, Session
+from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.tree import COMPLETE_VARIABLE, build
 from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
 
 
 def run(arguments: list[str]) -> int:
     """One command; its exit code. Failures are printed, nothing but bugs escapes."""
-    session = Session()
+    session = CliSession()
     if COMPLETE_VARIABLE in os.environ:
         get_completion_inspect_parameters()  # registers typer's way of answering shells
     if _wants_json(arguments):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
@@ -53,7 +53,7 @@ class PlainLines:
                 print(line_of(step), file=sys.stderr, flush=True)
 
 
-class Silent:
+class NoDisplay:
     """For output that a program reads."""
 
     def update(self, operation: Json) -> None:
@@ -72,9 +72,9 @@ def line_of(step: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _display(session: Session) -> Iterator[Display]:
+def _display(session: CliSession) -> Iterator[Display]:
     if sys.stderr is None or session.format != "table":
-        yield Silent()
+        yield NoDisplay()
     elif sys.stderr.isatty() and os.environ.get("TERM") not in {None, "dumb"}:
         from orchestrator.cli.live import LiveSteps
 
@@ -84,7 +84,7 @@ def _display(session: Session) -> Iterator[Display]:
         yield PlainLines()
 
 
-def follow(session: Session, operation_id: str) -> Json:
+def follow(session: CliSession, operation_id: str) -> Json:
     """Wait until the operation is finished. A server that goes away is started again: it takes the operation up.
 
     :raises VgpuctlError: what made the operation fail
@@ -102,22 +102,22 @@ def follow(session: Session, operation_id: str) -> Json:
     raise failure_of(operation)
 
 
-def until_finished(session: Session, operation_id: str, display: Display, *, poll_s: float = POLL_S) -> Json:
+def until_finished(session: CliSession, operation_id: str, display: Display, *, poll_s: float = POLL_S) -> Json:
     """Wait, showing how it goes. A server that goes away is started again."""
     revision: int | None = None
     while True:
-        operation = patiently(session, partial(_beyond, session, operation_id, poll_s, revision))
+        operation = retry(session, partial(_beyond, session, operation_id, poll_s, revision))
         display.update(operation)
         if operation["state"] in FINISHED:
             return operation
         revision = operation["revision"]
 
 
-def _beyond(session: Session, operation_id: str, poll_s: float, revision: int | None) -> Json:
+def _beyond(session: CliSession, operation_id: str, poll_s: float, revision: int | None) -> Json:
     return session.client.operation(operation_id, wait_s=poll_s, since=revision)
 
 
-def patiently(session: Session, ask: Callable[[], T]) -> T:
+def retry(session: CliSession, ask: Callable[[], T]) -> T:
     """The answer to a question that changes nothing. A server that goes away is started again."""
     left = RECONNECTS
     while True:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.client.contexts import CONTEXT_VARIABLE, Context, current
+from orchestrator.client.contexts import CONTEXT_VARIABLE, ClientContext, current
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
 
@@ -26,14 +26,14 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-class Session:
+class CliSession:
     """Made by ``main`` before the arguments are read; the commands find it in typer's context."""
 
     def __init__(self) -> None:
         self.format = Format.TABLE
 
     @cached_property
-    def context(self) -> Context | None:
+    def context(self) -> ClientContext | None:
         """Which server was chosen; None: the one of the state directory."""
         return current()
 
@@ -71,9 +71,9 @@ class Session:
             return Client(connect_to(self.context))
         return Client(connect(self.state))
 
-    def sibling(self) -> Session:
+    def sibling(self) -> CliSession:
         """Another connection to the same server, for another thread."""
-        other = Session()
+        other = CliSession()
         other.format = self.format
         return other
 
@@ -83,16 +83,16 @@ class Session:
         return self.client
 
 
-def session_of(ctx: typer.Context) -> Session:
+def session_of(ctx: typer.Context) -> CliSession:
     """The session of this run."""
     session = ctx.find_root().obj
-    if not isinstance(session, Session):
+    if not isinstance(session, CliSession):
         raise TypeError("the command line was not started by its main()")
     return session
 
 
 def _remember(ctx: typer.Context, chosen: Format) -> Format:
-    if isinstance(ctx.find_root().obj, Session):
+    if isinstance(ctx.find_root().obj, CliSession):
         session_of(ctx).format = chosen
     return chosen
 

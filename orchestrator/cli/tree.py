@@ -19,7 +19,7 @@ HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """One word after ``vgpuctl``."""
 
     module: str
@@ -28,43 +28,45 @@ class Entry:
 
 
 ENTRIES: Final = {
-    "create-vm": Entry("vm", "create", "Create a VM with a vGPU."),
-    "delete-vm": Entry("vm", "delete", "Delete a VM and give back everything it had."),
-    "show-vm": Entry("vm", "show_vm", "Show one VM."),
-    "list-vms": Entry("vm", "list_vms", "List VMs."),
-    "start-vm": Entry("vm", "start_vm", "Start a stopped VM; its vGPU is made again."),
-    "stop-vm": Entry("vm", "stop_vm", "Stop a VM; its place on the GPU stays reserved."),
-    "adopt-vm": Entry("vm", "adopt", "Make a VM of a domain that somebody else made."),
-    "extend-vm": Entry("vm", "extend_vm", "Make a VM's lease longer."),
-    "plan": Entry("apply", "plan", "Show what apply would do."),
-    "diff": Entry("apply", "diff", "Show every value that is not as a file says."),
-    "apply": Entry("apply", "apply", "Make everything as a file says."),
-    "console": Entry("guest", "console", "Open the serial console. Ctrl-] leaves it."),
-    "ssh": Entry("guest", "ssh", "Log in to a VM through its host."),
-    "vm": Entry("vm", "app", "Create, adopt, show, start, stop and delete VMs."),
-    "host": Entry("host", "app", "Add GPU hosts, look at them, give them back."),
-    "gpu": Entry("gpu", "app", "Show GPUs, what they offer and who uses them."),
-    "profile": Entry("profile", "app", "What --profile takes: offerings, vGPU types, MIG profiles."),
-    "image": Entry("image", "app", "Base images that VMs' disks are made on."),
-    "network": Entry("network", "app", "Networks that VMs are put on."),
-    "tenant": Entry("tenant", "app", "Tenants and who belongs to them."),
-    "quota": Entry("quota", "app", "What tenants may hold, and what they do."),
-    "policy": Entry(
+    "create-vm": CommandEntry("vm", "create", "Create a VM with a vGPU."),
+    "delete-vm": CommandEntry("vm", "delete", "Delete a VM and give back everything it had."),
+    "show-vm": CommandEntry("vm", "show_vm", "Show one VM."),
+    "list-vms": CommandEntry("vm", "list_vms", "List VMs."),
+    "start-vm": CommandEntry("vm", "start_vm", "Start a stopped VM; its vGPU is made again."),
+    "stop-vm": CommandEntry("vm", "stop_vm", "Stop a VM; its place on the GPU stays reserved."),
+    "adopt-vm": CommandEntry("vm", "adopt", "Make a VM of a domain that somebody else made."),
+    "extend-vm": CommandEntry("vm", "extend_vm", "Make a VM's lease longer."),
+    "plan": CommandEntry("apply", "plan", "Show what apply would do."),
+    "diff": CommandEntry("apply", "diff", "Show every value that is not as a file says."),
+    "apply": CommandEntry("apply", "apply", "Make everything as a file says."),
+    "console": CommandEntry("guest", "console", "Open the serial console. Ctrl-] leaves it."),
+    "ssh": CommandEntry("guest", "ssh", "Log in to a VM through its host."),
+    "vm": CommandEntry("vm", "app", "Create, adopt, show, start, stop and delete VMs."),
+    "host": CommandEntry("host", "app", "Add GPU hosts, look at them, give them back."),
+    "gpu": CommandEntry("gpu", "app", "Show GPUs, what they offer and who uses them."),
+    "profile": CommandEntry("profile", "app", "What --profile takes: offerings, vGPU types, MIG profiles."),
+    "image": CommandEntry("image", "app", "Base images that VMs' disks are made on."),
+    "network": CommandEntry("network", "app", "Networks that VMs are put on."),
+    "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
+    "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
+    "policy": CommandEntry(
         "policy", "app", "What holds for all VMs of a tenant: how long leases and how high priorities may be."
     ),
-    "login": Entry("login", "login", "Log in at an identity provider."),
-    "token": Entry("token", "app", "Tokens that act in a tenant for programs and people."),
-    "audit": Entry("audit", "app", "Who did or wanted what, refusals too."),
-    "operation": Entry("operation", "app", "Watch operations; ways out when one is stuck."),
-    "doctor": Entry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
-    "capacity": Entry("why", "capacity", "How many more VMs fit now, and with moves."),
-    "explain": Entry("why", "explain", "Where a VM would go and why, or why not."),
-    "simulate": Entry("simulate", "app", "Try a workload on a fleet that exists on paper."),
-    "context": Entry("context", "app", "Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command."),
-    "serve": Entry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
-    "server": Entry("server", "app", "The local server that commands start when they need it."),
-    "completion": Entry("completion", "completion", "Print the completion script for a shell."),
-    "version": Entry("version", "version", "Print the version."),
+    "login": CommandEntry("login", "login", "Log in at an identity provider."),
+    "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
+    "audit": CommandEntry("audit", "app", "Who did or wanted what, refusals too."),
+    "operation": CommandEntry("operation", "app", "Watch operations; ways out when one is stuck."),
+    "doctor": CommandEntry("doctor", "doctor", "Tell what differs from what is wanted; repair it."),
+    "capacity": CommandEntry("why", "capacity", "How many more VMs fit now, and with moves."),
+    "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),
+    "simulate": CommandEntry("simulate", "app", "Try a workload on a fleet that exists in memory."),
+    "context": CommandEntry(
+        "context", "app", "Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command."
+    ),
+    "serve": CommandEntry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
+    "server": CommandEntry("server", "app", "The local server that commands start when they need it."),
+    "completion": CommandEntry("completion", "completion", "Print the completion script for a shell."),
+    "version": CommandEntry("version", "version", "Print the version."),
 }
 
 
@@ -93,7 +95,7 @@ class Root(TyperGroup):
             formatter.write_dl([(name, entry.summary) for name, entry in ENTRIES.items()])
 
 
-def load(name: str, entry: Entry) -> Any:
+def load(name: str, entry: CommandEntry) -> Any:
     """The command or group behind a word."""
     found = getattr(import_module(f"orchestrator.cli.commands.{entry.module}"), entry.attribute)
     if isinstance(found, typer.Typer):

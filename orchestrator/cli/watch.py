@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from orchestrator.cli.output import PIPE_EXIT, colour, printable, safe_line, show, width
-from orchestrator.cli.progress import patiently
-from orchestrator.cli.session import Format, Session
+from orchestrator.cli.progress import retry
+from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.table import Column, render_table
 
 PAUSE_S: Final = 2.0
@@ -40,7 +40,7 @@ class View:
     """Nothing changes any more."""
 
 
-Look = Callable[[], View]
+ReadView = Callable[[], View]
 
 
 def list_view(
@@ -54,13 +54,15 @@ def list_view(
     )
 
 
-def show_view(session: Session, look: Look, output: Format, *, watch: bool, pause_s: float = PAUSE_S) -> None:
-    """Print what ``look`` finds, with ``watch`` until it is final.
+def show_view(
+    session: CliSession, read_view: ReadView, output: Format, *, watch: bool, pause_s: float = PAUSE_S
+) -> None:
+    """Print what ``read_view`` finds, with ``watch`` until it is final.
 
-    :param pause_s: between two looks; 0 for one that waits by itself until something changed
+    :param pause_s: between two readings; 0 for one that waits by itself until something changed
     :raises typer.Exit: 141 when the reader went away
     """
-    view = look()
+    view = read_view()
     if not watch:
         show(view.data, output, view.lines)
         return
@@ -69,7 +71,7 @@ def show_view(session: Session, look: Look, output: Format, *, watch: bool, paus
         screen.draw(view)
         while not view.final:
             time.sleep(pause_s)
-            view = patiently(session, look)
+            view = retry(session, read_view)
             screen.draw(view)
     except BrokenPipeError as error:
         raise typer.Exit(PIPE_EXIT) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.client.connection import CALL_TIMEOUT_S, Connection, Json, path_of
-from orchestrator.client.file_lock import POLL_S, StillHeld, file_lock
+from orchestrator.client.file_lock import POLL_S, LockTimeout, file_lock
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
 from orchestrator.client.program import own_program
@@ -158,7 +158,7 @@ def _locked(path: Path, limit_s: float, too_slow: str) -> Iterator[None]:
     with ExitStack() as held:
         try:
             held.enter_context(file_lock(path, limit_s))
-        except StillHeld as error:
+        except LockTimeout as error:
             raise Fatal("server.lock_held", too_slow, hint=f"see who holds {path}") from error
         except OSError as error:
             raise state_unusable(path.parent, error) from error

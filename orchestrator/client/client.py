@@ -136,11 +136,11 @@ class Client:
         return started
 
     def findings(self, host: str | None) -> list[Json]:
-        """What differs, as the last looks showed it."""
+        """What differs, as the last observations showed it."""
         return self._list(path_of("findings"), host=host)
 
-    def look_for_findings(self, host: str | None) -> list[Json]:
-        """What differs, after a look at the hosts."""
+    def observe_findings(self, host: str | None) -> list[Json]:
+        """What differs, after observing the hosts."""
         found: list[Json] = self._post(path_of("findings", "look"), host=host)
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from orchestrator.client.http import Answer, Http
+from orchestrator.client.http import Http, HttpAnswer
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 
 Json = dict[str, Any]
@@ -77,7 +77,7 @@ class Connection:
             target = following["target"] if following else None
         return found[:at_most]
 
-    def _exchange(self, method: str, target: str, data: bytes | None) -> Answer:
+    def _exchange(self, method: str, target: str, data: bytes | None) -> HttpAnswer:
         try:
             if not self._http.is_open:
                 self._http.open()

@@ -22,7 +22,7 @@ _DEFAULT_PORT: Final = 8443
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class ClientContext:
     """One server: a state directory of this machine, or an address that is reached over TLS with a token."""
 
     name: str
@@ -47,9 +47,9 @@ class Contexts:
     """The file's content."""
 
     current: str | None = None
-    contexts: Mapping[str, Context] = field(default_factory=dict)
+    contexts: Mapping[str, ClientContext] = field(default_factory=dict)
 
-    def get(self, name: str) -> Context:
+    def get(self, name: str) -> ClientContext:
         """:raises NotFound: ``context.unknown``"""
         found = self.contexts.get(name)
         if found is None:
@@ -58,7 +58,7 @@ class Contexts:
             )
         return found
 
-    def added(self, context: Context) -> Contexts:
+    def added(self, context: ClientContext) -> Contexts:
         """:raises Conflict: ``context.exists``"""
         check_name(context.name, what="context")
         if (context.state is None) == (context.url is None):
@@ -94,8 +94,8 @@ def load(file: Path) -> Contexts:
     try:
         with file.open("rb") as stream:
             data = json.loads(stream.read(_MAX_BYTES))
-        members = {one.name for one in fields(Context)} - {"name"}
-        known = {name: Context(name=name, **_strings(given, members)) for name, given in data["contexts"].items()}
+        members = {one.name for one in fields(ClientContext)} - {"name"}
+        known = {name: ClientContext(name=name, **_strings(given, members)) for name, given in data["contexts"].items()}
         current = data["current"]
     except FileNotFoundError:
         return Contexts()
@@ -126,7 +126,7 @@ def save(file: Path, contexts: Contexts) -> None:
     scratch.replace(file)
 
 
-def current(environment: Mapping[str, str] | None = None) -> Context | None:
+def current(environment: Mapping[str, str] | None = None) -> ClientContext | None:
     """``VGPUCTL_CONTEXT``; else none when ``VGPUCTL_STATE`` names a directory; else the file's current one.
 
     :raises NotFound: ``context.unknown``

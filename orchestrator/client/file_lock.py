@@ -14,22 +14,22 @@ from typing import Final
 POLL_S: Final = 0.02
 
 
-class StillHeld(TimeoutError):
+class LockTimeout(TimeoutError):
     """Somebody else has held the lock all the time."""
 
 
 @contextmanager
-def file_lock(path: Path, patience_s: float) -> Iterator[None]:
+def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
     """Hold ``path`` (made when it is not there) against all other processes.
 
-    :raises StillHeld: after ``patience_s`` :raises OSError: the file cannot be made
+    :raises LockTimeout: after ``timeout_s`` :raises OSError: the file cannot be made
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     try:
         while not _try_lock(descriptor):
             if time.monotonic() >= deadline:
-                raise StillHeld(str(path))
+                raise LockTimeout(str(path))
             time.sleep(POLL_S)
         yield
     finally:

@@ -27,7 +27,7 @@ class BrokenAnswer(OSError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """Status, headers by lower-case name, whole body."""
 
     status: int
@@ -69,7 +69,7 @@ class Http(ABC):
                 end.close()
         self._socket = self._reader = None
 
-    def request(self, method: str, target: str, body: bytes | None) -> Answer:
+    def request(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
         """``target`` is quoted already. :raises OSError: the answer did not come, whole"""
         if self._socket is None or self._reader is None:
             raise BrokenAnswer("not connected")
@@ -103,7 +103,7 @@ class UnixHttp(Http):
         return connected
 
 
-def _read_answer(reader: BinaryIO) -> Answer:
+def _read_answer(reader: BinaryIO) -> HttpAnswer:
     version, _, rest = _line(reader).partition(" ")
     status = rest[:3]
     if version != "HTTP/1.1" or not (status.isascii() and status.isdigit()):
@@ -115,7 +115,7 @@ def _read_answer(reader: BinaryIO) -> Answer:
     body = reader.read(int(announced))
     if len(body) < int(announced):
         raise BrokenAnswer("the connection was closed inside an answer")
-    return Answer(int(status), headers, body)
+    return HttpAnswer(int(status), headers, body)
 
 
 def _read_headers(reader: BinaryIO) -> dict[str, str]:

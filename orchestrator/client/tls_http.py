@@ -8,7 +8,7 @@ import socket
 import ssl
 
 from orchestrator.client.connection import CALL_TIMEOUT_S, Connection
-from orchestrator.client.contexts import Context
+from orchestrator.client.contexts import ClientContext
 from orchestrator.client.http import Http
 from orchestrator.client.token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_headers
 from orchestrator.core.errors import Denied, InvalidInput
@@ -22,7 +22,7 @@ class TlsHttp(Http):
 
     way_out = "look whether it runs there and 'vgpuctl context list' has its address; or use another context"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self._address = context.address()
         host, port = self._address
         super().__init__(str(context.url), f"{host}:{port}", headers_of(context))
@@ -50,12 +50,12 @@ class TlsHttp(Http):
         return secured
 
 
-def connect_to(context: Context) -> Connection:
+def connect_to(context: ClientContext) -> Connection:
     """A connection to a server elsewhere; opened when first used."""
     return Connection(TlsHttp(context))
 
 
-def trust_of(context: Context) -> ssl.SSLContext:
+def trust_of(context: ClientContext) -> ssl.SSLContext:
     """:raises InvalidInput: ``context.ca_unusable``"""
     try:
         return ssl.create_default_context(cafile=context.ca_file)
@@ -69,7 +69,7 @@ def trust_of(context: Context) -> ssl.SSLContext:
         ) from error
 
 
-def headers_of(context: Context) -> dict[str, str]:
+def headers_of(context: ClientContext) -> dict[str, str]:
     """The token of the environment, else the one of the context's file."""
     given = {name: os.environ[name] for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE) if os.environ.get(name)}
     if not given and context.token_file is not None:

@@ -17,7 +17,7 @@ BootPolicy = Literal["local", "ask-controller"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
+class FencingToken:
     """Who acts. The agent remembers the highest (epoch, attempt) and refuses older ones."""
 
     site: str

@@ -63,7 +63,7 @@ class WantedImage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WantedVm:
+class ManifestVm:
     name: str
     tenant: str
     profile: str
@@ -91,10 +91,10 @@ class WantedVm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThereVm:
+class ExistingVm:
     """A VM as it exists. ``vm.host`` is where it was wanted to be, if it was."""
 
-    vm: WantedVm
+    vm: ManifestVm
     state: str
     on_host: str
     label: str | None
@@ -111,16 +111,16 @@ class Manifest:
     offerings: tuple[WantedOffering, ...] = ()
     networks: tuple[WantedNetwork, ...] = ()
     images: tuple[WantedImage, ...] = ()
-    vms: tuple[WantedVm, ...] = ()
+    vms: tuple[ManifestVm, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class There:
+class Existing:
     """What exists: limits of tenants, offerings of the site, subnets and digests by name, VMs by ``tenant/name``."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]
-    vms: Mapping[str, ThereVm]
+    vms: Mapping[str, ExistingVm]
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     offerings: Mapping[str, Offering] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ class Change:
     fields: tuple[FieldChange, ...]
 
 
-def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...]:
+def changes(wanted: Manifest, there: Existing, *, prune: bool) -> tuple[Change, ...]:
     """In the order in which they must be done: what goes makes room, VMs need all the rest."""
     found = [
         *_tenant_changes(wanted.tenants, there.tenants),
@@ -168,12 +168,12 @@ def changes(wanted: Manifest, there: There, *, prune: bool) -> tuple[Change, ...
     return tuple(found)
 
 
-def lease_end(vm: WantedVm, created_at: float) -> float | None:
+def lease_end(vm: ManifestVm, created_at: float) -> float | None:
     """The earliest end that the file agrees with, of a VM that was made then; None: any."""
     return vm.end.at if vm.end.after_s is None else created_at + vm.end.after_s
 
 
-def _lease_change(wanted: WantedVm, found: ThereVm) -> Change | None:
+def _lease_change(wanted: ManifestVm, found: ExistingVm) -> Change | None:
     """Leases only get longer, by hand too: a later end than the file's is no difference."""
     end = lease_end(wanted, found.created_at)
     if end is None or (found.lease_end is not None and end < found.lease_end + _WITHIN_S):
@@ -202,7 +202,7 @@ def _limit(resource: str, amount: int | None) -> str:
     return "none" if amount is None else show_amount(resource, amount)
 
 
-def _offering_changes(wanted: Iterable[WantedOffering], there: There) -> Iterator[Change]:
+def _offering_changes(wanted: Iterable[WantedOffering], there: Existing) -> Iterator[Change]:
     """One that VMs have stays as it is: they were made under it."""
     used = {found.vm.profile for found in there.vms.values()}
     for one in wanted:
@@ -259,7 +259,7 @@ def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> I
             yield Change(kind="image", name=image.name, action="refuse", fields=(change,))
 
 
-def _pruned(wanted: Manifest, there: There) -> Iterator[Change]:
+def _pruned(wanted: Manifest, there: Existing) -> Iterator[Change]:
     """VMs that this label made and that the file no longer has."""
     kept = {vm.key for vm in wanted.vms}
     for key, found in sorted(there.vms.items()):
@@ -268,7 +268,7 @@ def _pruned(wanted: Manifest, there: There) -> Iterator[Change]:
             yield Change(kind="vm", name=key, action="delete", fields=(gone,))
 
 
-def _vm_change(wanted: WantedVm, found: ThereVm | None) -> Change | None:
+def _vm_change(wanted: ManifestVm, found: ExistingVm | None) -> Change | None:
     if found is None:
         return Change(kind="vm", name=wanted.key, action="add", fields=tuple(_all_fields(wanted)))
     differing = tuple(_differences(wanted, found))
@@ -282,18 +282,18 @@ def _vm_change(wanted: WantedVm, found: ThereVm | None) -> Change | None:
     return Change(kind="vm", name=wanted.key, action="start" if off else "stop", fields=(state,))
 
 
-def _state(vm: WantedVm) -> str:
+def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
 _IDENTITY: Final = {"name", "tenant", "running", "end", "user_data"}
-_COMPARED: Final = tuple(one.name for one in fields(WantedVm) if one.name not in _IDENTITY)
+_COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
 _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
 """What a file calls what has another unit here."""
 
 
-def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
+def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         value = getattr(vm, name)
         if value:
@@ -305,7 +305,7 @@ def _all_fields(vm: WantedVm) -> Iterator[FieldChange]:
     yield FieldChange(field="state", there=None, wanted=_state(vm))
 
 
-def _differences(wanted: WantedVm, found: ThereVm) -> Iterator[FieldChange]:
+def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         there, value = getattr(found.vm, name), getattr(wanted, name)
         if name != "host" and value != there:

@@ -26,7 +26,7 @@ def preemptible(vms: Collection[Vm], limits: Iterable[Limit], *, tenant: str, pr
     for vm in sorted(vms, key=lambda vm: (rank(vm.spec.priority), -vm.created_at, vm.id)):
         if rank(vm.spec.priority) >= rank(priority) or not _has_a_place_to_give(vm):
             continue
-        given = amounts_of(vm) - amounts_of(replace(vm, freed="preempted"))
+        given = amounts_of(vm) - amounts_of(replace(vm, deallocated="preempted"))
         owner = vm.spec.tenant
         if owner == tenant or _keeps(promised.get(owner, {}), totals[owner], given):
             totals[owner] -= given
@@ -35,7 +35,7 @@ def preemptible(vms: Collection[Vm], limits: Iterable[Limit], *, tenant: str, pr
 
 
 def _has_a_place_to_give(vm: Vm) -> bool:
-    return vm.state in {"running", "stopped"} and vm.freed is None and vm.spec.adopted is None
+    return vm.state in {"running", "stopped"} and vm.deallocated is None and vm.spec.adopted is None
 
 
 def _keeps(promised: Amounts, held: Counter[str], given: Counter[str]) -> bool:

@@ -43,7 +43,7 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class QuotaUse:
     """A limit, and how much is held under it. ``limit`` None: there is no limit."""
 
     resource: str
@@ -85,7 +85,7 @@ def amounts_of(vm: Vm) -> Counter[str]:
     """All that a VM holds, stopped ones too: its claim stays, unless its place was taken back."""
     spec = vm.spec
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
-    if vm.freed is not None:
+    if vm.deallocated is not None:
         return Counter({name: machine[name] for name in ("vms", "disk")})
     return machine + vgpu_amounts(vm.device.type_name, spec.profile)
 

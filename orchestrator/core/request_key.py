@@ -17,7 +17,7 @@ KEY_PATTERN: Final = f"^[!-~]{{1,{MAX_KEY}}}$"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptRequest:
+class StoredRequest:
     """What was asked under a key, as a fingerprint, and what was answered."""
 
     actor: str
@@ -41,7 +41,7 @@ def check_key(text: str) -> str:
     return text
 
 
-def check_same(kept: KeptRequest, fingerprint: str) -> None:
+def check_same(kept: StoredRequest, fingerprint: str) -> None:
     """:raises Conflict: ``request.key_reused``"""
     if kept.fingerprint != fingerprint:
         raise Conflict(

@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
+class ApiToken:
     """What is kept of a token: never the token itself."""
 
     id: str

@@ -13,7 +13,7 @@ from orchestrator.core.units import MIB, parse_size
 VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
 
-Freed = Literal["lease_over", "preempted"]
+DeallocationReason = Literal["lease_over", "preempted"]
 """Why a stopped VM has no place on a GPU any more; its disk is still there."""
 
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
@@ -94,7 +94,7 @@ class Vm:
     created_at: float
     lease_end: float | None = None
     """When it gives its place back; None: never."""
-    freed: Freed | None = None
+    deallocated: DeallocationReason | None = None
     """None: it has its claim. Otherwise starting it claims a place anew, on the host where its disk is."""
 
     @property

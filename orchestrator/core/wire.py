@@ -17,7 +17,7 @@ import typing
 from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ACTIONS, ActionResult, HostAction, Token
+from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 T = TypeVar("T")
@@ -129,13 +129,13 @@ def action_from_dict(data: dict[str, object]) -> HostAction:
     return _sent_by_controller({key: value for key, value in data.items() if key != "action"}, kind)
 
 
-def token_to_dict(token: Token) -> dict[str, Any]:
+def token_to_dict(token: FencingToken) -> dict[str, Any]:
     return dataclasses.asdict(token)
 
 
-def token_from_dict(data: object) -> Token:
+def token_from_dict(data: object) -> FencingToken:
     """:raises InvalidInput: ``agent.request_invalid``"""
-    return _sent_by_controller(data, Token)
+    return _sent_by_controller(data, FencingToken)
 
 
 def result_to_dict(result: ActionResult) -> dict[str, Any]:

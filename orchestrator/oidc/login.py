@@ -17,13 +17,13 @@ from orchestrator.core.errors import Denied
 from orchestrator.oidc.provider import Provider, check_address
 
 SCOPE: Final = "openid email profile"
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _RedirectHandler(BaseHTTPRequestHandler):
     """Takes the one request that the browser is sent back with."""
 
-    server: _Listener
+    server: _RedirectListener
 
     def do_GET(self) -> None:
         if not self.path.startswith("/?"):
@@ -39,12 +39,12 @@ class _Answer(BaseHTTPRequestHandler):
         """The code stands in the address: it is written nowhere."""
 
 
-class _Listener(HTTPServer):
+class _RedirectListener(HTTPServer):
     answer: str | None = None
 
     def wait(self, limit_s: float) -> str:
         """:raises Denied: ``login.not_finished``"""
-        self.timeout = _LOOK_S
+        self.timeout = _POLL_S
         deadline = time.monotonic() + limit_s
         while self.answer is None:
             if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ def log_in(provider: Provider, client_id: str, show: Callable[[str], None], limi
     where = str(published.get("authorization_endpoint"))
     check_address(where)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
-    with _Listener(("127.0.0.1", 0), _Answer) as listener:
+    with _RedirectListener(("127.0.0.1", 0), _RedirectHandler) as listener:
         back = f"http://127.0.0.1:{listener.server_port}/"
         show(
             prepare_grant_uri(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.core.errors import Bug
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Device, Vm
 from orchestrator.operations.fencing import attempt
@@ -112,8 +112,10 @@ class Context:
             raise Bug("vm.row_missing", f"the VM of operation {self.operation_id} is not in the database")
         return vm
 
-    def token(self, host: Host) -> Token:
-        return Token(site=self.world.store.site, epoch=host.epoch, operation=self.operation_id, attempt=self.attempt)
+    def token(self, host: Host) -> FencingToken:
+        return FencingToken(
+            site=self.world.store.site, epoch=host.epoch, operation=self.operation_id, attempt=self.attempt
+        )
 
     def perform(self, action: HostAction) -> ActionResult:
         """Do it on the operation's host."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from orchestrator.ports.store.transaction import Store, Transaction
 
 
-class Parked(Exception):
+class Suspended(Exception):
     """This run ends here and the operation does not: shutdown, or another run has taken it over."""
 
 
@@ -17,9 +17,9 @@ class Parked(Exception):
 def attempt(store: Store, operation_id: str, number: int) -> Iterator[Transaction]:
     """A writing transaction of that attempt.
 
-    :raises Parked: another attempt has begun
+    :raises Suspended: another attempt has begun
     """
     with store.begin() as tx:
         if tx.operations.attempt_of(operation_id) != number:
-            raise Parked
+            raise Suspended
         yield tx

@@ -13,31 +13,31 @@ from orchestrator.ports.clock import Clock
 T = TypeVar("T")
 
 
-def patiently(
+def retry(
     effect: Callable[[], T],
     *,
-    look: Callable[[], object],
+    observe: Callable[[], object],
     clock: Clock,
     limits: Limits,
     before_pause: Callable[[], None],
 ) -> T:
     """What ``effect`` returns, tried again after Retryable and after Unknown.
 
-    ``before_pause`` may raise to leave. After a lost answer the host is looked at first: while it cannot be read,
+    ``before_pause`` may raise to leave. After a lost answer the host is observed first: while it cannot be read,
     doing again would be guessing. Effects are idempotent, so doing again is what decides between *it happened*
     and *it did not*.
     """
     pause = limits.first_pause
-    look_first = False
+    observe_first = False
     for tries_left in reversed(range(limits.tries)):
         try:
-            if look_first:
-                look()
+            if observe_first:
+                observe()
             return effect()
         except (Retryable, Unknown) as error:
-            look_first = look_first or isinstance(error, Unknown)
+            observe_first = observe_first or isinstance(error, Unknown)
             if not tries_left:
-                raise _most_telling(error, unknown=look_first) from error
+                raise _most_telling(error, unknown=observe_first) from error
         before_pause()
         clock.sleep(pause)
         pause *= 2

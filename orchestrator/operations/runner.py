@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from orchestrator.core.errors import Bug, Conflict, Denied, Retryable, Stuck, Unknown, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.context import Context, World
-from orchestrator.operations.fencing import Parked
+from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal
-from orchestrator.operations.retrying import patiently
+from orchestrator.operations.retrying import retry
 from orchestrator.operations.step import Definition, Step
 
 STALE = "agent.stale_token"
@@ -35,7 +35,7 @@ class Runner:
         walk = _Walk(self._world, self._journal, self._definitions, self._steps, stopping)
         try:
             walk.run(Context.of(self._world, job, walk.note, walk.pause), job.operation)
-        except Parked:
+        except Suspended:
             return
 
     def broken(self, operation_id: str, cause: BaseException) -> None:
@@ -68,8 +68,8 @@ class _Walk:
         self._journal.note(self._operation, self._position, message)
 
     def pause(self, seconds: float) -> None:
-        """Between two looks of a step that waits: nobody has to wait with it who wants the operation to end."""
-        self._park_if_stopping()
+        """Between two polls of a step that waits: nobody has to wait with it who wants the operation to end."""
+        self._suspend_if_stopping()
         self._leave_if_cancelled()
         self._world.clock.sleep(seconds)
 
@@ -95,7 +95,7 @@ class _Walk:
             if record.state == "done":
                 continue
             self._position = position
-            self._park_if_stopping()
+            self._suspend_if_stopping()
             try:
                 message = self._do(context, self._steps[record.name])
             except VgpuctlError as error:
@@ -111,7 +111,7 @@ class _Walk:
         # Written down first: also the first step has something to undo, what was stored with the operation itself.
         self._operation = self._journal.step(self._operation, self._position, "running")
         self._leave_if_cancelled()
-        return self._patiently(context, step, step.do)
+        return self._retry(context, step, step.do)
 
     def _leave_if_cancelled(self) -> None:
         forward_only = self._definitions[self._operation.kind].forward_only
@@ -122,7 +122,7 @@ class _Walk:
 
     def _failed(self, context: Context, definition: Definition, error: VgpuctlError) -> None:
         if error.code == STALE and isinstance(error, Denied):
-            raise Parked
+            raise Suspended
         if self._operation.steps[self._position].state == "running":
             self._operation = self._journal.step(self._operation, self._position, "failed", error.message)
         if definition.forward_only and not self._nothing_done(error):
@@ -141,7 +141,7 @@ class _Walk:
             if record.state in {"pending", "undone"}:
                 continue
             self._position = position
-            self._park_if_stopping()
+            self._suspend_if_stopping()
             if record.state == "running":
                 self._operation = self._journal.step(self._operation, position, "failed", "interrupted")
             self._operation = self._journal.step(self._operation, position, "undoing")
@@ -150,7 +150,7 @@ class _Walk:
                 self._undo(context, step)
             except VgpuctlError as error:
                 if error.code == STALE:
-                    raise Parked from error
+                    raise Suspended from error
                 self._operation = self._journal.step(self._operation, position, "undo_failed", error.message)
                 self._stuck(context, definition, error)
                 return
@@ -163,22 +163,22 @@ class _Walk:
         if step.undo is None:
             return
         try:
-            self._patiently(context, step, step.undo)
+            self._retry(context, step, step.undo)
         except Conflict as error:
             if error.code not in _NOT_OURS:
                 raise
 
-    def _patiently(self, context: Context, step: Step, effect: Callable[[Context], str | None]) -> str:
+    def _retry(self, context: Context, step: Step, effect: Callable[[Context], str | None]) -> str:
         try:
-            message = patiently(
+            message = retry(
                 lambda: effect(context),
-                look=context.observe if step.look_first else lambda: None,
+                observe=context.observe if step.observe_first else lambda: None,
                 clock=self._world.clock,
                 limits=self._world.limits,
-                before_pause=self._park_if_stopping,
+                before_pause=self._suspend_if_stopping,
             )
         except (Retryable, Unknown):
-            self._park_if_stopping()  # the stop may be why its last try failed: the next server finds out
+            self._suspend_if_stopping()  # the stop may be why its last try failed: the next server finds out
             raise
         return message or ""
 
@@ -189,6 +189,6 @@ class _Walk:
         remainder = tuple(thing for name in left for thing in self._steps[name].remains(context))
         self._operation = self._journal.stuck(self._operation, self._position, error, remainder)
 
-    def _park_if_stopping(self) -> None:
+    def _suspend_if_stopping(self) -> None:
         if self._stopping():
-            raise Parked
+            raise Suspended

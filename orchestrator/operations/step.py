@@ -26,7 +26,7 @@ class Step:
     """Returns what to tell people about it; may be empty."""
     undo: Callable[[Context], None] | None = None
     no_undo_reason: str | None = None
-    look_first: bool = True
+    observe_first: bool = True
     """After a lost answer, read the host before doing it again. False where there may be no agent to ask."""
     remains: Callable[[Context], tuple[str, ...]] = nothing
     """What may be left on host or in the database when this step was begun and not undone."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 
@@ -26,15 +26,17 @@ class HostLink(Protocol):
     Safe to call from many threads; calls for different hosts never wait for each other."""
 
     def observe(self, host: Host) -> HostSnapshot:
-        """A fresh look at the whole host."""
+        """A fresh observation of the whole host."""
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        """A fresh look at one domain by its UUID, far cheaper than the whole host; None when it is not defined."""
+        """A fresh observation of one domain by its UUID, far cheaper than the host; None when it is not defined."""
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         """Put a base image on the host, checked there by SHA-256; a partial file never becomes visible."""
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from orchestrator.core.diff import KeptFinding
+from orchestrator.core.diff import StoredFinding
 from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
@@ -20,14 +20,14 @@ class FindingService:
     reconciler: Reconciler
     repairer: Repairer
 
-    def list(self, *, host: str | None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+    def list(self, *, host: str | None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         """:raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
             if host is not None:
                 tx.hosts.get(host)
             return tx.findings.list(host=host, cleared=cleared)
 
-    def look(self, host: str | None) -> tuple[KeptFinding, ...]:
+    def observe(self, host: str | None) -> tuple[StoredFinding, ...]:
         """Look at the hosts now, then list.
 
         :raises NotFound: ``host.unknown``"""
@@ -35,7 +35,7 @@ class FindingService:
         if host is None:
             self.reconciler.round()
         else:
-            self.reconciler.look(host)
+            self.reconciler.observe(host)
         return self.list(host=host)
 
     def repair(self, *, host: str | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from orchestrator.core.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.freeing import begin_freeing, idle
+from orchestrator.services.deallocating import begin_deallocation, idle
 
 ACTOR = "lease"
 _JUMP_S = 60.0
@@ -24,8 +24,8 @@ _EVEN_FOR_S = 600.0
 
 
 @dataclass
-class _Evenness:
-    """Wall clock and monotonic clock at the last look, and until when (monotonic) the wall clock is not believed."""
+class _ClockReading:
+    """Wall and monotonic clock at the last observation; until when (monotonic) the wall clock is not believed."""
 
     wall: float
     monotonic: float
@@ -41,10 +41,10 @@ class LeaseKeeper:
     clock: Clock
     ids: Ids
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _even: _Evenness = field(init=False)
+    _even: _ClockReading = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_even", _Evenness(self.clock.now(), self.clock.monotonic()))
+        object.__setattr__(self, "_even", _ClockReading(self.clock.now(), self.clock.monotonic()))
 
     def findings(self, tx: Transaction, host: str, now: float) -> list[Finding]:
         """What is to be said of the leases on the host."""
@@ -82,7 +82,7 @@ class LeaseKeeper:
             return
         for vm in over:
             if vm.state in {"running", "stopped"} and idle(tx, vm):
-                operation = begin_freeing(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
+                operation = begin_deallocation(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
                 subject, ended = vm.full_name, show_moment(vm.lease_end or now)
                 tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
                 yield operation.id

@@ -15,7 +15,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
-from orchestrator.services.refresh import Refresher
+from orchestrator.services.observing import HostObserver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class Reconciler:
     """Safe to call from many threads; hosts never wait for each other, and one host is looked at once at a time."""
 
     store: Store
-    refresher: Refresher
+    observer: HostObserver
     repairer: Repairer
     leases: LeaseKeeper
     clock: Clock
     at_once: int = 16
     """Hosts that are looked at side by side."""
-    patience_s: float = 60.0
+    timeout_s: float = 60.0
     """How long a round waits for a slow host; its look goes on and the next rounds leave it out."""
     repairs: bool = True
     """Whether safe repairs are done without being asked."""
@@ -41,18 +41,18 @@ class Reconciler:
         object.__setattr__(self, "_pool", ThreadPoolExecutor(self.at_once, thread_name_prefix="look"))
 
     def round(self) -> None:
-        """One look at every host that is not being looked at."""
+        """One observation of every host that is not being looked at."""
         with self.store.read() as tx:
             names = [host.name for host in tx.hosts.list()]
         self._wait_for(self._begin(names))
 
-    def look_soon(self, name: str) -> None:
+    def observe_soon(self, name: str) -> None:
         """Something happened there; more of it while a look is under way is seen by the next round."""
         self._begin([name])
 
-    def look(self, name: str) -> None:
+    def observe(self, name: str) -> None:
         """See the host, compare, write down, end leases, repair what is safe. Never raises what a host does wrong."""
-        self.refresher.refresh(name)
+        self.observer.observe(name)
         self._compare(name)
         self.leases.end_leases(name)
         if self.repairs:
@@ -66,15 +66,15 @@ class Reconciler:
     def _begin(self, names: Iterable[str]) -> list[Future[None]]:
         with self._lock:
             free = [name for name in names if name not in self._under_way or self._under_way[name].done()]
-            begun = {name: self._pool.submit(self.look, name) for name in free}
+            begun = {name: self._pool.submit(self.observe, name) for name in free}
             self._under_way.update(begun)
         return list(begun.values())
 
-    def _wait_for(self, looks: list[Future[None]]) -> None:
+    def _wait_for(self, observations: list[Future[None]]) -> None:
         """A look that raised has found a mistake of ours: let it show."""
-        for look in wait(looks, timeout=self.patience_s).done:
-            if not look.cancelled():
-                look.result()
+        for observation in wait(observations, timeout=self.timeout_s).done:
+            if not observation.cancelled():
+                observation.result()
 
     def _compare(self, name: str) -> None:
         now = self.clock.now()
@@ -96,4 +96,4 @@ class Reconciler:
 
 def _audit(tx: Transaction, fresh: Iterable[Finding], now: float) -> None:
     for one in fresh:
-        tx.audit.append(at=now, actor=ACTOR, action=one.code, subject=one.subject, outcome=f"found: {one.seen}")
+        tx.audit.append(at=now, actor=ACTOR, action=one.code, subject=one.subject, outcome=f"found: {one.observed}")

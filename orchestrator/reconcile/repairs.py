@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.core.diff import Finding, KeptFinding, changes
+from orchestrator.core.diff import Finding, StoredFinding, changes
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
@@ -32,7 +32,7 @@ class Repairer:
     ids: Ids
     fresh_s: float = 300.0
     """Nothing is done on a host that was not seen for longer."""
-    patience_s: float = 900.0
+    timeout_s: float = 900.0
     """So long after a repair that did not help, the same is not tried again by itself."""
 
     def repair(self, *, host: str | None, automatic_only: bool) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Repairer:
             self.engine.submit(one.id)
         return tuple(one.id for one in waiting)
 
-    def _due(self, tx: Transaction, kept: KeptFinding, automatic_only: bool) -> bool:
+    def _due(self, tx: Transaction, kept: StoredFinding, automatic_only: bool) -> bool:
         now = self.clock.now()
         host = tx.hosts.get(kept.finding.host)
         if host.state != "ready" or kept.last_seen < now - self.fresh_s:
@@ -77,7 +77,7 @@ class Repairer:
         last = tx.operations.get(kept.operation).operation
         if last.state not in FINISHED:
             return False
-        return not automatic_only or (last.finished_at or now) < now - self.patience_s
+        return not automatic_only or (last.finished_at or now) < now - self.timeout_s
 
     def _begin(self, tx: Transaction, group: Sequence[Finding]) -> str | None:
         """One operation for all findings of one VM; None when the VM is not as it was."""

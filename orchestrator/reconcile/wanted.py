@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.diff import Wanted, WantedVm
+from orchestrator.core.diff import ExpectedHost, ExpectedVm
 from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.snapshot import HostSnapshot
@@ -19,7 +19,7 @@ REMOVED = {"delete_vm": "done", "create_vm": "undone", "preempt_for_vm": "undone
 """Kind → the end after which nothing of the VM is wanted."""
 
 
-def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, since: float) -> Wanted:
+def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, since: float) -> ExpectedHost:
     """``since``: when the look at the host began."""
     vms, busy, gone = [], set[str](), set[str]()
     for vm in tx.vms.list(host=host.name):
@@ -27,15 +27,15 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, since: float)
         if operation is None or vm.state not in {"running", "stopped"} or not _over(operation, since):
             busy.add(vm.id)
             continue
-        claimed = vm.freed is not None or tx.claims.find(vm.id) is not None
-        vms.append(WantedVm(vm=vm, running=_to_run(vm, operation), claimed=claimed))
+        claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
+        vms.append(ExpectedVm(vm=vm, running=_to_run(vm, operation), claimed=claimed))
     for owner in set(_owners(snapshot)) - busy - {one.vm.id for one in vms}:
         operations = tx.operations.of_subject(owner)
         if not all(_over(one, since) for one in operations) or tx.vms.find_id(owner) is not None:
             busy.add(owner)
         elif any(REMOVED.get(one.kind) == one.state for one in operations):
             gone.add(owner)
-    return Wanted(host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone))
+    return ExpectedHost(host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone))
 
 
 def _over(operation: Operation, since: float) -> bool:

@@ -61,7 +61,7 @@ class AdoptionService:
 
     def _begin(self, request: AdoptVm) -> Started:
         with self.store.begin() as tx:
-            host, snapshot = self._look(tx, request.host)
+            host, snapshot = self._observed(tx, request.host)
             domain = find_domain(snapshot, request.domain)
             name = request.name if request.name is not None else check_name(domain.name, what="vm")
             there = tx.vms.find_id(domain.uuid)
@@ -84,7 +84,7 @@ class AdoptionService:
             record(tx, operation, host=request.host, inputs=inputs)
         return Started(operation=operation.id, name=name)
 
-    def _look(self, tx: Transaction, name: str) -> tuple[Host, HostSnapshot]:
+    def _observed(self, tx: Transaction, name: str) -> tuple[Host, HostSnapshot]:
         host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
         if host.state != "ready" or snapshot is None:
             raise Conflict("host.not_ready", f"host {name} is {host.state}", hint="'vgpuctl host show' tells why")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity, fits_now
-from orchestrator.core.advice.explain import Explanation, Told, explain, for_tenant
+from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
@@ -22,8 +22,8 @@ from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_view import Overcommit, fleet_of
-from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.offerings import KnownProfiles
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -168,7 +168,7 @@ class CapacityService:
         found = place_preempting(asked, fleet_of(tx, self.overcommit), preemptible)
         return () if found is None else tuple(preemptible[vm_id].full_name for vm_id in found[1].victims)
 
-    def told(self, question: Question) -> Told:
+    def explain_for_tenant(self, question: Question) -> TenantExplanation:
         """Whether it fits, as the tenant of the question may know it.
 
         :raises Denied: ``access.denied``: a host was named; :raises InvalidInput: ``profile.unknown``

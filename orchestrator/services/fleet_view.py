@@ -73,7 +73,7 @@ def _host_view(
     capacity = capacity_of(snapshot, overcommit)
     coming = _coming(claims, vms)
     cleared = frozenset(vm.device.gpu for vm in coming)
-    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in vms.values() if vm.freed is not None)))
+    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in vms.values() if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)

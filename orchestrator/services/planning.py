@@ -19,15 +19,15 @@ from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Device, Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
-from orchestrator.services.freeing import preemptible_now
 from orchestrator.services.offerings import KnownProfiles
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class VmPlan:
     """A VM as it would be stored now."""
 
     vm: Vm
@@ -46,7 +46,7 @@ class Planner:
     clock: Clock
     ids: Ids
 
-    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> Plan:
+    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> VmPlan:
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
 
@@ -87,7 +87,7 @@ class Planner:
             disk_bytes=spec.disk_bytes,
         )
         capacity = capacity_of(snapshot, self.overcommit)
-        return Plan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
+        return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
     def _request(self, spec: VmSpec, vm_id: str, type_name: str, gpu_models: tuple[str, ...]) -> Request:
         return Request(

@@ -20,14 +20,14 @@ class RefusalBound:
         self._window_s = window_s
         self._lock = Lock()
         self._began = float("-inf")
-        self._seen = 0
+        self._count = 0
 
     def left_out(self, now: float) -> int | None:
         """None: this one is only counted. Else it is to be written down, and how many before it were not."""
         with self._lock:
             missed = 0
             if not 0 <= now - self._began < self._window_s:
-                missed = max(0, self._seen - self._most)
-                self._began, self._seen = now, 0
-            self._seen += 1
-            return missed if self._seen <= self._most else None
+                missed = max(0, self._count - self._most)
+                self._began, self._count = now, 0
+            self._count += 1
+            return missed if self._count <= self._most else None

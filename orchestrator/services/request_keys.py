@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
-from orchestrator.core.request_key import KEPT_S, KeptRequest, check_key, check_same
+from orchestrator.core.request_key import KEPT_S, StoredRequest, check_key, check_same
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 
@@ -20,7 +20,7 @@ class RequestKeyService:
     clock: Clock
     secret: bytes
 
-    def begin(self, actor: str, key: str, *request: bytes) -> KeptRequest:
+    def begin(self, actor: str, key: str, *request: bytes) -> StoredRequest:
         """What is kept of the same ``request``; without ``status`` when it has yet to be carried out.
 
         One that was begun and never answered is carried out again: every request of the API, sent again,
@@ -34,12 +34,12 @@ class RequestKeyService:
             tx.request_keys.forget(before=self.clock.now() - KEPT_S)
             kept = tx.request_keys.find(actor, key)
             if kept is None:
-                kept = KeptRequest(actor=actor, key=key, fingerprint=fingerprint, at=self.clock.now())
+                kept = StoredRequest(actor=actor, key=key, fingerprint=fingerprint, at=self.clock.now())
                 tx.request_keys.put(kept)
         check_same(kept, fingerprint)
         return kept
 
-    def finish(self, kept: KeptRequest, status: int, answer: str) -> None:
+    def finish(self, kept: StoredRequest, status: int, answer: str) -> None:
         """Keep the answer; a refusal changed nothing, so its key is free again."""
         with self.store.begin() as tx:
             if status < 400:

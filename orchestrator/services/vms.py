@@ -27,9 +27,9 @@ from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
-from orchestrator.services.freeing import begin_freeing
+from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.messages import CreateVm, DryRun, Started
-from orchestrator.services.planning import Plan, Planner
+from orchestrator.services.planning import Planner, VmPlan
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -88,7 +88,7 @@ class VmService:
             kind = "create_vm" if request.start else "create_stopped_vm"
             return self._begin(tx, kind, plan.vm, plan)
 
-    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None) -> Plan:
+    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None) -> VmPlan:
         """Within what the tenant's policy and quota allow."""
         known_tenant(tx, request.tenant)
         policy = tx.policies.get(request.tenant)
@@ -101,10 +101,10 @@ class VmService:
         within_quota(tx, plan.vm)
         return plan
 
-    def _begin_preempting(self, tx: Transaction, plan: Plan) -> Started:
+    def _begin_preempting(self, tx: Transaction, plan: VmPlan) -> Started:
         """The victims' places are given back first. Until then nobody else gets them (services/fleet_view.py)."""
         clock, ids, vm = self.planner.clock, self.planner.ids, plan.vm
-        freeing = tuple(begin_freeing(tx, victim, "preempted", clock=clock, ids=ids).id for victim in plan.victims)
+        freeing = tuple(begin_deallocation(tx, victim, "preempted", clock=clock, ids=ids).id for victim in plan.victims)
         for victim in plan.victims:
             subject, outcome = victim.full_name, f"for {vm.full_name}"
             tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
@@ -118,7 +118,7 @@ class VmService:
         return Started(operation=operation.id, name=vm.spec.name, first=freeing)
 
     def _begin(
-        self, tx: Transaction, kind: str, vm: Vm, plan: Plan | None = None, more: Mapping[str, object] | None = None
+        self, tx: Transaction, kind: str, vm: Vm, plan: VmPlan | None = None, more: Mapping[str, object] | None = None
     ) -> Started:
         operation = new_operation(
             kind, subject=vm.id, tenant=vm.spec.tenant, clock=self.planner.clock, ids=self.planner.ids
@@ -205,17 +205,17 @@ class VmService:
                 return Started(operation=vm.operation, name=name, existing=True)
             _check_state(vm, "stopped")
             _check_lease(vm, self.planner.clock.now())
-            started = self._begin(tx, "start_vm", vm) if vm.freed is None else self._placed_again(tx, vm)
+            started = self._begin(tx, "start_vm", vm) if vm.deallocated is None else self._placed_again(tx, vm)
             self._set_state(tx, vm.id, "starting")
         return started
 
     def _placed_again(self, tx: Transaction, vm: Vm) -> Started:
         """Claimed like a new VM, on the host where its disk is."""
         plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
-        placed = replace(vm, device=plan.vm.device, freed=None)
+        placed = replace(vm, device=plan.vm.device, deallocated=None)
         within_quota(tx, placed, vm)
         tx.claims.take(plan.claim, plan.capacity)
-        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.freed, "device": asdict(vm.device)})
+        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "device": asdict(vm.device)})
 
     def stop(self, tenant: str, name: str) -> Started:
         """Shut down (power off after a grace time) and remove the device; the claim stays.

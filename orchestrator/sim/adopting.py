@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import ActionResult, AdoptDomain, ReleaseDomain
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim, release
 
 
-def adopt(machine: Machine, action: AdoptDomain) -> ActionResult:
+def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
     kernel, domain = machine.kernel, machine.domains.get(action.vm)
     gpu = kernel.gpu_of(action.parent)
     if gpu is None or gpu.address not in machine.ledger.managed:
@@ -35,7 +35,7 @@ def adopt(machine: Machine, action: AdoptDomain) -> ActionResult:
     return ActionResult(changed=changed)
 
 
-def release_domain(machine: Machine, action: ReleaseDomain) -> ActionResult:
+def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionResult:
     domain = machine.domains.get(action.vm)
     changed = domain is not None and domain.adopted
     if domain is not None and not domain.adopted and machine.owner(f"domain:{action.vm}") is not None:

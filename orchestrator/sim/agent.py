@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent does with a host action: fence, look, write down the owner, act, look again.
+"""What an agent does with a host action: fence, observe, record the owner, act, observe again.
 
 The order of these, the error codes and what counts as "already so" are those of orchestrator/agent; what differs is
-that the host under it is a :class:`Machine`.
+that the host under it is a :class:`SimulatedMachine`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from orchestrator.core.host_actions import (
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     EnsureNetwork,
+    FencingToken,
     HostAction,
     ManageGpus,
     ReleaseDomain,
@@ -31,16 +32,15 @@ from orchestrator.core.host_actions import (
     SetVgpuType,
     StartDomain,
     StopDomain,
-    Token,
     UndefineDomain,
     WriteSeed,
 )
 from orchestrator.sim import adopting, vgpu_actions, vm_actions
-from orchestrator.sim.machine import Effect, Machine
+from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.upkeep import admit
 
 
-def perform(machine: Machine, action: HostAction, token: Token, *, fenced: bool = True) -> ActionResult:
+def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, *, fenced: bool = True) -> ActionResult:
     """``fenced=False`` is an agent without its fence, for showing that the invariants notice.
 
     :raises VgpuctlError: what a real agent would answer
@@ -57,7 +57,7 @@ def perform(machine: Machine, action: HostAction, token: Token, *, fenced: bool 
     return _HANDLERS[type(action)](machine, action)
 
 
-_HANDLERS: dict[type[HostAction], Callable[[Machine, Any], ActionResult]] = {
+_HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     CreateMdev: vgpu_actions.create_mdev,
     RemoveMdev: vgpu_actions.remove_mdev,
     SetVgpuType: vgpu_actions.set_type,

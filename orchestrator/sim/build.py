@@ -9,20 +9,20 @@ from pathlib import Path
 
 from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import KINDS
-from orchestrator.sim.fleet import Fleet, new_machine
+from orchestrator.sim.fleet import SimulatedFleet, new_machine
 from orchestrator.sim.hardware import GpuKind, gpu_kind
-from orchestrator.simulate_placement.fleet_file import Group, host_names, read_groups
+from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, read_groups
 
 DOMAIN = ".test"
 """Reserved for what does not exist (RFC 2606)."""
 
 
-def fleet_of(fleet_file: Path, catalogue: Catalogue) -> Fleet:
+def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
     """A machine for each host of the file; its address is the host's name below :data:`DOMAIN`.
 
     :raises InvalidInput: ``fleet.invalid``
     """
-    fleet = Fleet()
+    fleet = SimulatedFleet()
     for number, group in enumerate(read_groups(fleet_file, catalogue)):
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
         for name in host_names(group, number):
@@ -31,7 +31,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> Fleet:
     return fleet
 
 
-def _kind(group: Group, catalogue: Catalogue) -> GpuKind:
+def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
     """The model with the vGPU types that the group allows."""
     kind = gpu_kind(catalogue, group.gpu_model)
     allowed = {KINDS[mode] for mode in group.modes_allowed}

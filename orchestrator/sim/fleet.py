@@ -10,20 +10,20 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import Host
 from orchestrator.core.units import GIB
 from orchestrator.sim.hardware import GpuKind
-from orchestrator.sim.kernel import Gpu, Kernel
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.kernel import Kernel, SimulatedGpu
+from orchestrator.sim.machine import SimulatedMachine
 
 
 @dataclass
-class Fleet:
+class SimulatedFleet:
     """``machines`` by the address that hosts are added with."""
 
-    machines: dict[str, Machine] = field(default_factory=dict)
+    machines: dict[str, SimulatedMachine] = field(default_factory=dict)
 
-    def add(self, address: str, machine: Machine) -> None:
+    def add(self, address: str, machine: SimulatedMachine) -> None:
         self.machines[address] = machine
 
-    def machine(self, address: str) -> Machine:
+    def machine(self, address: str) -> SimulatedMachine:
         """:raises InvalidInput: ``host.address_unknown``"""
         if address not in self.machines:
             raise InvalidInput(
@@ -33,19 +33,21 @@ class Fleet:
             )
         return self.machines[address]
 
-    def of(self, host: Host) -> Machine:
+    def of(self, host: Host) -> SimulatedMachine:
         return self.machine(host.address)
 
 
 def new_machine(
     index: int, kinds: Iterable[GpuKind], *, vcpus: int = 64, memory_mib: int = 262144, storage_bytes: int = 4096 * GIB
-) -> Machine:
+) -> SimulatedMachine:
     """A host as it leaves the rack: no agent, virtual functions off."""
-    gpus = [Gpu(address=f"0000:{0x41 + 2 * number:02x}:00.0", kind=kind) for number, kind in enumerate(kinds)]
-    return Machine(index=index, kernel=Kernel(gpus), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes)
+    gpus = [SimulatedGpu(address=f"0000:{0x41 + 2 * number:02x}:00.0", kind=kind) for number, kind in enumerate(kinds)]
+    return SimulatedMachine(
+        index=index, kernel=Kernel(gpus), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes
+    )
 
 
-def enrolled(machine: Machine, site: str) -> Machine:
+def enrolled(machine: SimulatedMachine, site: str) -> SimulatedMachine:
     """The same machine as ``host add`` leaves it."""
     machine.ledger.site = site
     machine.ledger.epoch = 1

@@ -13,7 +13,7 @@ from typing import Any, Final
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
@@ -75,16 +75,18 @@ class HostsLink:
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._ask("observe_domain", host, {"vm": vm}))
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {"action": action_to_dict(action), "token": token_to_dict(token)}
         return result_from_dict(self._ask("perform", host, params))
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         params = {"path": str(path), "sha256": sha256, "format": image_format, "token": token_to_dict(token)}
         return result_from_dict(self._ask("send_image", host, params))
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """No events: what changed is seen at the next look."""
+        """No events: what changed is seen at the next observation."""
         return iter(())
 
     def open_console(self, host: Host, vm: str) -> ByteStream:

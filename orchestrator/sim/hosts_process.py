@@ -27,8 +27,8 @@ from orchestrator.core.host import Host
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, token_from_dict
 from orchestrator.sim.build import fleet_of
-from orchestrator.sim.kept import KeptMachines
 from orchestrator.sim.live_machines import LiveLink, LiveMachines
+from orchestrator.sim.machine_files import MachineFiles
 
 Message = dict[str, Any]
 
@@ -40,7 +40,7 @@ def machines_of(fleet_file: Path, directory: Path) -> LiveMachines:
 
     :raises InvalidInput: ``fleet.invalid``; :raises Fatal: ``fleet.differs``
     """
-    return LiveMachines(fleet_of(fleet_file, shipped()), KeptMachines(directory))
+    return LiveMachines(fleet_of(fleet_file, shipped()), MachineFiles(directory))
 
 
 def serve_connection(machines: LiveMachines, connection: socket.socket) -> None:

@@ -17,7 +17,7 @@ from orchestrator.sim.hardware import GpuKind
 
 
 @dataclass(slots=True)
-class Gpu:
+class SimulatedGpu:
     """One card. ``functions`` counts the virtual functions that are enabled."""
 
     address: str
@@ -42,7 +42,7 @@ class Gpu:
 class Kernel:
     """Everything here but the cards themselves is gone after a reboot."""
 
-    gpus: list[Gpu]
+    gpus: list[SimulatedGpu]
     mdevs: dict[str, tuple[str, str]] = field(default_factory=dict)
     """UUID → (parent, type)."""
     typed: dict[str, str] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class Kernel:
     harmed: list[str] = field(default_factory=list)
     """Devices that were taken away while they were open: must stay empty (I6)."""
 
-    def gpu_of(self, address: str) -> Gpu | None:
+    def gpu_of(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.gpus if gpu.has(address)), None)
 
-    def types_on(self, gpu: Gpu) -> Iterator[str]:
+    def types_on(self, gpu: SimulatedGpu) -> Iterator[str]:
         yield from (name for parent, name in self.mdevs.values() if gpu.has(parent))
         yield from (name for function, name in self.typed.items() if gpu.has(function))
 
-    def creatable(self, gpu: Gpu) -> tuple[HostVgpuType, ...]:
+    def creatable(self, gpu: SimulatedGpu) -> tuple[HostVgpuType, ...]:
         """What the driver would take on this card now."""
         there = list(self.types_on(gpu))
         if not there:
@@ -116,7 +116,7 @@ class Kernel:
             raise OSError(errno.EIO, "full, or another size")
         self.typed[function] = found.name
 
-    def switch_functions(self, gpu: Gpu, *, on: bool) -> None:
+    def switch_functions(self, gpu: SimulatedGpu, *, on: bool) -> None:
         """sriov-manage: -d clears the types of all functions."""
         if not on:
             for function in [one for one in self.typed if gpu.has(one)]:

@@ -13,11 +13,11 @@ from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.protocol import encode_frame
 from orchestrator.core.wire import snapshot_to_dict
-from orchestrator.sim.fleet import Fleet, enrolled
-from orchestrator.sim.kept import KeptMachines
-from orchestrator.sim.look import snapshot_of
-from orchestrator.sim.machine import Machine
-from orchestrator.sim.machine_link import LOOK, MachineLink
+from orchestrator.sim.fleet import SimulatedFleet, enrolled
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.machine_files import MachineFiles
+from orchestrator.sim.machine_link import OBSERVE, MachineLink
+from orchestrator.sim.observing import snapshot_of
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _LOCKS: Final = 64
 class LiveMachines:
     """All machines of one fleet. Safe to call from many threads."""
 
-    def __init__(self, fleet: Fleet, kept: KeptMachines) -> None:
+    def __init__(self, fleet: SimulatedFleet, kept: MachineFiles) -> None:
         """:raises Fatal: ``fleet.differs``"""
         self.fleet = fleet
         self._kept = kept
@@ -36,7 +36,7 @@ class LiveMachines:
         """By index of the machine: thousands of machines need no lock each."""
         self._looks: dict[str, bytes] = {}
 
-    def call(self, address: str, name: str, work: Callable[[Machine], T]) -> T:
+    def call(self, address: str, name: str, work: Callable[[SimulatedMachine], T]) -> T:
         """Do ``work`` on the machine; what it did is kept when it returns.
 
         :raises Retryable: ``host.unreachable``
@@ -47,16 +47,16 @@ class LiveMachines:
             try:
                 return work(machine)
             finally:
-                if name != LOOK:
+                if name != OBSERVE:
                     self._looks.pop(address, None)
                     self._touched.add(address)
                     self._kept.keep(address, machine)
 
-    def look(self, address: str, check: Callable[[Machine], Machine]) -> bytes:
+    def look(self, address: str, check: Callable[[SimulatedMachine], SimulatedMachine]) -> bytes:
         """The frame that answers a look. Written once for as long as nothing happens there: most looks of a large
         fleet find what the last one found, and this process shares the processors with the server."""
 
-        def written(machine: Machine) -> bytes:
+        def written(machine: SimulatedMachine) -> bytes:
             check(machine)
             frame = self._looks.get(address)
             if frame is not None:
@@ -67,7 +67,7 @@ class LiveMachines:
                 self._looks[address] = zlib.compress(new, 1)
             return new
 
-        return self.call(address, LOOK, written)
+        return self.call(address, OBSERVE, written)
 
     def enrol(self, site: str, unknown: frozenset[str]) -> None:
         """Make ready for ``site`` what is ``unknown`` to it, and the machines on which nothing has happened yet."""
@@ -76,7 +76,7 @@ class LiveMachines:
                 enrolled(machine, site)
                 self._looks.pop(address, None)
 
-    def _at(self, address: str) -> Machine:
+    def _at(self, address: str) -> SimulatedMachine:
         if address not in self.fleet.machines:
             raise Retryable(
                 "host.unreachable", f"{address} cannot be reached", details="the fleet file has no such host"
@@ -92,8 +92,8 @@ class LiveLink(MachineLink):
         self._machines = machines
 
     def look(self, host: Host) -> bytes:
-        """A fresh look at the whole host, as the frame that answers it."""
+        """A fresh observation of the whole host, as the frame that answers it."""
         return self._machines.look(host.address, self._ours)
 
-    def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
+    def _call(self, host: Host, name: str, work: Callable[[SimulatedMachine], T]) -> T:
         return self._machines.call(host.address, name, work)

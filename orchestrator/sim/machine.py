@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.core.host_actions import Token
-from orchestrator.sim.kernel import Gpu, Kernel
+from orchestrator.core.host_actions import FencingToken
+from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Domain:
 
 
 @dataclass(slots=True)
-class Ledger:
+class SimulatedLedger:
     """On the host's disk: outlives agent and host. Values carry the boot they are good for; None: for ever."""
 
     site: str | None = None
@@ -41,7 +41,7 @@ class Ledger:
 class Effect:
     """An action that reached the host and was let in, for the invariants."""
 
-    token: Token
+    token: FencingToken
     action: str
     vm: str | None
     stopped: bool = False
@@ -49,7 +49,7 @@ class Effect:
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedMachine:
     """Everything on one host. ``index`` tells machines apart and makes their ids."""
 
     index: int
@@ -64,7 +64,7 @@ class Machine:
     agent_deaths: int = 0
     """How many of the next steps inside actions kill the agent in the middle."""
     disk_full: bool = False
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: SimulatedLedger = field(default_factory=SimulatedLedger)
     domains: dict[str, Domain] = field(default_factory=dict)
     volumes: dict[str, int] = field(default_factory=dict)
     """Name → bytes."""
@@ -80,7 +80,7 @@ class Machine:
     def machine_id(self) -> str:
         return f"{self.index:032x}"
 
-    def gpu_at(self, address: str) -> Gpu | None:
+    def gpu_at(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.kernel.gpus if gpu.address == address), None)
 
     def owner(self, key: str) -> str | None:

@@ -11,19 +11,19 @@ from typing import TypeVar
 
 from orchestrator.core.errors import Conflict, Denied, Retryable
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.console import Echo
-from orchestrator.sim.look import domain_of, snapshot_of
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.observing import domain_of, snapshot_of
 from orchestrator.sim.upkeep import admit
 from orchestrator.sim.vm_actions import receive_image
 
 T = TypeVar("T")
 
-LOOK = "observe"
+OBSERVE = "observe"
 
 
 class MachineLink(ABC):
@@ -35,33 +35,35 @@ class MachineLink(ABC):
         self._fenced = fenced
 
     @abstractmethod
-    def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
-        """Do ``work`` on the host's machine; ``name`` is for logs, :data:`LOOK` changes nothing there."""
+    def _call(self, host: Host, name: str, work: Callable[[SimulatedMachine], T]) -> T:
+        """Do ``work`` on the host's machine; ``name`` is for logs, :data:`OBSERVE` changes nothing there."""
 
     def observe(self, host: Host) -> HostSnapshot:
-        """A fresh look at the whole host."""
-        return self._call(host, LOOK, lambda machine: snapshot_of(self._ours(machine)))
+        """A fresh observation of the whole host."""
+        return self._call(host, OBSERVE, lambda machine: snapshot_of(self._ours(machine)))
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        """A fresh look at one domain."""
-        return self._call(host, LOOK, lambda machine: domain_of(self._ours(machine), vm))
+        """A fresh observation of one domain."""
+        return self._call(host, OBSERVE, lambda machine: domain_of(self._ours(machine), vm))
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing."""
         name = f"{type(action).__name__} {getattr(action, 'vm', '')} {token.operation[:8]}/{token.attempt}"
         return self._call(host, name, lambda machine: perform(machine, action, token, fenced=self._fenced))
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         """Put a base image on the host."""
 
-        def receive(machine: Machine) -> ActionResult:
+        def receive(machine: SimulatedMachine) -> ActionResult:
             admit(machine, token)
             return receive_image(machine, f"{sha256}.{image_format}")
 
         return self._call(host, "send_image", receive)
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        """No events: what changed is seen at the next look."""
+        """No events: what changed is seen at the next observation."""
         self._call(host, "watch", self._ours)
         return iter(())
 
@@ -82,7 +84,7 @@ class MachineLink(ABC):
         """The playbook's effect."""
         progress("install")
 
-        def install(machine: Machine) -> None:
+        def install(machine: SimulatedMachine) -> None:
             if machine.ledger.site not in {None, self._site} and not take_over:
                 raise Conflict("host.other_site", "the host serves another site", hint="use --take-over")
             machine.ledger.site = self._site
@@ -93,14 +95,14 @@ class MachineLink(ABC):
         """The playbook's effect."""
         progress("remove")
 
-        def remove(machine: Machine) -> None:
+        def remove(machine: SimulatedMachine) -> None:
             if machine.ledger.site not in {None, self._site}:
                 raise Conflict("host.other_site", "the host serves another site")
             machine.ledger.site = None
 
         self._call(host, "remove_agent", remove)
 
-    def _ours(self, machine: Machine) -> Machine:
+    def _ours(self, machine: SimulatedMachine) -> SimulatedMachine:
         if machine.ledger.site is None:
             raise Retryable("host.unreachable", "no agent answers")
         if machine.ledger.site != self._site:

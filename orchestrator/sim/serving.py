@@ -15,7 +15,7 @@ from typing import Final
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.state.keys import HostKeyFiles
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import PAPER_SITE, App, Reach, build
+from orchestrator.bootstrap import IN_MEMORY_SITE, App, Reach, build
 from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.services.messages import HostKey
@@ -23,7 +23,7 @@ from orchestrator.settings import Settings
 from orchestrator.sim.build import DOMAIN
 from orchestrator.sim.enrolment import new_host, record_enrolled
 from orchestrator.sim.hosts_link import HostsLink
-from orchestrator.sim.paper import PaperImages, scan
+from orchestrator.sim.in_memory import InMemoryImages, scan
 
 IMAGE: Final = "demo"
 SOCKET_NAME: Final = "hosts.sock"
@@ -69,7 +69,7 @@ def build_without_hosts(settings: Settings, socket: Path) -> App:
     def reach(settings: Settings, store: SqlStore) -> Reach:
         return _reach(settings, store, socket)
 
-    return build(settings, reach, site_prefix=PAPER_SITE)
+    return build(settings, reach, site_prefix=IN_MEMORY_SITE)
 
 
 def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
@@ -95,7 +95,7 @@ def _enrol(store: SqlStore, link: HostsLink) -> None:
     with store.begin() as tx:
         known = tuple(host.address for host in tx.hosts.list())
         if all(image.name != IMAGE for image in tx.images.list()):
-            tx.images.add(PaperImages().take(IMAGE, IMAGE, None, now))
+            tx.images.add(InMemoryImages().take(IMAGE, IMAGE, None, now))
     new = link.enrol(known)
 
     def seen() -> Iterator[tuple[str, str, HostSnapshot]]:

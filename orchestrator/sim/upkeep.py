@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
-from orchestrator.core.host_actions import ActionResult, Token
-from orchestrator.sim.machine import Machine
+from orchestrator.core.host_actions import ActionResult, FencingToken
+from orchestrator.sim.machine import SimulatedMachine
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
 
@@ -14,7 +14,7 @@ class AgentDied(Exception):
     """The agent's process ends here; systemd starts it again. Nobody gets an answer."""
 
 
-def admit(machine: Machine, token: Token) -> None:
+def admit(machine: SimulatedMachine, token: FencingToken) -> None:
     """Remember the token, or refuse one that is older than what was seen.
 
     :raises Denied: ``agent.other_site``, ``agent.stale_token``
@@ -33,18 +33,18 @@ def admit(machine: Machine, token: Token) -> None:
     ledger.attempts[token.operation] = token.attempt
 
 
-def may_die(machine: Machine) -> None:
+def may_die(machine: SimulatedMachine) -> None:
     if machine.agent_deaths:
         machine.agent_deaths -= 1
         raise AgentDied
 
 
-def check_disk(machine: Machine) -> None:
+def check_disk(machine: SimulatedMachine) -> None:
     if machine.disk_full:
         raise Fatal("host.disk_full", "the host's disk is full", hint="free some space there")
 
 
-def claim(machine: Machine, key: str, vm: str, *, until_reboot: bool = False) -> None:
+def claim(machine: SimulatedMachine, key: str, vm: str, *, until_reboot: bool = False) -> None:
     owner = machine.owner(key)
     if owner is not None and owner != vm:
         raise Conflict("host.owned_by_other", f"{key} belongs to another VM")
@@ -52,7 +52,7 @@ def claim(machine: Machine, key: str, vm: str, *, until_reboot: bool = False) ->
     may_die(machine)
 
 
-def release(machine: Machine, key: str, vm: str) -> None:
+def release(machine: SimulatedMachine, key: str, vm: str) -> None:
     may_die(machine)
     if machine.owner(key) in {vm, None}:
         machine.ledger.owners.pop(key, None)

@@ -18,11 +18,11 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     SetVgpuType,
 )
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
 
 
-def create_mdev(machine: Machine, action: CreateMdev) -> ActionResult:
+def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
     _check_managed(machine, action.parent)
     key, kernel = f"mdev:{action.uuid}", machine.kernel
     there = kernel.mdevs.get(action.uuid)
@@ -47,7 +47,7 @@ def create_mdev(machine: Machine, action: CreateMdev) -> ActionResult:
     return DONE
 
 
-def remove_mdev(machine: Machine, action: RemoveMdev) -> ActionResult:
+def remove_mdev(machine: SimulatedMachine, action: RemoveMdev) -> ActionResult:
     key = f"mdev:{action.uuid}"
     if action.uuid not in machine.kernel.mdevs:
         release(machine, key, action.vm)
@@ -59,7 +59,7 @@ def remove_mdev(machine: Machine, action: RemoveMdev) -> ActionResult:
     return DONE
 
 
-def set_type(machine: Machine, action: SetVgpuType) -> ActionResult:
+def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
     _check_managed(machine, action.vf)
     key, kernel = f"vf:{action.vf}", machine.kernel
     gpu = kernel.gpu_of(action.vf)
@@ -85,7 +85,7 @@ def set_type(machine: Machine, action: SetVgpuType) -> ActionResult:
     return DONE
 
 
-def clear_type(machine: Machine, action: ClearVgpuType) -> ActionResult:
+def clear_type(machine: SimulatedMachine, action: ClearVgpuType) -> ActionResult:
     key = f"vf:{action.vf}"
     if machine.owner(key) != action.vm:
         return SO_ALREADY
@@ -98,7 +98,7 @@ def clear_type(machine: Machine, action: ClearVgpuType) -> ActionResult:
     return DONE
 
 
-def manage(machine: Machine, action: ManageGpus) -> ActionResult:
+def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     wanted = frozenset(action.gpus)
     for gpu in machine.kernel.gpus:
         if gpu.address in machine.ledger.managed - wanted:
@@ -107,16 +107,16 @@ def manage(machine: Machine, action: ManageGpus) -> ActionResult:
     return ActionResult(changed=changed)
 
 
-def enable(machine: Machine, action: EnableVirtualFunctions) -> ActionResult:
+def enable(machine: SimulatedMachine, action: EnableVirtualFunctions) -> ActionResult:
     return _switch(machine, action.gpu, on=True)
 
 
-def disable(machine: Machine, action: DisableVirtualFunctions) -> ActionResult:
+def disable(machine: SimulatedMachine, action: DisableVirtualFunctions) -> ActionResult:
     _check_no_vgpus(machine, action.gpu)
     return _switch(machine, action.gpu, on=False)
 
 
-def _switch(machine: Machine, address: str, *, on: bool) -> ActionResult:
+def _switch(machine: SimulatedMachine, address: str, *, on: bool) -> ActionResult:
     _check_managed(machine, address)
     gpu = machine.gpu_at(address)
     if gpu is not None and bool(gpu.functions) == on:
@@ -127,7 +127,7 @@ def _switch(machine: Machine, address: str, *, on: bool) -> ActionResult:
     return DONE
 
 
-def _check_no_vgpus(machine: Machine, address: str) -> None:
+def _check_no_vgpus(machine: SimulatedMachine, address: str) -> None:
     gpu = machine.gpu_at(address)
     if gpu is not None and any(True for _ in machine.kernel.types_on(gpu)):
         raise Conflict("gpu.in_use", f"GPU {address} has vGPUs or is in use")
@@ -141,17 +141,17 @@ def _write(what: str, write: Callable[[], None]) -> None:
         raise error_for(error.errno or 0, Path("/sys") / what, "") from error
 
 
-def _check_managed(machine: Machine, address: str) -> None:
+def _check_managed(machine: SimulatedMachine, address: str) -> None:
     gpu = machine.kernel.gpu_of(address)
     if gpu is None or gpu.address not in machine.ledger.managed:
         raise Denied("gpu.not_managed", f"GPU of {address} was not given to us")
 
 
-def _check_owner(machine: Machine, key: str, vm: str) -> None:
+def _check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
     if machine.owner(key) != vm:
         raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
 
 
-def _check_unused(machine: Machine, device: str) -> None:
+def _check_unused(machine: SimulatedMachine, device: str) -> None:
     if device in machine.kernel.opened:
         raise Conflict("vgpu.in_use", "a process still uses the vGPU")

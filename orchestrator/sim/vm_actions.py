@@ -19,11 +19,11 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.sim.machine import Domain, Machine
+from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
 
-def receive_image(machine: Machine, name: str) -> ActionResult:
+def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
     """:raises Fatal: ``host.disk_full``"""
     if name in machine.images:
         return SO_ALREADY
@@ -32,17 +32,17 @@ def receive_image(machine: Machine, name: str) -> ActionResult:
     return DONE
 
 
-def create_volume(machine: Machine, action: CreateVolume) -> ActionResult:
+def create_volume(machine: SimulatedMachine, action: CreateVolume) -> ActionResult:
     if f"{action.base_sha256}.{action.base_format}" not in machine.images:
         raise Fatal("image.missing", "the base image is not on the host")
     return _write_file(machine, machine.volumes, f"volume:{action.volume}", action.vm, action.size_bytes)
 
 
-def write_seed(machine: Machine, action: WriteSeed) -> ActionResult:
+def write_seed(machine: SimulatedMachine, action: WriteSeed) -> ActionResult:
     return _write_file(machine, machine.seeds, f"seed:{action.seed}", action.vm, len(action.iso_base64))
 
 
-def _write_file(machine: Machine, files: dict[str, int], key: str, vm: str, size: int) -> ActionResult:
+def _write_file(machine: SimulatedMachine, files: dict[str, int], key: str, vm: str, size: int) -> ActionResult:
     name = key.partition(":")[2]
     if name in files:
         if machine.owner(key) != vm:
@@ -59,15 +59,15 @@ def _write_file(machine: Machine, files: dict[str, int], key: str, vm: str, size
     return DONE
 
 
-def delete_volume(machine: Machine, action: DeleteVolume) -> ActionResult:
+def delete_volume(machine: SimulatedMachine, action: DeleteVolume) -> ActionResult:
     return _delete_file(machine, machine.volumes, f"volume:{action.volume}", action.vm)
 
 
-def delete_seed(machine: Machine, action: DeleteSeed) -> ActionResult:
+def delete_seed(machine: SimulatedMachine, action: DeleteSeed) -> ActionResult:
     return _delete_file(machine, machine.seeds, f"seed:{action.seed}", action.vm)
 
 
-def _delete_file(machine: Machine, files: dict[str, int], key: str, vm: str) -> ActionResult:
+def _delete_file(machine: SimulatedMachine, files: dict[str, int], key: str, vm: str) -> ActionResult:
     kind, _, name = key.partition(":")
     changed = name in files
     if changed:
@@ -81,7 +81,7 @@ def _delete_file(machine: Machine, files: dict[str, int], key: str, vm: str) -> 
     return ActionResult(changed=changed)
 
 
-def delete_image(machine: Machine, action: DeleteImage) -> ActionResult:
+def delete_image(machine: SimulatedMachine, action: DeleteImage) -> ActionResult:
     name = f"{action.sha256}.{action.image_format}"
     if machine.volumes:
         raise Conflict("image.in_use", "disks on this host are based on the image")
@@ -90,7 +90,7 @@ def delete_image(machine: Machine, action: DeleteImage) -> ActionResult:
     return ActionResult(changed=changed)
 
 
-def define(machine: Machine, action: DefineDomain) -> ActionResult:
+def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     key, text = f"domain:{action.vm}", read_domain_xml(action.xml)
     if text.uuid != action.vm:
         raise Fatal("vm.definition_refused", "the definition's UUID is not the VM's id")
@@ -116,7 +116,7 @@ def define(machine: Machine, action: DefineDomain) -> ActionResult:
     return DONE
 
 
-def undefine(machine: Machine, action: UndefineDomain) -> ActionResult:
+def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
     key, domain = f"domain:{action.vm}", machine.domains.get(action.vm)
     if domain is not None:
         if machine.owner(key) is None:
@@ -128,7 +128,7 @@ def undefine(machine: Machine, action: UndefineDomain) -> ActionResult:
     return ActionResult(changed=domain is not None)
 
 
-def start(machine: Machine, action: StartDomain) -> ActionResult:
+def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     domain = machine.domains.get(action.vm)
     if domain is None:
         raise NotFound("vm.not_found", "the VM is not defined on this host")
@@ -147,7 +147,7 @@ def start(machine: Machine, action: StartDomain) -> ActionResult:
     return DONE
 
 
-def stop(machine: Machine, action: StopDomain) -> ActionResult:
+def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
     domain = machine.domains.get(action.vm)
     if domain is None or not domain.running:
         return SO_ALREADY
@@ -158,13 +158,13 @@ def stop(machine: Machine, action: StopDomain) -> ActionResult:
     return ActionResult(changed=True, message="the guest shut down" if action.grace_seconds else "powered off")
 
 
-def ensure_network(machine: Machine, action: EnsureNetwork) -> ActionResult:
+def ensure_network(machine: SimulatedMachine, action: EnsureNetwork) -> ActionResult:
     changed = action.name not in machine.networks
     machine.networks.add(action.name)
     return ActionResult(changed=changed)
 
 
-def remove_network(machine: Machine, action: RemoveNetwork) -> ActionResult:
+def remove_network(machine: SimulatedMachine, action: RemoveNetwork) -> ActionResult:
     changed = action.name in machine.networks
     machine.networks.discard(action.name)
     return ActionResult(changed=changed)

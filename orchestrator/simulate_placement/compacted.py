@@ -8,12 +8,12 @@ from collections.abc import Callable
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 
 Gains = dict[str, float | int | None]
 
 
-def checked_compaction(method: str | None) -> Callable[[Engine], Gains]:
+def checked_compaction(method: str | None) -> Callable[[PlacementEngine], Gains]:
     """How to plan by that name; nothing is planned without one.
 
     :raises InvalidInput: ``simulate.compaction_unknown``
@@ -25,7 +25,7 @@ def checked_compaction(method: str | None) -> Callable[[Engine], Gains]:
     raise InvalidInput("simulate.compaction_unknown", f"no compaction is called {method[:60]!a}", hint="use greedy")
 
 
-def _greedy(engine: Engine) -> Gains:
+def _greedy(engine: PlacementEngine) -> Gains:
     before = engine.fleet.active
     plan = compact(engine)
     return {

@@ -24,7 +24,7 @@ MAX_GPUS = 2_000_000
 _UNLIMITED_DISK_GIB = 1 << 40
 
 
-class Group(BaseModel):
+class HostGroup(BaseModel):
     """``count`` hosts that are all alike."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -48,12 +48,12 @@ def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
     return tuple(host for number, group in enumerate(groups) for host in _hosts(group, number, catalogue))
 
 
-def host_names(group: Group, number: int) -> list[str]:
+def host_names(group: HostGroup, number: int) -> list[str]:
     """Names of the hosts of a group, which is number ``number`` of its file."""
     return [f"{_prefix(group, number)}-{i}" for i in range(group.count)]
 
 
-def read_groups(path: Path, catalogue: Catalogue) -> tuple[Group, ...]:
+def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
     """The groups of the file: a list of them, or a mapping with the list under ``groups``.
 
     :raises InvalidInput: ``fleet.invalid`` with file, line and reason of every mistake
@@ -65,13 +65,13 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[Group, ...]:
         raise InvalidInput("fleet.invalid", error.message, hint=_HINT, reasons=reasons) from error
     items, where = _groups(document)
     problems: list[Problem] = []
-    groups: list[Group] = []
+    groups: list[HostGroup] = []
     prefixes: set[str] = set()
     gpus = 0
     for number, item in enumerate(items):
         path_here: tuple[str | int, ...] = (*where, number)
         try:
-            group = Group.model_validate(item)
+            group = HostGroup.model_validate(item)
         except ValidationError as error:
             problems += [
                 Problem(
@@ -125,7 +125,7 @@ def _as_list(document: LinedYaml, data: object) -> list[object]:
     return data
 
 
-def _check(group: Group, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+def _check(group: HostGroup, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """(field, reason) of what the types cannot say."""
     model = find_model(catalogue, group.gpu_model)
     if isinstance(model, str):
@@ -143,12 +143,12 @@ def _partitions(baseboard: str, catalogue: Catalogue) -> tuple[tuple[int, ...], 
     return exact or tuple(p.module_ids for p in catalogue.partitions_of(baseboard))
 
 
-def _prefix(group: Group, number: int) -> str:
+def _prefix(group: HostGroup, number: int) -> str:
     """What the names of the group's hosts begin with."""
     return group.name or f"{re.sub(r'[^a-z0-9]+', '-', group.gpu_model.lower()).strip('-')}-{number}"
 
 
-def _hosts(group: Group, number: int, catalogue: Catalogue) -> Iterator[HostView]:
+def _hosts(group: HostGroup, number: int, catalogue: Catalogue) -> Iterator[HostView]:
     model = find_model(catalogue, group.gpu_model)
     if not isinstance(model, GpuModel):
         return

@@ -14,21 +14,21 @@ class Mix:
 
     def __init__(self) -> None:
         self.counts: dict[Demand, float] = {}
-        self._seen = 0
+        self._count = 0
         self._renew_at = _FIRST_RENEWAL
         self._interval = _FIRST_RENEWAL
 
     def see(self, demand: Demand) -> bool:
         """Count one request. True: enough is new for the scores to be computed again."""
         self.counts[demand] = self.counts.get(demand, 0.0) + 1.0
-        self._seen += 1
-        if self._seen < self._renew_at:
+        self._count += 1
+        if self._count < self._renew_at:
             return False
         if self._interval < _LAST_RENEWAL:
             self._interval *= 2
         else:
             self._halve()
-        self._renew_at = self._seen + self._interval
+        self._renew_at = self._count + self._interval
         return True
 
     def _halve(self) -> None:

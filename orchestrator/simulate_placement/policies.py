@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from orchestrator.core.geometry.cut import Cut, State
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.scores import Options, Scores
-from orchestrator.core.placement.state_table import StateTable, Step
+from orchestrator.core.placement.state_table import StateStep, StateTable
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.simulate_placement.mix import Mix
 
@@ -18,7 +18,7 @@ PolicyName = Literal["vgpuctl", "first_fit", "best_fit", "spread", "max_capabili
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 
-class PolicyEngine(Engine):
+class PolicyEngine(PlacementEngine):
     """The engine under one policy, told of every request."""
 
     def __init__(
@@ -39,7 +39,7 @@ class _FirstFit(Scores):
     learns = False
     prefers_used_hosts = False
 
-    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+    def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         return 0.0
 
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
@@ -49,7 +49,7 @@ class _FirstFit(Scores):
 class _BestFit(_FirstFit):
     """Where the least stays free."""
 
-    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+    def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         return table.free_mib(step.cut, step.choice.after)
 
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
@@ -59,7 +59,7 @@ class _BestFit(_FirstFit):
 class _Spread(_FirstFit):
     """Where the most stays free."""
 
-    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+    def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         return -table.free_mib(step.cut, step.choice.after)
 
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:
@@ -69,7 +69,7 @@ class _Spread(_FirstFit):
 class _MaxCapability(_FirstFit):
     """Where the most places stay legal."""
 
-    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+    def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         return -_capability(table.cuts[step.cut], step.choice.after)
 
     def of_board(self, board: Cut, number: int, before: int, after: int, *, opens: bool) -> float:

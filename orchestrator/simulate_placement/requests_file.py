@@ -16,11 +16,11 @@ from orchestrator.simulate_placement.fleet_file import problems_error
 
 HEADER = ("id", "arrive_s", "depart_s", "profile", "count", "vcpus", "memory_gib", "tenant", "priority")
 _HINT = f"the first line is {','.join(HEADER)}; rows are sorted by arrive_s, an empty depart_s means never"
-_MOST_TEXT = 200
+_MAX_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RequestRow:
     """One request. ``depart_s`` is infinite for VMs that stay."""
 
     line: int
@@ -35,7 +35,7 @@ class Row:
     priority: int
 
 
-def read_requests(path: Path) -> Iterator[Row]:
+def read_requests(path: Path) -> Iterator[RequestRow]:
     """Rows in the order of arrival.
 
     :raises InvalidInput: ``requests.invalid`` with file, line and reason of the first mistake
@@ -54,7 +54,7 @@ def row_error(path: Path | str, line: int, reason: str) -> InvalidInput:
     return problems_error("requests.invalid", [Problem(file=str(path), line=line, reason=reason)], _HINT)
 
 
-def _rows(path: str, reader: Iterator[list[str]]) -> Iterator[Row]:
+def _rows(path: str, reader: Iterator[list[str]]) -> Iterator[RequestRow]:
     line, last = 1, -math.inf
     ids: set[str] = set()
     try:
@@ -74,12 +74,12 @@ def _rows(path: str, reader: Iterator[list[str]]) -> Iterator[Row]:
         raise row_error(path, line + 1, str(error)) from error
 
 
-def _row(path: str, line: int, cells: list[str]) -> Row:
+def _row(path: str, line: int, cells: list[str]) -> RequestRow:
     if len(cells) != len(HEADER):
         raise row_error(path, line, f"{len(cells)} cells where {len(HEADER)} are expected")
     name, arrive, depart, profile, count, vcpus, memory, tenant, priority = cells
     try:
-        row = Row(
+        row = RequestRow(
             line, name, float(arrive), float(depart) if depart.strip() else math.inf, profile,
             int(count), int(vcpus), round(float(memory) * 1024), tenant, int(priority) if priority.strip() else 0,
         )  # fmt: skip
@@ -108,13 +108,13 @@ def _which(cells: list[str]) -> str:
     return "a number is out of range"
 
 
-def _out_of_range(row: Row) -> str | None:
+def _out_of_range(row: RequestRow) -> str | None:
     checks = (
         (0 <= row.arrive_s < math.inf, "arrive_s: negative or not a finite number"),
         (row.depart_s >= row.arrive_s, "depart_s: before arrive_s, or not a number"),
-        (0 < len(row.id) <= _MOST_TEXT, "id: empty or too long"),
-        (0 < len(row.profile) <= _MOST_TEXT, "profile: empty or too long"),
-        (len(row.tenant) <= _MOST_TEXT, "tenant: too long"),
+        (0 < len(row.id) <= _MAX_TEXT, "id: empty or too long"),
+        (0 < len(row.profile) <= _MAX_TEXT, "profile: empty or too long"),
+        (len(row.tenant) <= _MAX_TEXT, "tenant: too long"),
         (1 <= row.count <= 1024, "count: not between 1 and 1024"),
         (0 <= row.vcpus <= 1_000_000, "vcpus: not between 0 and 1000000"),
         (abs(row.priority) <= 1_000_000_000, "priority: not between -1000000000 and 1000000000"),

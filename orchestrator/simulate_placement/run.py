@@ -15,13 +15,13 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
-from orchestrator.core.placement.repack import MOST_MOVES
+from orchestrator.core.placement.repack import MAX_MOVES
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.simulate_placement.compacted import checked_compaction
 from orchestrator.simulate_placement.fleet_file import read_fleet
 from orchestrator.simulate_placement.policies import POLICIES, PolicyName
-from orchestrator.simulate_placement.requests_file import Row, read_requests, row_error
+from orchestrator.simulate_placement.requests_file import RequestRow, read_requests, row_error
 from orchestrator.simulate_placement.simulation import Simulation
 
 Summary = dict[str, float | int | None]
@@ -45,8 +45,8 @@ def run(
     """
     known = checked_policy(policy)
     compacted = checked_compaction(compaction)
-    if not 0 <= moves <= MOST_MOVES:
-        raise InvalidInput("simulate.moves_invalid", f"--moves {moves} is not possible", hint=f"0 to {MOST_MOVES}")
+    if not 0 <= moves <= MAX_MOVES:
+        raise InvalidInput("simulate.moves_invalid", f"--moves {moves} is not possible", hint=f"0 to {MAX_MOVES}")
     profiles = shipped_profiles()
     hosts = read_fleet(fleet_path, profiles.catalogue)
     simulation = Simulation(hosts, policy=known, moves=moves if known == "vgpuctl" else 0, now_ns=time.perf_counter_ns)
@@ -137,7 +137,7 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
         )
 
 
-def request_of(row: Row, offering: Offering) -> Request:
+def request_of(row: RequestRow, offering: Offering) -> Request:
     """The request that a row stands for. Rows with equal ids never live at the same time."""
     ask = ask_of(offering)
     return Request(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import Engine, Plan, demand_of
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.preemption import plan_preemption
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
@@ -26,7 +26,7 @@ _LACKS_ROOM = frozenset({"gpu.no_capacity", "host.no_room"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """What became of one request."""
 
     placement: Placement | None
@@ -55,13 +55,13 @@ class Simulation:
         self._departures: list[tuple[float, int, str]] = []
         self._weights: dict[tuple[Demand, int], int] = {}
         self._now_ns = now_ns
-        self._seen = 0
+        self._count = 0
 
-    def offer(self, request: Request, depart_s: float = math.inf) -> Outcome:
+    def offer(self, request: Request, depart_s: float = math.inf) -> RequestOutcome:
         """One arrival at ``request.now_s``; everybody whose time is up has left before."""
         self._leave_until(request.now_s)
-        self._seen += 1
-        if self._seen % _SAMPLE_EVERY == 0:
+        self._count += 1
+        if self._count % _SAMPLE_EVERY == 0:
             self.score.sample(self.engine.fleet.active, self._ceiling.minimum_gpus())
         engine = self.engine
         engine.see(request)
@@ -75,15 +75,15 @@ class Simulation:
         if plan is None:
             avoidable = reason == "gpu.no_capacity" and self._avoidable(request)
             self.score.rejected(weight, avoidable=avoidable)
-            return Outcome(None, (), reason)
+            return RequestOutcome(None, (), reason)
         placement = engine.take(request, plan)
         self.score.accepted(weight, len(moves), len(preempted))
         self._ceiling.add(demand_of(request), request.count)
         if depart_s < math.inf:
-            heapq.heappush(self._departures, (depart_s, self._seen, request.vm_id))
-        return Outcome(placement, moves, None, preempted)
+            heapq.heappush(self._departures, (depart_s, self._count, request.vm_id))
+        return RequestOutcome(placement, moves, None, preempted)
 
-    def _plan(self, request: Request) -> tuple[Plan | None, tuple[Moved, ...], str | None]:
+    def _plan(self, request: Request) -> tuple[PlacementPlan | None, tuple[Moved, ...], str | None]:
         over = self.engine.usage.refuses(request)
         if over is not None:
             return None, (), over.code
@@ -132,7 +132,7 @@ class Simulation:
         self._ceiling.add(demand_of(request), -request.count)
 
 
-def weight_mib(engine: Engine, request: Request) -> int:
+def weight_mib(engine: PlacementEngine, request: Request) -> int:
     """GPU memory that a request asks for, on the first GPU model that can serve it; 0 if none can."""
     demand = demand_of(request)
     for table in engine.fleet.tables:

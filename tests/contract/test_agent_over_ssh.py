@@ -23,10 +23,10 @@ from orchestrator.core.host_actions import (
     DefineDomain,
     DeleteSeed,
     DeleteVolume,
+    FencingToken,
     HostAction,
     StartDomain,
     StopDomain,
-    Token,
     UndefineDomain,
     WriteSeed,
 )
@@ -37,8 +37,8 @@ VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10"
 SEED = WriteSeed(vm=VM, seed="a.iso", iso_base64=base64.b64encode(b"seed").decode())
 
 
-def token(*, epoch: int = 1, attempt: int = 1, operation: str = "op", site: str = SITE) -> Token:
-    return Token(site=site, epoch=epoch, operation=operation, attempt=attempt)
+def token(*, epoch: int = 1, attempt: int = 1, operation: str = "op", site: str = SITE) -> FencingToken:
+    return FencingToken(site=site, epoch=epoch, operation=operation, attempt=attempt)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_an_answer_that_is_lost_is_unknown_and_the_change_may_be_there(
 ) -> None:
     perform = way.agent.performer.perform
 
-    def done_but_cut(action: HostAction, by: Token) -> ActionResult:
+    def done_but_cut(action: HostAction, by: FencingToken) -> ActionResult:
         result = perform(action, by)
         way.ssh.cut()
         return result

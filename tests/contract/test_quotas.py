@@ -14,7 +14,7 @@ import pytest
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded
-from orchestrator.core.quota import Held
+from orchestrator.core.quota import QuotaUse
 from orchestrator.services.vms import VmService
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
@@ -44,7 +44,7 @@ class Site:
             self.plane.services.tenancy.tenants.create(tenant)
         self.plane.services.tenancy.quotas.change(tenant, amounts)
 
-    def held(self, tenant: str) -> dict[str, Held]:
+    def held(self, tenant: str) -> dict[str, QuotaUse]:
         return {one.resource: one for one in self.plane.services.tenancy.quotas.get(tenant)}
 
 
@@ -90,8 +90,8 @@ def test_eight_gpus_are_shared_by_three_tenants_and_a_pool(eight_l40s: Site) -> 
     assert not site.create("research", "r3", "NVIDIA L40S-12Q")
     assert site.create("analysis", "a1", "NVIDIA L40S-12Q")
     assert not site.create("analysis", "a2", "NVIDIA L40S-12Q")
-    assert site.held(EVERYWHERE)["gpus"] == Held(resource="gpus", limit=4, used=4)
-    assert site.held("research")["framebuffer"] == Held(resource="framebuffer", limit=40 * GIB, used=36 * GIB)
+    assert site.held(EVERYWHERE)["gpus"] == QuotaUse(resource="gpus", limit=4, used=4)
+    assert site.held("research")["framebuffer"] == QuotaUse(resource="framebuffer", limit=40 * GIB, used=36 * GIB)
     # What is given back can be taken by the next.
     site.vms.delete("visitors", "v0")
     site.plane.engine.drain()

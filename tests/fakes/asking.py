@@ -12,18 +12,18 @@ from fastapi import FastAPI
 
 
 @dataclass(frozen=True)
-class Told:
+class TenantExplanation:
     status: int
     headers: Mapping[str, str]
     body: str
 
 
-def ask(app: FastAPI, method: str, path: str, *, uid: int | None, token: str | None = None) -> Told:
+def ask(app: FastAPI, method: str, path: str, *, uid: int | None, token: str | None = None) -> TenantExplanation:
     """As the user of this machine with that uid; None: from elsewhere."""
     return asyncio.run(_ask(app, method, path, uid, token))
 
 
-async def _ask(app: FastAPI, method: str, path: str, uid: int | None, token: str | None) -> Told:
+async def _ask(app: FastAPI, method: str, path: str, uid: int | None, token: str | None) -> TenantExplanation:
     sent: list[MutableMapping[str, Any]] = []
     left: list[MutableMapping[str, Any]] = [
         {"type": "http.disconnect"},
@@ -44,4 +44,4 @@ async def _ask(app: FastAPI, method: str, path: str, uid: int | None, token: str
     }  # fmt: skip
     await app(scope, receive, send)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Told(int(sent[0]["status"]), headers, b"".join(one.get("body", b"") for one in sent).decode())
+    return TenantExplanation(int(sent[0]["status"]), headers, b"".join(one.get("body", b"") for one in sent).decode())

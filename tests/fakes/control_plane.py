@@ -25,11 +25,11 @@ from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
 from orchestrator.services.networks import NetworkService
+from orchestrator.services.observing import HostObserver
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
 from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
-from orchestrator.services.refresh import Refresher
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from tests.fakes.fake_host import FakeHosts
@@ -68,7 +68,7 @@ class ControlPlane:
     engine: HeldEngine
     journal: Journal
     services: Services
-    refresher: Refresher
+    observer: HostObserver
     reconciler: Reconciler
 
     @property
@@ -147,11 +147,11 @@ def control_plane(
     kept = journal(store, world.clock)
     runner = Runner(world, kept, DEFINITIONS)
     engine = HeldEngine(runner.run)
-    refresher = Refresher(store=store, link=fake, clock=world.clock)
+    observer = HostObserver(store=store, link=fake, clock=world.clock)
     repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids)
     leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids)
     reconciler = Reconciler(
-        store=store, refresher=refresher, repairer=repairer, leases=leases, clock=world.clock, at_once=2
+        store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
     services = _services(world, engine, reconciler)
     services.networks.ensure_default()
@@ -167,7 +167,7 @@ def control_plane(
         engine=engine,
         journal=kept,
         services=services,
-        refresher=refresher,
+        observer=observer,
         reconciler=reconciler,
     )
 

@@ -14,9 +14,9 @@ from orchestrator.core.errors import Conflict, Denied, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
     ActionResult,
+    FencingToken,
     HostAction,
     ImageFormat,
-    Token,
 )
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.ports.host import ByteStream
@@ -57,12 +57,14 @@ class FakeHosts:
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         machine = self._machine(host)
         _check_token(machine, token)
         return self._effect(type(action).__name__, lambda: perform_on(machine, action))
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         machine = self._machine(host)
         _check_token(machine, token)
         name = f"{sha256}.{image_format}"
@@ -143,7 +145,7 @@ class _Echo:
         self._content = b""
 
 
-def _check_token(machine: FakeMachine, token: Token) -> None:
+def _check_token(machine: FakeMachine, token: FencingToken) -> None:
     if token.attempt < machine.attempts.get(token.operation, 0):
         raise Denied("agent.stale_token", "a newer attempt has begun")
     machine.attempts[token.operation] = token.attempt

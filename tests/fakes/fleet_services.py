@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
-from orchestrator.core.advice.explain import Told, explain, for_tenant
+from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
-from orchestrator.core.diff import Finding, KeptFinding, Repair
+from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
@@ -206,7 +206,7 @@ class Capacity:
     def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
         return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question))
 
-    def told(self, question: Question) -> Told:
+    def explain_for_tenant(self, question: Question) -> TenantExplanation:
         return for_tenant(self.explain(question).explanation)
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
@@ -219,7 +219,7 @@ class Findings:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def list(self, *, host: str | None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+    def list(self, *, host: str | None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         if host is not None and host not in self._world.hosts:
             raise NotFound("host.unknown", f"there is no host {host[:60]!a}", hint="'vgpuctl host list' shows them")
         found = []
@@ -227,17 +227,17 @@ class Findings:
             if vm.spec.name == "later":
                 finding = Finding(
                     code="vm.not_running", severity="warning", host=vm.host, subject=f"VM default/{vm.spec.name}",
-                    vm=vm.id, whose="ours", wanted="running", seen="shut off",
+                    vm=vm.id, whose="ours", wanted="running", observed="shut off",
                     repair=Repair(kind="start_vm", automatic=False), reason="it is started",
                 )  # fmt: skip
-                kept = KeptFinding(
+                kept = StoredFinding(
                     finding=finding, first_seen=EPOCH, last_seen=EPOCH, cleared_at=EPOCH if cleared else None,
                     operation=None,
                 )  # fmt: skip
                 found.append(kept)
         return tuple(found)
 
-    def look(self, host: str | None) -> tuple[KeptFinding, ...]:
+    def observe(self, host: str | None) -> tuple[StoredFinding, ...]:
         return self.list(host=host)
 
     def repair(self, *, host: str | None) -> tuple[str, ...]:

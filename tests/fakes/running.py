@@ -16,9 +16,9 @@ from orchestrator.client.autostart import connect_running
 
 @contextmanager
 def running_server(
-    state: Path, *arguments: str, module: str = "tests.fakes.serve", patience_s: float = 300
+    state: Path, *arguments: str, module: str = "tests.fakes.serve", timeout_s: float = 300
 ) -> Iterator[Path]:
-    """Serves in ``state`` while it is open; begins within ``patience_s``."""
+    """Serves in ``state`` while it is open; begins within ``timeout_s``."""
     state.mkdir(parents=True, exist_ok=True)
     with (state / "serve.log").open("wb") as log:
         process = subprocess.Popen(
@@ -28,15 +28,15 @@ def running_server(
             stderr=log,
         )
     try:
-        _wait(process, state, patience_s)
+        _wait(process, state, timeout_s)
         yield state
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
-def _wait(process: subprocess.Popen[bytes], state: Path, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
+def _wait(process: subprocess.Popen[bytes], state: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
     while connect_running(state) is None:
         assert process.poll() is None, (state / "serve.log").read_text()
         assert time.monotonic() < deadline, "the server did not answer"

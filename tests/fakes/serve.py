@@ -26,7 +26,7 @@ def main() -> None:
     state = state_directory()
     state.mkdir(parents=True, exist_ok=True)
     services = InMemory()
-    services.furnish()
+    services.record_enrolled()
     if wanted.busy:
         services.world.begin("create_vm", "nobody", None, lambda: None)
     process = Process(started_at=EPOCH, idle_seconds=None, activity=Activity())

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from orchestrator.api.services import Services
+from orchestrator.api.services import ApiServices
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.names import check_name
@@ -259,11 +259,11 @@ class InMemory:
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings = OfferingService(store=self.tenancy.tenants.store, clock=self.tenancy.tenants.clock)
 
-    def as_services(self) -> Services:
+    def as_services(self) -> ApiServices:
         """For the API, which names the real classes."""
-        return cast(Services, self)
+        return cast(ApiServices, self)
 
-    def furnish(self) -> None:
+    def record_enrolled(self) -> None:
         """A host and an image."""
         self.world.hosts["gpu1"] = host_info("gpu1")
         self.images.add("guest", "/srv/guest.qcow2", None)

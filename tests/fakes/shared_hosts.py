@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from orchestrator.core.errors import Denied
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.snapshot import HostSnapshot
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine
@@ -50,10 +50,12 @@ class SharedHosts(FakeHosts):
         with self._held():
             return super().watch(host)
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         return self._shown(type(action).__name__, lambda: FakeHosts.perform(self, host, action, token))
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         return self._shown("send_image", lambda: FakeHosts.send_image(self, host, path, sha256, image_format, token))
 
     def install_agent(

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.cli import complete, guest_access
 from orchestrator.cli.main import run
-from orchestrator.client.http import Answer, UnixHttp
+from orchestrator.client.http import HttpAnswer, UnixHttp
 from tests.fakes.running import running_server
 
 LIES = (
@@ -56,10 +56,10 @@ def _lying(value: Any, lie: str) -> Any:
     return value
 
 
-def _liar(lie: str, member: str | None) -> Callable[[UnixHttp, str, str, bytes | None], Answer]:
+def _liar(lie: str, member: str | None) -> Callable[[UnixHttp, str, str, bytes | None], HttpAnswer]:
     honest = UnixHttp.request
 
-    def request(self: UnixHttp, method: str, target: str, body: bytes | None) -> Answer:
+    def request(self: UnixHttp, method: str, target: str, body: bytes | None) -> HttpAnswer:
         answer = honest(self, method, target, body)
         if target.startswith("/v1/server") or not answer.body:
             return answer  # else the command would only try to replace it

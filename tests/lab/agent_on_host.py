@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from tests.lab.conftest import lab
 
 SITE = "agent-test"
@@ -52,7 +52,7 @@ class AgentOnHost:
 
     def perform(self, action: HostAction, *, attempt: int = 1) -> ActionResult:
         return self.link.perform(
-            self.host, action, Token(site=SITE, epoch=1, operation="test", attempt=attempt)
+            self.host, action, FencingToken(site=SITE, epoch=1, operation="test", attempt=attempt)
         )  # fmt: skip
 
     def log(self) -> str:

@@ -20,13 +20,13 @@ from orchestrator.core.host_actions import (
     DeleteVolume,
     EnableVirtualFunctions,
     EnsureNetwork,
+    FencingToken,
     HostAction,
     ManageGpus,
     RemoveMdev,
     SetVgpuType,
     StartDomain,
     StopDomain,
-    Token,
     UndefineDomain,
     WriteSeed,
 )
@@ -248,7 +248,7 @@ def test_a_vm_with_a_vgpu_runs_answers_and_is_gone_without_a_trace(bench: Bench,
     before = facts(agent.shell)
     image = Path(lab("guest-image").strip())
     sha256 = hashlib.sha256(image.read_bytes()).hexdigest()
-    token = Token(site=SITE, epoch=1, operation="image", attempt=1)
+    token = FencingToken(site=SITE, epoch=1, operation="image", attempt=1)
     assert agent.link.send_image(agent.host, image, sha256, "qcow2", token).changed
     make, remove = bench.vgpu(vm)
     device = made_on(make)

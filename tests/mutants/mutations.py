@@ -87,7 +87,7 @@ MUTATIONS = (
     _one(
         "fence in the database: an attempt that was overtaken writes",
         "operations/fencing.py",
-        "            raise Parked\n",
+        "            raise Suspended\n",
         "            pass\n",
         "tests/operations/test_records.py",
     ),

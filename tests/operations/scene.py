@@ -24,7 +24,7 @@ from orchestrator.services.messages import AdoptVm, CreateVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 from tests.fakes.fake_host import Strike, no_fault
-from tests.operations.books import Books, PostgresBooks, SqliteBooks
+from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 
 _VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses")
 _MEMORY = Path("/dev/shm")
@@ -149,7 +149,7 @@ def _with_foreign(host: str) -> Callable[[ControlPlane], None]:
             foreign.with_mdev(plane.machine(host))
         else:
             foreign.with_function(plane.machine(host))
-        plane.refresher.refresh(host)
+        plane.observer.observe(host)
 
     return prepare
 
@@ -190,7 +190,7 @@ def _adoption_scenes(host: str) -> list[Scene]:
 
 
 def _reconcile(plane: ControlPlane) -> str | None:
-    return plane.findings.look(T4_HOST)[0].operation
+    return plane.findings.observe(T4_HOST)[0].operation
 
 
 def _with_lease_over(plane: ControlPlane) -> None:
@@ -268,7 +268,7 @@ class World:
     """One copy of the scene's world, with the operation begun and not yet run."""
 
     plane: ControlPlane
-    books: Books
+    books: ResettableDatabase
     operation_id: str
     before: dict[str, object]
 
@@ -291,7 +291,7 @@ class World:
         return picture(self.plane, self.books)
 
 
-def picture(plane: ControlPlane, books: Books) -> dict[str, object]:
+def picture(plane: ControlPlane, books: ResettableDatabase) -> dict[str, object]:
     """Hosts and database, without journals, times and what was merely observed."""
     seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
     for table, rows in sorted(books.compared().items()):
@@ -303,7 +303,7 @@ def picture(plane: ControlPlane, books: Books) -> dict[str, object]:
 class Stage:
     """The world before, made once; :meth:`world` gives a fresh copy of it with the operation begun."""
 
-    def __init__(self, scene: Scene, directory: Path, books: Books) -> None:
+    def __init__(self, scene: Scene, directory: Path, books: ResettableDatabase) -> None:
         self.scene = scene
         self.worlds = 0
         self._books = books
@@ -356,6 +356,6 @@ def stage(scene: Scene, database: str | None = None) -> Iterator[Stage]:
     """``database``: URL of an empty one on PostgreSQL; SQLite in memory without it."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
         directory = Path(name)
-        made = Stage(scene, directory, PostgresBooks(database) if database else SqliteBooks(directory))
+        made = Stage(scene, directory, ResettablePostgres(database) if database else ResettableSqlite(directory))
         yield made
         made.close()

@@ -37,7 +37,7 @@ def plane(tmp_path: Path) -> ControlPlane:
 
 
 def adopt(plane: ControlPlane, wanted: AdoptVm = WANTED) -> Operation:
-    plane.refresher.refresh(wanted.host)
+    plane.observer.observe(wanted.host)
     started = plane.services.adoption.adopt(wanted)
     plane.engine.drain()
     return plane.services.operations.get(str(started.operation))
@@ -82,18 +82,18 @@ def test_a_domain_with_a_typed_virtual_function_claims_that_function(plane: Cont
 
 def test_doctor_names_the_command_and_has_nothing_to_say_afterwards(plane: ControlPlane) -> None:
     with_mdev(plane.machine(T4_HOST))
-    reasons = [one.finding.reason for one in plane.findings.look(T4_HOST)]
+    reasons = [one.finding.reason for one in plane.findings.observe(T4_HOST)]
     assert len(reasons) == 2
     assert all(f"'vgpuctl adopt-vm {T4_HOST} {DOMAIN_UUID}'" in reason for reason in reasons)
     adopt(plane)
     plane.engine.drain()
     plane.world.clock.sleep(1)
-    assert plane.findings.look(T4_HOST) == ()
+    assert plane.findings.observe(T4_HOST) == ()
 
 
 def test_the_same_request_again_is_answered_with_the_same_vm(plane: ControlPlane) -> None:
     with_mdev(plane.machine(T4_HOST))
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     first = plane.services.adoption.adopt(WANTED)
     again = plane.services.adoption.adopt(replace(WANTED, domain=DOMAIN_UUID))
     assert (again.operation, again.existing) == (first.operation, True)
@@ -145,7 +145,7 @@ def test_a_stopped_vm_of_a_function_that_is_taken_says_so_instead_of_moving(plan
 def test_a_domain_that_is_not_taken_over_to_the_end_cannot_be_deleted(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     with_mdev(machine)
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     plane.services.adoption.adopt(WANTED)
     with pytest.raises(Conflict, match="not taken over yet"):
         plane.services.vms.delete("default", "byhand")
@@ -157,7 +157,7 @@ def test_a_cancelled_adoption_leaves_the_domain_to_whom_it_was(plane: ControlPla
     machine = plane.machine(T4_HOST)
     with_mdev(machine)
     before = machine.state()
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     started = plane.services.adoption.adopt(WANTED)
     plane.services.operations.cancel(str(started.operation))
     plane.engine.drain()
@@ -236,7 +236,7 @@ def test_what_cannot_be_taken_over_is_refused_and_nothing_is_written(
     plane: ControlPlane, prepare: Callable[[ControlPlane], None], error: type[VgpuctlError], code: str
 ) -> None:
     prepare(plane)
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     before, known = plane.machine(T4_HOST).state(), plane.services.vms.list(None)
     with pytest.raises(error) as refused:
         plane.services.adoption.adopt(WANTED)
@@ -250,7 +250,7 @@ def test_what_cannot_be_taken_over_is_refused_and_nothing_is_written(
 def test_a_vm_of_ours_is_not_adopted(plane: ControlPlane) -> None:
     plane.services.vms.create(create_vm())
     plane.engine.drain()
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     with pytest.raises(Conflict, match="already"):
         plane.services.adoption.adopt(replace(WANTED, domain=vm_of(plane, "train").domain_name, name="other"))
 
@@ -259,7 +259,7 @@ def test_a_domain_whose_name_is_no_vms_name_needs_one(plane: ControlPlane) -> No
     machine = plane.machine(T4_HOST)
     with_mdev(machine)
     foreign_domain(machine, domain_xml(MDEV_SOURCE, name="By Hand"))
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     with pytest.raises(InvalidInput, match="vm name"):
         plane.services.adoption.adopt(replace(WANTED, domain="By Hand"))
     assert adopt(plane, replace(WANTED, domain="By Hand", name="by-hand")).state == "done"
@@ -270,7 +270,7 @@ def test_a_gpu_that_is_claimed_for_another_size_is_said_to_be(plane: ControlPlan
     machine = plane.machine(T4_HOST)
     claimed = next(vm.device.gpu for vm in plane.services.vms.list(None))
     machine.mdevs[MDEV_UUID] = (claimed, "GRID T4-4Q", None)
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     with pytest.raises(Conflict) as refused:
         plane.services.adoption.adopt(WANTED)
     assert refused.value.code == "gpu.cut_differs"

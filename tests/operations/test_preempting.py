@@ -71,7 +71,7 @@ def test_a_more_important_vm_takes_the_place_of_a_less_important_one(plane: Cont
     assert plane.services.operations.get(str(started.operation)).state == "done"
     assert found(plane, "train").state == "running"
     gone = found(plane, "batch")
-    assert (gone.state, gone.freed, gone.id) == ("stopped", "preempted", victim.id)
+    assert (gone.state, gone.deallocated, gone.id) == ("stopped", "preempted", victim.id)
     assert victim.volume in plane.machine(T4_HOST).volumes
     with plane.store.read() as tx:
         told = [(one.subject, one.outcome) for one in tx.audit.all() if one.action == "preempt"]
@@ -83,7 +83,7 @@ def test_a_more_important_vm_takes_the_place_of_a_less_important_one(plane: Cont
     plane.services.vms.start("default", "batch")
     plane.engine.drain()
     assert found(plane, "batch").state == "running"
-    assert found(plane, "batch").freed is None
+    assert found(plane, "batch").deallocated is None
 
 
 def test_what_fits_stops_nobody_and_without_asking_nobody_is_stopped(plane: ControlPlane) -> None:
@@ -116,7 +116,7 @@ def test_what_a_tenants_own_quota_promises_is_never_taken_from_it(plane: Control
     plane.services.tenancy.quotas.change("other", {"gpus": 0})
     preempt(plane, asked("train", "high"))
     plane.engine.drain()
-    assert found(plane, "batch", "other").freed == "preempted"
+    assert found(plane, "batch", "other").deallocated == "preempted"
 
 
 def test_while_several_are_stopped_nobody_else_gets_what_they_gave_back(plane: ControlPlane) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity
-from orchestrator.operations.fencing import Parked, attempt
+from orchestrator.operations.fencing import Suspended, attempt
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
 
@@ -44,7 +44,7 @@ def test_an_attempt_that_was_overtaken_writes_nothing_more(plane: ControlPlane) 
     with plane.store.begin() as tx:
         operation = tx.operations.get(operation_id).operation
         tx.operations.update(replace(operation, attempt=2))
-    with pytest.raises(Parked), attempt(plane.store, operation_id, 1) as tx:
+    with pytest.raises(Suspended), attempt(plane.store, operation_id, 1) as tx:
         tx.vms.remove(operation.subject)
     with attempt(plane.store, operation_id, 2) as tx:
         assert tx.vms.find("default", "train") is not None

@@ -92,7 +92,7 @@ def test_another_size_on_a_gpu_in_use_is_refused_and_explained(plane: ControlPla
         make(plane, gpu, L40S, start=False)
     machine = plane.machine(L40S_HOST)
     machine.gpus = machine.gpus[:1]
-    plane.refresher.refresh(L40S_HOST)
+    plane.observer.observe(L40S_HOST)
     with pytest.raises(NoCapacity) as caught:
         plane.services.vms.create(create_vm("other", profile="NVIDIA L40S-24Q"))
     assert "gpu.other_size_in_use" in {reason.code for reason in caught.value.reasons}
@@ -226,7 +226,7 @@ def test_vgpus_of_others_take_room_and_are_never_touched(plane: ControlPlane) ->
         for number in range(7):
             machine.mdevs[f"{gpu.address}-{number}"] = (gpu.address, "GRID T4-2Q", None)
     foreign = dict(machine.mdevs)
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     assert make(plane, "one").state == make(plane, "two").state == "done"
     with pytest.raises(NoCapacity):
         plane.services.vms.create(create_vm("three"))
@@ -342,7 +342,7 @@ def test_what_the_guest_did_itself_is_seen(plane: ControlPlane) -> None:
     vm = plane.services.vms.get("default", "train")
     machine = plane.machine(T4_HOST)
     machine.domains[vm.id] = (machine.domains[vm.id][0], False)
-    plane.refresher.refresh(T4_HOST)
+    plane.observer.observe(T4_HOST)
     assert plane.services.vms.get("default", "train").state == "stopped"
 
 

@@ -6,18 +6,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.simulated.run import Plan, simulate
+from tests.simulated.run import RunPlan, simulate
 
 
 def main() -> int:
     """Exit code 1 when something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description="Replay one seed.")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--hosts", type=int, default=Plan().hosts)
+    parser.add_argument("--hosts", type=int, default=RunPlan().hosts)
     parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
-    report = simulate(wanted.seed, Plan(hosts=wanted.hosts, urgent=wanted.urgent))
+    report = simulate(wanted.seed, RunPlan(hosts=wanted.hosts, urgent=wanted.urgent))
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:

@@ -14,14 +14,14 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.services.refresh import Refresher
+from orchestrator.services.observing import HostObserver
 from orchestrator.settings import Settings
-from orchestrator.sim.paper import PaperImages, scan
+from orchestrator.sim.in_memory import InMemoryImages, scan
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet
 from tests.simulated.schedule import Process, Schedule
-from tests.simulated.small_ports import PaperKeys, PaperSeeds, SeededIds, SharedStore, VirtualClock
+from tests.simulated.small_ports import InMemoryKeys, InMemorySeeds, SeededIds, SharedStore, VirtualClock
 
 _KEY = bytes(32)
 """Of a database without secrets."""
@@ -34,7 +34,7 @@ class Surroundings:
     schedule: Schedule
     fleet: FaultyFleet
     store: SqlStore
-    seen: Callable[[str], None]
+    on_change: Callable[[str], None]
     """Called with the address of a host after each request that reached it."""
     definitions: Mapping[str, Definition] = field(default_factory=lambda: DEFINITIONS)
     fenced: bool = True
@@ -55,21 +55,21 @@ def start(around: Surroundings, name: str) -> Controller:
     """A process that begins now, in front of whatever the database holds."""
     schedule, process = around.schedule, Process(name)
     store, clock = SharedStore(around.store, schedule), VirtualClock(schedule)
-    link = SimLink(schedule, around.fleet, site=store.site, seen=around.seen, fenced=around.fenced)
+    link = SimLink(schedule, around.fleet, site=store.site, on_change=around.on_change, fenced=around.fenced)
     world = World(
         store=store,
         link=link,
         configurator=link,
         clock=clock,
         ids=SeededIds(schedule),
-        seeds=PaperSeeds(),
-        images=PaperImages(),
-        keys=PaperKeys(),
+        seeds=InMemorySeeds(),
+        images=InMemoryImages(),
+        keys=InMemoryKeys(),
     )
-    refresher = Refresher(store=store, link=link, clock=clock)
+    observer = HostObserver(store=store, link=link, clock=clock)
     runner = Runner(world, Journal(store, clock), around.definitions)
-    engine = SimEngine(schedule, process, store, runner, refresher.refresh)
+    engine = SimEngine(schedule, process, store, runner, observer.observe)
     settings = Settings.model_construct()
-    reconciler = reconciler_of(settings, world, engine, refresher)
+    reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, scan, _KEY)
     return Controller(process=process, clock=clock, engine=engine, services=services, reconciler=reconciler)

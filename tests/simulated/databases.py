@@ -11,14 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import PAPER_SITE
+from orchestrator.bootstrap import IN_MEMORY_SITE
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
-from orchestrator.sim.paper import PaperImages
+from orchestrator.sim.in_memory import InMemoryImages
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import IMAGE, TENANT
 
-SITE = f"{PAPER_SITE}000000000000"
+SITE = f"{IN_MEMORY_SITE}000000000000"
 _KEY = b"c2ltdWxhdGVkLWhvc3RzLWhhdmUtbm8tc2VjcmV0cyE="
 """Of the encrypted columns: the databases live in memory and for seconds."""
 _MEMORY = Path("/dev/shm")
@@ -31,7 +31,7 @@ def _template() -> bytes:
         with store.begin() as tx:
             tx.networks.add(Network(name=DEFAULT_NAME, subnet=DEFAULT_SUBNET))
             tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
-            tx.images.add(PaperImages().take(IMAGE, "guest.qcow2", None, EPOCH_S))
+            tx.images.add(InMemoryImages().take(IMAGE, "guest.qcow2", None, EPOCH_S))
         store.close()
         return (Path(name) / "vgpuctl.sqlite").read_bytes()
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import uuid
 from random import Random
 
-from orchestrator.sim.machine import Domain, Machine
+from orchestrator.sim.machine import Domain, SimulatedMachine
 
 
-def make_vgpu(machine: Machine, draw: Random) -> str | None:
+def make_vgpu(machine: SimulatedMachine, draw: Random) -> str | None:
     """An mdev's UUID or the address of a typed function; None when the driver takes nothing there."""
     kernel, name = machine.kernel, _new_uuid(draw)
     gpu = draw.choice(kernel.gpus)
@@ -28,7 +28,7 @@ def make_vgpu(machine: Machine, draw: Random) -> str | None:
     return free[0]
 
 
-def make_domain(machine: Machine, name: str, draw: Random) -> bool:
+def make_domain(machine: SimulatedMachine, name: str, draw: Random) -> bool:
     """A domain that runs with a vGPU of its own; False when there is no room for one."""
     device = make_vgpu(machine, draw)
     if device is None:
@@ -42,7 +42,7 @@ def make_domain(machine: Machine, name: str, draw: Random) -> bool:
     return True
 
 
-def remove_domain(machine: Machine, name: str) -> bool:
+def remove_domain(machine: SimulatedMachine, name: str) -> bool:
     """Its maker wants it no more; False when it is not there or not its maker's any more."""
     found = next((one for one, domain in machine.domains.items() if domain.name == name), None)
     if found is None or found not in machine.foreign or machine.owner(f"domain:{found}") is not None:

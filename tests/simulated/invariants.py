@@ -18,8 +18,8 @@ from orchestrator.core.claim import Claim
 from orchestrator.core.operation import Operation
 from orchestrator.core.vm import Vm
 from orchestrator.services.fleet_view import Overcommit, capacity_of
-from orchestrator.sim.look import snapshot_of
-from orchestrator.sim.machine import Effect, Machine
+from orchestrator.sim.machine import Effect, SimulatedMachine
+from orchestrator.sim.observing import snapshot_of
 
 _STOPPING = frozenset({"stop_vm", "free_vm", "delete_vm"})
 _ADOPTING = frozenset({"AdoptDomain", "ReleaseDomain"})
@@ -30,7 +30,7 @@ class HostView:
     """One host beside what the database says of it, at one moment."""
 
     host: str
-    machine: Machine
+    machine: SimulatedMachine
     vms: dict[str, Vm]
     claims: tuple[Claim, ...]
     effects: tuple[Effect, ...]
@@ -66,7 +66,7 @@ def i2_nothing_leaks(view: HostView, _: Memory) -> Iterator[str]:
             yield f"{key} belongs to {owner}, which is no VM of this host"
 
 
-def objects_on(machine: Machine) -> Iterator[str]:
+def objects_on(machine: SimulatedMachine) -> Iterator[str]:
     """Ledger keys of everything that is there and that no foreigner made."""
     yield from (f"mdev:{uuid}" for uuid in machine.kernel.mdevs if uuid not in machine.foreign)
     yield from (f"vf:{function}" for function in machine.kernel.typed if function not in machine.foreign)
@@ -91,7 +91,7 @@ def i7_what_may_exist_stays_claimed(view: HostView, _: Memory) -> Iterator[str]:
     claimed = {claim.vm for claim in view.claims}
     for key in objects_on(view.machine):
         vm = view.vms.get(view.machine.owner(key) or "")
-        if vm is not None and vm.id not in claimed and (vm.freed is None or key.startswith(("mdev:", "vf:"))):
+        if vm is not None and vm.id not in claimed and (vm.deallocated is None or key.startswith(("mdev:", "vf:"))):
             yield f"{key} exists and VM {vm.id} has no claim"
 
 

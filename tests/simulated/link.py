@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
-from orchestrator.sim.machine import Machine
-from orchestrator.sim.machine_link import LOOK, MachineLink
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.machine_link import OBSERVE, MachineLink
 from orchestrator.sim.upkeep import AgentDied
 from tests.simulated.network import FaultyFleet, NetworkFaults
 from tests.simulated.schedule import Fiber, Schedule
@@ -29,15 +29,15 @@ class SimLink(MachineLink):
     """One controller's."""
 
     def __init__(
-        self, schedule: Schedule, fleet: FaultyFleet, *, site: str, seen: Callable[[str], None], fenced: bool
+        self, schedule: Schedule, fleet: FaultyFleet, *, site: str, on_change: Callable[[str], None], fenced: bool
     ) -> None:
         """``seen(address)``: called after every request that may have changed a host. ``fenced``: see agent.perform."""
         super().__init__(site=site, fenced=fenced)
         self._schedule = schedule
         self._fleet = fleet
-        self._seen = seen
+        self._on_change = on_change
 
-    def _call(self, host: Host, name: str, work: Callable[[Machine], T]) -> T:
+    def _call(self, host: Host, name: str, work: Callable[[SimulatedMachine], T]) -> T:
         schedule, fiber = self._schedule, self._schedule.current
         if fiber is None:
             raise RuntimeError("a host is only called from a fiber")
@@ -55,7 +55,9 @@ class SimLink(MachineLink):
             raise answer
         return cast("tuple[T]", answer)[0]
 
-    def _arrive(self, address: str, name: str, work: Callable[[Machine], T], fiber: Fiber, ticket: int) -> None:
+    def _arrive(
+        self, address: str, name: str, work: Callable[[SimulatedMachine], T], fiber: Fiber, ticket: int
+    ) -> None:
         machine, faults = self._fleet.machine(address), self._fleet.network[address]
         if not machine.up or faults.cut or _used_up(faults, "lose_requests"):
             self._schedule.note(f"{address} {name}: request lost")
@@ -73,8 +75,8 @@ class SimLink(MachineLink):
             answer, said = None, "agent died"
         self._schedule.note(f"{address} {name}: {said}")
         self._schedule.at(faults.slow + self._latency(), partial(self._return, address, name, fiber, ticket, answer))
-        if name != LOOK:
-            self._seen(address)
+        if name != OBSERVE:
+            self._on_change(address)
 
     def _return(self, address: str, name: str, fiber: Fiber, ticket: int, answer: object) -> None:
         faults = self._fleet.network[address]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.sim.fleet import Fleet
-from orchestrator.sim.machine import Machine
+from orchestrator.sim.fleet import SimulatedFleet
+from orchestrator.sim.machine import SimulatedMachine
 
 
 @dataclass
@@ -24,11 +24,11 @@ class NetworkFaults:
 
 
 @dataclass
-class FaultyFleet(Fleet):
+class FaultyFleet(SimulatedFleet):
     """``network`` by the address that hosts are added with."""
 
     network: dict[str, NetworkFaults] = field(default_factory=dict)
 
-    def add(self, address: str, machine: Machine) -> None:
+    def add(self, address: str, machine: SimulatedMachine) -> None:
         super().add(address, machine)
         self.network[address] = NetworkFaults()

@@ -17,7 +17,7 @@ from orchestrator.operations.step import Definition
 from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
-from orchestrator.sim.look import snapshot_of
+from orchestrator.sim.observing import snapshot_of
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database
 from tests.simulated.invariants import HostView, Memory, broken
@@ -38,17 +38,17 @@ _PROFILES = ("GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q", "NVIDIA L40S-12Q", "NVIDI
 _MODELS = ("Tesla T4", "L40S")
 _SETTLE_ROUNDS = 12
 _ROUND_S = 900.0
-_LOOK_EVERY_S = 30.0
+_OBSERVE_EVERY_S = 30.0
 _AFTER_A_REQUEST_S = ((0.0, 0.3), (0.0, 6.0), (0.0, 60.0))
 """When faults strike: mostly while what was asked for is under way."""
 _MADE_BEFORE = (0, 1, 2)
 """So many domains run on the hosts that nobody asked us for."""
-_LOOKED_AT_ONCE = 8
+_OBSERVED_AT_ONCE = 8
 """Hosts of a large fleet that are looked at on one tick."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunPlan:
     """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
     ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often.
     ``urgent``: users also ask for VMs for which others are stopped."""
@@ -78,10 +78,10 @@ class Broken(Exception):
     """An invariant does not hold; the arguments say which."""
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Report:
+def simulate(seed: int, plan: RunPlan | None = None) -> Report:
     """The same report for the same arguments, always."""
     with fresh_database() as store:
-        run = Run(seed, plan or Plan(), store)
+        run = Run(seed, plan or RunPlan(), store)
         try:
             run.play()
         except Broken as error:
@@ -104,7 +104,7 @@ def simulate(seed: int, plan: Plan | None = None) -> Report:
 class Run:
     """Implements nemesis.Stage."""
 
-    def __init__(self, seed: int, plan: Plan, store: SqlStore) -> None:
+    def __init__(self, seed: int, plan: RunPlan, store: SqlStore) -> None:
         self.schedule = Schedule(seed)
         self._plan = plan
         self._store = store
@@ -123,7 +123,7 @@ class Run:
             schedule=self.schedule,
             fleet=self._fleet,
             store=store,
-            seen=self._look_at,
+            on_change=self._observe,
             definitions=plan.definitions,
             fenced=plan.fenced,
         )
@@ -134,7 +134,7 @@ class Run:
         self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
         self._striking = True
-        self._looked_at = 0.0
+        self._observed_at = 0.0
         """When the last look at all hosts began."""
 
     def _build(self) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class Run:
             self.schedule.at(draw.choice(requests) + early, self._strike)
         for _ in range(0 if plan.alone else draw.choice(_MADE_BEFORE)):
             self._nemesis.make_domain(draw.choice(sorted(self._fleet.machines)))
-        self.schedule.at(_LOOK_EVERY_S, self._tick)
+        self.schedule.at(_OBSERVE_EVERY_S, self._tick)
 
     def _request(self) -> None:
         now = self._now()
@@ -191,19 +191,19 @@ class Run:
             address = self._an_address()
             self._touched.add(address)
             self._nemesis.strike(address)
-            self._look_everywhere()
+            self._observe_everywhere()
 
     def _tick(self) -> None:
         """The refresh timer of the controller."""
         now = self._now()
         if now is not None:
             names = sorted(self._names.values())
-            if len(names) > _LOOKED_AT_ONCE:
-                names = self.schedule.random.sample(names, _LOOKED_AT_ONCE)
+            if len(names) > _OBSERVED_AT_ONCE:
+                names = self.schedule.random.sample(names, _OBSERVED_AT_ONCE)
             for name in names:
-                self.schedule.spawn(now.process, "look", partial(now.reconciler.look, name))
+                self.schedule.spawn(now.process, "look", partial(now.reconciler.observe, name))
         if self._striking:
-            self.schedule.at(_LOOK_EVERY_S, self._tick)
+            self.schedule.at(_OBSERVE_EVERY_S, self._tick)
 
     def _an_address(self) -> str:
         """Of a host where something is, more often than of another."""
@@ -263,7 +263,7 @@ class Run:
     def _settle(self) -> None:
         """Give it time; the operator tries stuck operations again."""
         for _ in range(_SETTLE_ROUNDS):
-            self._in_fiber(self._look_at_all)
+            self._in_fiber(self._observe_all)
             self._until_idle()
             stuck = self._operations("stuck")
             if not stuck and not self._operations("queued", "running", "undoing"):
@@ -271,8 +271,8 @@ class Run:
             for operation in stuck:
                 self._in_fiber(partial(self._retry, operation))
             self._until_idle()
-        self._looked_at = self.schedule.time
-        self._in_fiber(self._look_at_all)
+        self._observed_at = self.schedule.time
+        self._in_fiber(self._observe_all)
         self._until_idle()
 
     def _until_idle(self) -> None:
@@ -282,12 +282,12 @@ class Run:
     def _in_fiber(self, action: Callable[[], None]) -> None:
         self.schedule.spawn(self._controllers[-1].process, "settle", action)
 
-    def _look_at_all(self) -> None:
+    def _observe_all(self) -> None:
         """In a large fleet: where anything has happened at all."""
-        large = len(self._names) > _LOOKED_AT_ONCE
+        large = len(self._names) > _OBSERVED_AT_ONCE
         names = (name for address, name in self._names.items() if not large or address in self._touched)
         for name in sorted(names):
-            self._controllers[-1].reconciler.look(name)
+            self._controllers[-1].reconciler.observe(name)
 
     def _retry(self, operation: Operation) -> None:
         try:
@@ -305,15 +305,15 @@ class Run:
         with self._store.read() as tx:
             return [one for one in tx.operations.list(limit=100_000) if one.state in states]
 
-    def _look_at(self, address: str) -> None:
+    def _observe(self, address: str) -> None:
         self._touched.add(address)
         found = broken(self._view(address), self._memory)
         if found:
             raise Broken(*found)
 
-    def _look_everywhere(self) -> None:
+    def _observe_everywhere(self) -> None:
         for address in self._busy():
-            self._look_at(address)
+            self._observe(address)
 
     def _busy(self) -> list[str]:
         """Hosts with something on them or in the database."""
@@ -346,7 +346,7 @@ class Run:
         found = [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
         for view in views:
             found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed, last)
-        found += i20_leases_that_are_over_have_ended(views, EPOCH_S + self._looked_at)
+        found += i20_leases_that_are_over_have_ended(views, EPOCH_S + self._observed_at)
         if found:
             raise Broken(*found)
 

@@ -40,7 +40,7 @@ def host_is_as_wanted(view: HostView, disturbed: bool, last: dict[str, Operation
     for key in machine.ledger.owners:
         if machine.owner(key) is not None and key not in there:
             yield f"{view.host}: the ledger has {key}, the host has not"
-    placed = {vm.id for vm in view.vms.values() if vm.freed is None}
+    placed = {vm.id for vm in view.vms.values() if vm.deallocated is None}
     if {claim.vm for claim in view.claims} != placed:
         yield f"{view.host}: claims are of {sorted(claim.vm for claim in view.claims)}, VMs are {sorted(placed)}"
 
@@ -72,9 +72,9 @@ def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iter
 def i20_leases_that_are_over_have_ended(views: list[HostView], now: float) -> Iterator[str]:
     """``now``: by the wall clock that everybody agrees on again."""
     for vm in (vm for view in views for vm in view.vms.values()):
-        if vm.lease_end is not None and vm.lease_end <= now and vm.freed is None:
+        if vm.lease_end is not None and vm.lease_end <= now and vm.deallocated is None:
             yield f"the lease of VM {vm.id} is over and it has its place still"
-        if vm.lease_end is None and vm.freed == "lease_over":
+        if vm.lease_end is None and vm.deallocated == "lease_over":
             yield f"VM {vm.id} lost its place by a lease that it has not"
 
 

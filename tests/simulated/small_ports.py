@@ -40,14 +40,14 @@ class SeededIds:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
 
-class PaperSeeds:
+class InMemorySeeds:
     """Implements ports.files.SeedBuilder."""
 
     def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
         return f"{vm_id} {hostname} {len(ssh_keys)} {user_data is not None}".encode()
 
 
-class PaperKeys:
+class InMemoryKeys:
     """Implements ports.files.HostKeys."""
 
     def put(self, host: str, text: str) -> None:

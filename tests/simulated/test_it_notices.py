@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
-from tests.simulated.run import Plan, simulate
+from tests.simulated.run import RunPlan, simulate
 
 SEEDS = range(40)
 SHOWS_A_MISSING_FENCE = 131
@@ -29,17 +29,17 @@ def without_undo(step_name: str) -> Mapping[str, Definition]:
     }
 
 
-def first_broken(plan: Plan, seeds: Iterable[int] = SEEDS) -> str:
+def first_broken(plan: RunPlan, seeds: Iterable[int] = SEEDS) -> str:
     return next((report.broken[0] for seed in seeds if (report := simulate(seed, plan)).broken), "")
 
 
 @pytest.mark.parametrize("step", ["volume.1", "seed.1", "device.1", "define.1"])
 def test_an_undo_that_is_missing_is_noticed_as_a_leak(step: str) -> None:
-    assert "i2_nothing_leaks" in first_broken(Plan(definitions=without_undo(step)))
+    assert "i2_nothing_leaks" in first_broken(RunPlan(definitions=without_undo(step)))
 
 
 def test_an_agent_without_a_fence_is_noticed() -> None:
     # rare: the journal refuses a replaced controller too, so only an effect that is on its way gets through
-    plan = Plan(fenced=False, faults=40, requests=40, alone=True)
+    plan = RunPlan(fenced=False, faults=40, requests=40, alone=True)
     seeds = sorted(range(100, 140), key=lambda seed: seed != SHOWS_A_MISSING_FENCE)
     assert "i8_a_controller_that_was_replaced_does_not_act" in first_broken(plan, seeds)

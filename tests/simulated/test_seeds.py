@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulated.run import Plan, Report, simulate
+from tests.simulated.run import Report, RunPlan, simulate
 
 SEEDS = 190
 SHARES = 19
 LARGE = range(1000, 1010)
 HOSTS = 1000
 URGENT = range(2000, 2008)
-SCARCE = Plan(hosts=2, urgent=True)
+SCARCE = RunPlan(hosts=2, urgent=True)
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -28,7 +28,7 @@ def test_vms_for_which_others_are_stopped_settle_too() -> None:
 
 @pytest.mark.parametrize("seed", LARGE)
 def test_a_thousand_hosts_settle_too(seed: int) -> None:
-    check(simulate(seed, Plan(hosts=HOSTS)), f"--seed {seed} --hosts {HOSTS}")
+    check(simulate(seed, RunPlan(hosts=HOSTS)), f"--seed {seed} --hosts {HOSTS}")
 
 
 def check(report: Report, again: str) -> None:

@@ -23,7 +23,7 @@ from orchestrator.core.units import GIB
 from orchestrator.settings import load_settings
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
-from orchestrator.sim.kept import KeptMachines
+from orchestrator.sim.machine_files import MachineFiles
 from orchestrator.sim.serving import build_without_hosts, simulated_hosts
 from orchestrator.sim.vgpu_actions import disable
 from tests.contract.engine.live_site import until
@@ -88,7 +88,7 @@ def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_serv
         assert shown(client) == {"old": ("running", "mdev"), "new": ("stopped", "vendor_vfio")}
         assert ended(client, client.start_vm("new", "default")) == ["done"]
         assert ended(client, *(client.delete_vm(name, "default") for name in ("old", "new"))) == ["done", "done"]
-        assert client.vms() == client.look_for_findings(None) == []
+        assert client.vms() == client.observe_findings(None) == []
     assert all(json.loads(file.read_text())["volumes"] == {} for file in (state / "machines").iterdir())
 
 
@@ -115,7 +115,7 @@ def test_hosts_in_a_process_of_their_own_outlive_the_server(tmp_path: Path, flee
         with serving(state, socket) as client:
             assert ended(client, client.create_vm(wish("old", "GRID T4-4Q"))) == ["done"]
         with serving(state, socket) as client:
-            assert client.look_for_findings(None) == []
+            assert client.observe_findings(None) == []
             assert shown(client) == {"old": ("running", "mdev")}
             assert ended(client, client.delete_vm("old", "default")) == ["done"]
 
@@ -128,7 +128,7 @@ def test_the_process_that_simulates_the_hosts_ends_with_a_killed_server(tmp_path
 
 
 def test_a_host_that_has_other_gpus_than_before_is_refused(tmp_path: Path, fleet: Path) -> None:
-    kept = KeptMachines(tmp_path / "machines")
+    kept = MachineFiles(tmp_path / "machines")
     catalogue = shipped()
     kept.keep("h.test", new_machine(1, [gpu_kind(catalogue, "L40S")]))
     with pytest.raises(Fatal, match="other GPUs"):

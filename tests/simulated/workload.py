@@ -12,7 +12,7 @@ from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.units import GIB
 from orchestrator.services.messages import AddHost, AdoptVm, CreateVm
-from orchestrator.sim.paper import fingerprint_of
+from orchestrator.sim.in_memory import fingerprint_of
 from tests.simulated.schedule import Schedule
 
 TENANT = "default"
@@ -136,7 +136,7 @@ def _adopt(users: Users, services: Services, _: str) -> None:
     if users.by_hand:
         address, name = users.schedule.random.choice(users.by_hand)
         host = address.partition(".")[0]
-        services.findings.look(host)
+        services.findings.observe(host)
         services.adoption.adopt(AdoptVm(host=host, domain=name, tenant=TENANT))
 
 

@@ -22,7 +22,7 @@ HELLO_SECONDS = 60.0
 """The relay is a Python process that has to start on the host."""
 
 _OPEN_SECONDS = 20.0
-_MOST_NOISE = 2000
+_MAX_NOISE = 2000
 
 Message = dict[str, object]
 
@@ -91,7 +91,7 @@ class Conversation:
     def _not_running(self, why: str) -> Retryable:
         noise = b""
         if self._channel.recv_stderr_ready():
-            noise = self._channel.recv_stderr(_MOST_NOISE)
+            noise = self._channel.recv_stderr(_MAX_NOISE)
         return Retryable(
             "agent.not_running",
             f"the agent on {self._host.name} does not answer",

@@ -14,7 +14,7 @@ from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
 from orchestrator.core.errors import NotFound, Retryable, Unknown
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import ActionResult, HostAction, ImageFormat, StartDomain, StopDomain, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
 
@@ -56,13 +56,13 @@ class SshHostLink:
         self._lines: dict[tuple[str, str, int, str], HostLine] = {}
 
     def observe(self, host: Host) -> HostSnapshot:
-        return snapshot_from_dict(self._look(host, "observe", {}))
+        return snapshot_from_dict(self._observe(host, "observe", {}))
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        return domain_from_dict(self._look(host, "observe_domain", {"vm": vm}))
+        return domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
 
-    def _look(self, host: Host, method: str, params: Message) -> object:
-        """A cut connection is tried once more: looking twice does no harm."""
+    def _observe(self, host: Host, method: str, params: Message) -> object:
+        """A cut connection is tried once more: observing twice does no harm."""
         try:
             return self._ask(host, method, params, OBSERVE_SECONDS)
         except (Unknown, Retryable) as error:
@@ -70,11 +70,13 @@ class SshHostLink:
                 raise
             return self._ask(host, method, params, OBSERVE_SECONDS, fresh=True)
 
-    def perform(self, host: Host, action: HostAction, token: Token) -> ActionResult:
+    def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {**action_to_dict(action), "token": token_to_dict(token)}
         return result_from_dict(self._ask(host, "perform", params, _limit(action)))
 
-    def send_image(self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: Token) -> ActionResult:
+    def send_image(
+        self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
+    ) -> ActionResult:
         """:raises NotFound: ``image.file_missing`` when the controller's own copy is gone"""
         try:
             size = path.stat().st_size

@@ -14,7 +14,7 @@ from orchestrator.adapters.agent_link.ssh import UNREACHABLE
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 
-MOST_CONVERSATIONS = 5
+MAX_CONVERSATIONS = 5
 """At once on one transport: sshd's MaxSessions is 10 by default, and streams need some."""
 
 Connect = Callable[[Host], paramiko.Transport]
@@ -27,7 +27,7 @@ class HostLine:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(MOST_CONVERSATIONS)
+        self._places = threading.BoundedSemaphore(MAX_CONVERSATIONS)
         self._transport: paramiko.Transport | None = None
         self._idle: list[Conversation] = []
 

@@ -25,7 +25,7 @@ _RUNNERS_OWN = (
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
 _KILLED: Final = frozenset({"canceled", "timeout"})
-LOOK_S: Final = 1
+POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""
 
 
@@ -41,7 +41,7 @@ class Play:
 
 
 @dataclass
-class _Listener:
+class _EventListener:
     """Follows the events of one run."""
 
     progress: Callable[[str], None]
@@ -97,7 +97,7 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
     """
     import ansible_runner
 
-    listener = _Listener(progress)
+    listener = _EventListener(progress)
     runner = ansible_runner.interface.init_runner(
         private_data_dir=str(play.scratch),
         project_dir=str(play.playbook.parent),
@@ -106,7 +106,7 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
         envvars=play.environment,
         settings={
             "job_timeout": play.timeout_s,
-            "pexpect_timeout": LOOK_S,
+            "pexpect_timeout": POLL_S,
             "pexpect_use_poll": True,
             "suppress_ansible_output": True,
         },

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on a durable queue: bounded in all and per host, one at a time per VM or host it is about.
 
-The operations themselves say what has to run; a look at them puts what is due into the queue. So an operation that was
+The operations themselves say what has to run; a poll of them puts what is due into the queue. So an operation that was
 stored is run whatever happened after, and one that waits for another takes a row and no thread.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import WorldError
@@ -24,8 +24,8 @@ from orchestrator.ports.timers import TimerHealth
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
 
-LOOK_S = 1.5
-"""Between two looks when nobody asks for one; a controller that has gone is known after four."""
+POLL_S = 1.5
+"""Between two polls when nobody asks for one; a controller that has gone is known after four."""
 _FORGET_EVERY = 300
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class DurableEngine:
         runner: Runs,
         *,
         open_queue: Callable[[Callable[[str], None]], WorkQueue],
-        living: Living,
+        living: LiveControllers,
         afterwards: Callable[[str], None],
     ) -> None:
         """``open_queue`` is given what runs one operation; ``afterwards`` is given the host's name after a run."""
@@ -60,7 +60,7 @@ class DurableEngine:
         self._running = 0
         self._changed = threading.Condition()
         self._queue: WorkQueue | None = None
-        self._course = Course("operations", LOOK_S)
+        self._course = Course("operations", POLL_S)
         self._beats, self._next_beat = 0, 0.0
         self._thread = threading.Thread(target=self._attend, name="engine", daemon=True)
         self._thread.start()
@@ -97,16 +97,16 @@ class DurableEngine:
         while not self._stopping.is_set():
             self._wake.clear()
             self._course.round(self._look_now)
-            self._wake.wait(LOOK_S)
+            self._wake.wait(POLL_S)
 
     def _look_now(self) -> None:
         now = time.monotonic()
         beat = now >= self._next_beat
-        self._look(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
+        self._poll(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
         if beat:
-            self._beats, self._next_beat = self._beats + 1, now + LOOK_S
+            self._beats, self._next_beat = self._beats + 1, now + POLL_S
 
-    def _look(self, *, beat: bool, forget: bool) -> None:
+    def _poll(self, *, beat: bool, forget: bool) -> None:
         with self._store.read() as tx:
             due = tx.operations.due()
         if self._queue is None:
@@ -148,7 +148,7 @@ class DurableEngine:
 
 
 def _outlived(what: str, broken: Callable[[Exception], None] | None = None) -> Contained:
-    """``broken`` is told of what was our mistake; the database's errors pass, and the next look tries again."""
+    """``broken`` is told of what was our mistake; the database's errors pass, and the next poll tries again."""
 
     def told(error: Exception) -> None:
         if isinstance(error, WorldError):  # of the database: the steps' own have been dealt with

@@ -17,7 +17,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions
 from dbos import error as library
 
 from orchestrator.core.errors import Retryable
-from orchestrator.ports.store.operations import Due
+from orchestrator.ports.store.operations import DueOperation
 
 VERSION: Final = "wf-1"
 """Of the workflow, not of the program: another one would strand what an older program has queued."""
@@ -100,7 +100,7 @@ class WorkQueue:
             self.close()
             raise
 
-    def offer(self, due: Iterable[Due]) -> None:
+    def offer(self, due: Iterable[DueOperation]) -> None:
         """Queue every one that is neither queued nor running.
 
         :raises Retryable: ``store.queue``

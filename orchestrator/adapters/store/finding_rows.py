@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
 
 from orchestrator.adapters.store.tables import findings
-from orchestrator.core.diff.finding import Finding, KeptFinding, Repair
+from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _KEPT_SECONDS = 30 * 24 * 3600.0
@@ -44,7 +44,7 @@ class SqlFindings:
         self._db.execute(delete(findings).where(findings.c.cleared_at < at - _KEPT_SECONDS))
         return tuple(fresh)
 
-    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         """By host, code and subject."""
         query = select(findings).order_by(findings.c.host, findings.c.code, findings.c.subject)
         if host is not None:
@@ -70,11 +70,11 @@ def _values(finding: Finding) -> dict[str, Any]:
         "automatic": repair.automatic,
         "actions": [action_to_dict(action) for action in repair.actions],
     }
-    names = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "seen", "reason")
+    names = ("host", "code", "subject", "vm", "severity", "whose", "wanted", "observed", "reason")
     return {**{name: getattr(finding, name) for name in names}, "repair": document}
 
 
-def _kept(row: Row[Any]) -> KeptFinding:
+def _kept(row: Row[Any]) -> StoredFinding:
     repair = row.repair and Repair(
         kind=row.repair["kind"],
         automatic=row.repair["automatic"],
@@ -88,11 +88,11 @@ def _kept(row: Row[Any]) -> KeptFinding:
         vm=row.vm,
         whose=row.whose,
         wanted=row.wanted,
-        seen=row.seen,
+        observed=row.observed,
         repair=repair,
         reason=row.reason,
     )
-    return KeptFinding(
+    return StoredFinding(
         finding=finding,
         first_seen=row.first_seen,
         last_seen=row.last_seen,

@@ -16,7 +16,7 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
 Parsed = dict[str, tuple[float, HostSnapshot]]
-"""Host → when the look began, and what was seen: reading a snapshot's JSON costs more than all queries together."""
+"""Host → when the observation began, and what was observed: reading its JSON costs more than all queries together."""
 
 # Put together once, as that takes as long as asking.
 _BY_NAME: Final = select(hosts).where(hosts.c.name == bindparam("host"))
@@ -102,7 +102,7 @@ class SqlHosts:
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
-        """``taken_at``: when the look began. One that began earlier than the stored one is out of date."""
+        """``taken_at``: when the observation began. One that began earlier than the stored one is out of date."""
         stored = self._db.execute(_TAKEN_AT, {"host": name}).scalar_one_or_none()
         if stored is not None and stored > taken_at:
             return

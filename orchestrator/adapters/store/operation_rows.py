@@ -13,7 +13,7 @@ from sqlalchemy.sql.functions import count
 from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
-from orchestrator.ports.store.operations import Due, Job
+from orchestrator.ports.store.operations import DueOperation, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
@@ -111,7 +111,7 @@ class SqlOperations:
         query = select(operations).where(operations.c.state == "stuck", operations.c.host == host)
         return self._all(query.order_by(operations.c.created_at, operations.c.id))
 
-    def due(self, subject: str | None = None) -> tuple[Due, ...]:
+    def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 
         None of a subject whose operation waits for another one that has not ended."""
@@ -128,7 +128,7 @@ class SqlOperations:
             first.setdefault(row.subject, row)
         open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
         return tuple(
-            Due(operation=row.id, subject=row.subject, host=row.host)
+            DueOperation(operation=row.id, subject=row.subject, host=row.host)
             for row in first.values()
             if open_ones.isdisjoint(row.waits_for or ())
         )

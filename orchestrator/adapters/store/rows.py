@@ -47,7 +47,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "operation": vm.operation,
         "created_at": vm.created_at,
         "lease_end": vm.lease_end,
-        "freed": vm.freed,
+        "deallocated": vm.deallocated,
     }
 
 
@@ -61,7 +61,7 @@ VM_COLUMNS: Final = (
     vms.c.operation,
     vms.c.created_at,
     vms.c.lease_end,
-    vms.c.freed,
+    vms.c.deallocated,
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
 _spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
@@ -77,7 +77,7 @@ def vm_of(row: AnyRow) -> Vm:
 @lru_cache(maxsize=20_000)
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
-    vm_id, spec, state, host, device, addresses, operation, created_at, lease_end, freed = columns
+    vm_id, spec, state, host, device, addresses, operation, created_at, lease_end, deallocated = columns
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -88,7 +88,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         operation=operation,
         created_at=created_at,
         lease_end=lease_end,
-        freed=freed,
+        deallocated=deallocated,
     )
 
 

@@ -104,7 +104,7 @@ vms = Table(
     Column("operation", String(36)),
     Column("created_at", Float, nullable=False),
     Column("lease_end", Float, index=True),
-    Column("freed", String(20)),
+    Column("freed", String(20), key="deallocated"),
     UniqueConstraint("tenant", "name"),
 )
 
@@ -220,7 +220,7 @@ findings = Table(
     Column("severity", String(10), nullable=False),
     Column("whose", String(10), nullable=False),
     Column("wanted", Text, nullable=False),
-    Column("seen", Text, nullable=False),
+    Column("seen", Text, key="observed", nullable=False),
     Column("repair", JSON(none_as_null=True)),
     Column("reason", Text, nullable=False),
     Column("first_seen", Float, nullable=False),

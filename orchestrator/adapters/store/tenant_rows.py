@@ -10,8 +10,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
-from orchestrator.core.request_key import KeptRequest
-from orchestrator.core.tenant import Member, Tenant, Token
+from orchestrator.core.request_key import StoredRequest
+from orchestrator.core.tenant import ApiToken, Member, Tenant
 
 
 class SqlTenants:
@@ -57,17 +57,17 @@ class SqlTokens:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
 
-    def add(self, token: Token) -> None:
+    def add(self, token: ApiToken) -> None:
         self._db.execute(insert(tokens).values(asdict(token)))
 
-    def find(self, token_id: str) -> Token | None:
+    def find(self, token_id: str) -> ApiToken | None:
         row = self._db.execute(select(tokens).where(tokens.c.id == token_id)).one_or_none()
-        return None if row is None else Token(**row._asdict())
+        return None if row is None else ApiToken(**row._asdict())
 
-    def list(self, tenant: str) -> tuple[Token, ...]:
+    def list(self, tenant: str) -> tuple[ApiToken, ...]:
         """By age."""
         query = select(tokens).where(tokens.c.tenant == tenant).order_by(tokens.c.created_at, tokens.c.id)
-        return tuple(Token(**row._asdict()) for row in self._db.execute(query))
+        return tuple(ApiToken(**row._asdict()) for row in self._db.execute(query))
 
     def revoke(self, token_id: str, at: float) -> None:
         """The first time counts."""
@@ -112,12 +112,12 @@ class SqlRequestKeys:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
 
-    def find(self, actor: str, key: str) -> KeptRequest | None:
+    def find(self, actor: str, key: str) -> StoredRequest | None:
         wanted = select(request_keys).where(request_keys.c.actor == actor, request_keys.c.key == key)
         row = self._db.execute(wanted).one_or_none()
-        return None if row is None else KeptRequest(**row._asdict())
+        return None if row is None else StoredRequest(**row._asdict())
 
-    def put(self, kept: KeptRequest) -> None:
+    def put(self, kept: StoredRequest) -> None:
         """Replaces the one there was."""
         self.remove(kept.actor, kept.key)
         self._db.execute(insert(request_keys).values(asdict(kept)))

@@ -18,7 +18,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.claims import ClaimLost
 
-_VALUES: Final = {one.name: bindparam(one.name, type_=one.type) for one in vms.c}
+_VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
 _ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
 """One statement, as a claim waits for each."""
@@ -27,7 +27,7 @@ _BY_ID: Final = select(*VM_COLUMNS).where(_ID)
 _CHANGE: Final = update(vms).where(_ID)
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
-_LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.freed.is_(None))
+_LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
 
 
 class SqlVms:
@@ -119,7 +119,7 @@ class SqlClaims:
         self._db = connection
 
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
-        """Also for a VM that gave its place back and kept its disk.
+        """Also for a VM that is deallocated and kept its disk.
 
         :raises ClaimLost: the transaction must be given up
         """

@@ -19,7 +19,7 @@ _HEADER = struct.Struct(">4sIQIIQ")
 _MAGIC = b"QFI\xfb"
 _INCOMPATIBLE_OFFSET = 72
 _EXTERNAL_DATA_FILE = 1 << 2
-_MOST_BACKING_NAME = 1023
+_MAX_BACKING_NAME = 1023
 _HEADER_BYTES = 112
 
 
@@ -45,7 +45,7 @@ def read_header(path: Path, image_format: ImageFormat) -> ImageHeader:
             raise _malformed("it has no qcow2 header")
         backing = None
         if offset:
-            if size > _MOST_BACKING_NAME:
+            if size > _MAX_BACKING_NAME:
                 raise _malformed("its backing file name is too long")
             file.seek(offset)
             backing = file.read(size).decode(errors="replace")

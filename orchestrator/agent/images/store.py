@@ -22,7 +22,7 @@ from orchestrator.core.host_actions import ActionResult, CreateVolume, ImageForm
 from orchestrator.core.snapshot import FileSnapshot
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_MOST_SEED_BYTES = 8 * 1024 * 1024
+_MAX_SEED_BYTES = 8 * 1024 * 1024
 _CHUNK = 256 * 1024
 
 
@@ -82,8 +82,8 @@ class Storage:
             content = base64.b64decode(iso_base64, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidInput("seed.invalid", "the seed is not base64", details=str(error)) from error
-        if not 0 < len(content) <= _MOST_SEED_BYTES:
-            raise InvalidInput("seed.invalid", f"a seed has 1 to {_MOST_SEED_BYTES} bytes, this one {len(content)}")
+        if not 0 < len(content) <= _MAX_SEED_BYTES:
+            raise InvalidInput("seed.invalid", f"a seed has 1 to {_MAX_SEED_BYTES} bytes, this one {len(content)}")
         if self._is_ours(target, "seed", vm) and target.read_bytes() == content:
             return ActionResult(changed=False)
         with self._owned("seed", target, vm), files.written_whole(target, mode=0o600) as part:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import libvirt
 
-from orchestrator.agent.deadline import CallHangs, Gate, TooManyHang
+from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class Libvirt:
             raise Unknown(
                 "libvirt.hung", "libvirt did not answer in time", hint="look at libvirtd", details=str(error)
             ) from error
-        except TooManyHang as error:
+        except TooManyHungCalls as error:
             raise Retryable(
                 "libvirt.unreachable", "libvirt does not answer", hint="look at libvirtd", details=str(error)
             ) from error

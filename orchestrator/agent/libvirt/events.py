@@ -14,7 +14,7 @@ from orchestrator.agent.libvirt.connection import Libvirt
 
 Event = dict[str, object]
 
-_MOST_WAITING = 1000
+_MAX_WAITING = 1000
 
 _NAMES = {
     libvirt.VIR_DOMAIN_EVENT_DEFINED: "defined",
@@ -35,7 +35,7 @@ def subscribed(host: Libvirt) -> Iterator[queue.Queue[Event]]:
 
     :raises Retryable: ``libvirt.unreachable``
     """
-    waiting: queue.Queue[Event] = queue.Queue(_MOST_WAITING)
+    waiting: queue.Queue[Event] = queue.Queue(_MAX_WAITING)
     connection = host.open()
 
     def arrived(_connection: Any, domain: Any, event: int, _detail: int, _opaque: object) -> None:

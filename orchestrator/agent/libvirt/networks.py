@@ -29,7 +29,7 @@ def _lookup(connection: Any, name: str) -> Any:
         raise
 
 
-class Networks:
+class LibvirtNetworks:
     def __init__(self, connection: Libvirt, ledger: Ledger) -> None:
         self._libvirt = connection
         self._ledger = ledger

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from orchestrator.agent.deadline import CallHangs, Gate, TooManyHang
+from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
@@ -155,7 +155,7 @@ class Nvml:
         with self._lock:
             try:
                 reading = self._gate.call(_read_all)
-            except (CallHangs, TooManyHang) as error:
+            except (CallHangs, TooManyHungCalls) as error:
                 return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
             self._type_names = type_names(reading)
             return reading

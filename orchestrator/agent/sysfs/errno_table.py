@@ -17,43 +17,55 @@ from orchestrator.core.errors import Fatal, Retryable, WorldError
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ErrorTranslation:
     family: type[WorldError]
     code: str
     message: str
     hint: str
 
 
-MEANINGS: dict[int, Meaning] = {
-    errno.EBUSY: Meaning(Retryable, "vgpu.busy", "the GPU driver is busy", "try again"),
-    errno.EAGAIN: Meaning(Retryable, "vgpu.busy", "the GPU driver is busy with this device", "try again"),
-    errno.EINTR: Meaning(Retryable, "vgpu.busy", "the GPU driver was interrupted", "try again"),
-    errno.EIO: Meaning(
+MEANINGS: dict[int, ErrorTranslation] = {
+    errno.EBUSY: ErrorTranslation(Retryable, "vgpu.busy", "the GPU driver is busy", "try again"),
+    errno.EAGAIN: ErrorTranslation(Retryable, "vgpu.busy", "the GPU driver is busy with this device", "try again"),
+    errno.EINTR: ErrorTranslation(Retryable, "vgpu.busy", "the GPU driver was interrupted", "try again"),
+    errno.EIO: ErrorTranslation(
         Fatal, "vgpu.driver_refused", "the GPU driver refused the vGPU", "read the NVRM lines of the host's kernel log"
     ),
-    errno.ENOSPC: Meaning(Fatal, "vgpu.no_room", "the GPU has no room left for this type", "see vgpuctl gpu show"),
-    errno.EUSERS: Meaning(Fatal, "vgpu.no_room", "the GPU has no instance left of this type", "see vgpuctl gpu show"),
-    errno.ENOMEM: Meaning(Retryable, "vgpu.no_memory", "the host's kernel has no memory for the vGPU", "try again"),
-    errno.EINVAL: Meaning(
+    errno.ENOSPC: ErrorTranslation(
+        Fatal, "vgpu.no_room", "the GPU has no room left for this type", "see vgpuctl gpu show"
+    ),
+    errno.EUSERS: ErrorTranslation(
+        Fatal, "vgpu.no_room", "the GPU has no instance left of this type", "see vgpuctl gpu show"
+    ),
+    errno.ENOMEM: ErrorTranslation(
+        Retryable, "vgpu.no_memory", "the host's kernel has no memory for the vGPU", "try again"
+    ),
+    errno.EINVAL: ErrorTranslation(
         Fatal, "vgpu.type_refused", "the GPU driver does not take this type here", "see vgpuctl gpu show for what fits"
     ),
-    errno.ERANGE: Meaning(
+    errno.ERANGE: ErrorTranslation(
         Fatal, "vgpu.type_refused", "the GPU driver does not know this type", "see vgpuctl gpu show for what fits"
     ),
-    errno.EPERM: Meaning(
+    errno.EPERM: ErrorTranslation(
         Fatal, "vgpu.state_changed", "the virtual function has a vGPU already or none any more", "look at the host"
     ),
-    errno.EACCES: Meaning(Fatal, "vgpu.not_permitted", "the agent may not write this file", "run the agent as root"),
-    errno.EROFS: Meaning(Fatal, "vgpu.not_permitted", "the host's sysfs is read-only", "look at the host's mounts"),
-    errno.ENODEV: Meaning(Fatal, "vgpu.gpu_gone", "the GPU is gone", "look at the host's kernel log"),
-    errno.ENXIO: Meaning(Fatal, "vgpu.gpu_gone", "the GPU does not answer", "look at the host's kernel log"),
-    errno.ENOENT: Meaning(
+    errno.EACCES: ErrorTranslation(
+        Fatal, "vgpu.not_permitted", "the agent may not write this file", "run the agent as root"
+    ),
+    errno.EROFS: ErrorTranslation(
+        Fatal, "vgpu.not_permitted", "the host's sysfs is read-only", "look at the host's mounts"
+    ),
+    errno.ENODEV: ErrorTranslation(Fatal, "vgpu.gpu_gone", "the GPU is gone", "look at the host's kernel log"),
+    errno.ENXIO: ErrorTranslation(Fatal, "vgpu.gpu_gone", "the GPU does not answer", "look at the host's kernel log"),
+    errno.ENOENT: ErrorTranslation(
         Fatal, "vgpu.function_gone", "the PCI function or type is not there", "are virtual functions enabled?"
     ),
-    errno.EEXIST: Meaning(Fatal, "vgpu.uuid_taken", "a mediated device with this UUID exists", "use another UUID"),
+    errno.EEXIST: ErrorTranslation(
+        Fatal, "vgpu.uuid_taken", "a mediated device with this UUID exists", "use another UUID"
+    ),
 }
 
-OTHER = Meaning(
+OTHER = ErrorTranslation(
     Fatal, "vgpu.driver_refused", "the GPU driver refused the vGPU", "read the NVRM lines of the host's kernel log"
 )
 

@@ -11,7 +11,7 @@ from orchestrator.agent.sysfs import reading
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineFacts:
     machine_id: str
     boot_id: str
     hostname: str
@@ -42,8 +42,8 @@ def _memory_mib(paths: Paths) -> int:
     return 0
 
 
-def read(paths: Paths) -> Machine:
-    return Machine(
+def read(paths: Paths) -> MachineFacts:
+    return MachineFacts(
         machine_id=reading.text(paths.etc / "machine-id") or "",
         boot_id=boot_id(paths),
         hostname=reading.text(paths.proc / "sys/kernel/hostname") or "",

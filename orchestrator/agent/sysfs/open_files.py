@@ -13,7 +13,7 @@ from orchestrator.agent.sysfs import reading
 def open_below(paths: Paths, *prefixes: str) -> frozenset[str] | None:
     """Open files whose path starts with one of ``prefixes``; None when some process could not be looked at.
 
-    Plain strings: a host has thousands of descriptors, and this is done at every look and before every removal.
+    Plain strings: a host has thousands of descriptors, and this is done at every observation and before every removal.
     """
     found: set[str] = set()
     proc = str(paths.proc)

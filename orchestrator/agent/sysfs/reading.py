@@ -6,17 +6,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_MOST_BYTES = 256 * 1024
+_MAX_BYTES = 256 * 1024
 
 
 def text(path: Path) -> str | None:
     """The file's text without surrounding blanks."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a host has hundreds of these, read at every look
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a host has hundreds of these, read at every observation
     except OSError:
         return None
     try:
-        return os.read(file, _MOST_BYTES).decode(errors="replace").strip()
+        return os.read(file, _MAX_BYTES).decode(errors="replace").strip()
     except OSError:
         return None
     finally:

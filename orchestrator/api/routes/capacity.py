@@ -56,7 +56,7 @@ def explain(
     question = query.to_question(tenant)
     if caller.everywhere:
         return ExplainAnswer.of(services.capacity.explain(question), query.width)
-    return ExplainAnswer.of_told(services.capacity.told(question), query.width)
+    return ExplainAnswer.of_tenant(services.capacity.explain_for_tenant(question), query.width)
 
 
 @router.get("/gpu-map")

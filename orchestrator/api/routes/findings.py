@@ -20,15 +20,15 @@ HostOf = Annotated[str | None, Query(max_length=255, description="Only this host
 def list_all(
     services: ServicesOf, paging: PagingOf, host: HostOf = None, which: Which = "standing"
 ) -> list[FindingAnswer]:
-    """What differs, as the last look at each host showed it; ``all``: also what differed once."""
+    """What differs, as the last observation of each host showed it; ``all``: also what differed once."""
     found = services.findings.list(host=host, cleared=which == "all")
     return [FindingAnswer.of(one) for one in paging.cut(found, lambda one: one.finding.key)]
 
 
 @router.post("/look")
-def look(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
+def observe(services: ServicesOf, host: HostOf = None) -> list[FindingAnswer]:
     """Look at the hosts now; what is safe is repaired, the rest is told."""
-    return [FindingAnswer.of(one) for one in services.findings.look(host)]
+    return [FindingAnswer.of(one) for one in services.findings.observe(host)]
 
 
 @router.post("/repair")

@@ -14,7 +14,7 @@ from orchestrator.api import events
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
-from orchestrator.api.services import Process, ProcessOf, Services, ServicesOf
+from orchestrator.api.services import ApiServices, Process, ProcessOf, ServicesOf
 from orchestrator.core.operation import FINISHED
 from orchestrator.services.messages import Watched
 
@@ -68,31 +68,31 @@ async def stream(
 ) -> StreamingResponse:
     """Server-sent events, one for each change: the operation as JSON under its revision."""
     deadline = time.monotonic() + wait
-    first = await to_thread.run_sync(_look, services, operation_id, 0.0, last_event_id)
+    first = await to_thread.run_sync(_poll, services, operation_id, 0.0, last_event_id)
 
-    async def look(since: int) -> Watched | None:
+    async def poll(since: int) -> Watched | None:
         left = deadline - time.monotonic()
         if left <= 0 or process.stopping or await request.is_disconnected():
             return None
         return await _wait(services, process, request, operation_id, min(left, ALIVE_S), since)
 
-    told = events.events(first, last_event_id, look)
-    return StreamingResponse(told, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
+    stream = events.events(first, last_event_id, poll)
+    return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 
 async def _wait(
-    services: Services, process: Process, request: Request, operation_id: str, wait: float, since: int
+    services: ApiServices, process: Process, request: Request, operation_id: str, wait: float, since: int
 ) -> Watched:
     deadline = time.monotonic() + wait
     while True:
         left = max(0.0, deadline - time.monotonic())
-        watched = await to_thread.run_sync(_look, services, operation_id, min(left, SLICE_S), since)
+        watched = await to_thread.run_sync(_poll, services, operation_id, min(left, SLICE_S), since)
         changed = watched.revision > since or watched.operation.state in FINISHED
         if changed or left <= 0 or process.stopping or await request.is_disconnected():
             return watched
 
 
-def _look(services: Services, operation_id: str, timeout_s: float, since: int) -> Watched:
+def _poll(services: ApiServices, operation_id: str, timeout_s: float, since: int) -> Watched:
     return services.operations.wait(operation_id, timeout_s=timeout_s, since=since)
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
-from orchestrator.api.services import ProcessOf, Services, ServicesOf
+from orchestrator.api.services import ApiServices, ProcessOf, ServicesOf
 from orchestrator.client import version
 from orchestrator.core.errors import Conflict
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/server", tags=["server"])
 _COUNTED: Final = 1000
 
 
-def running_operations(services: Services) -> int:
+def running_operations(services: ApiServices) -> int:
     """How many operations are not finished; counts to 1000."""
     return len(services.operations.list(unfinished=True, limit=_COUNTED))
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.advice.capacity import CapacityRow, Room
-from orchestrator.core.advice.explain import Told
+from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow, render_gpu_map
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
-from orchestrator.core.advice.render_explain import render_capacity, render_explanation, render_room, render_told
+from orchestrator.core.advice.render_explain import render_capacity, render_explanation, render_for_tenant, render_room
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part
@@ -267,7 +267,7 @@ class ExplainAnswer(AnswerBody):
         )
 
     @classmethod
-    def of_told(cls, told: Told, width: int) -> ExplainAnswer:
+    def of_tenant(cls, told: TenantExplanation, width: int) -> ExplainAnswer:
         return cls(
             fits=told.fits,
             code=told.code,
@@ -277,5 +277,5 @@ class ExplainAnswer(AnswerBody):
             reasons=tuple(ReasonAnswer.of(reason) for reason in told.reasons),
             remedies=(),
             preempts=(),
-            text=render_told(told, width),
+            text=render_for_tenant(told, width),
         )

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
-from orchestrator.core.diff import KeptFinding, RepairKind, Severity, Whose
+from orchestrator.core.diff import RepairKind, Severity, StoredFinding, Whose
 
 
 class FindingAnswer(AnswerBody):
@@ -22,7 +22,7 @@ class FindingAnswer(AnswerBody):
     vm: str | None = Field(description="Id of the VM it is about")
     whose: Whose = Field(description="unknown: our own ledger says it is ours, the database does not know its VM")
     wanted: str
-    seen: str
+    observed: str
     repair: RepairKind | None
     automatic: bool = Field(description="Whether the repair is done without being asked")
     reason: str = Field(description="What the repair does, or why there is none")
@@ -32,7 +32,7 @@ class FindingAnswer(AnswerBody):
     operation: str | None = Field(description="The operation that was begun last to repair it")
 
     @classmethod
-    def of(cls, kept: KeptFinding) -> FindingAnswer:
+    def of(cls, kept: StoredFinding) -> FindingAnswer:
         one = kept.finding
         return cls(
             code=one.code,
@@ -42,7 +42,7 @@ class FindingAnswer(AnswerBody):
             vm=one.vm,
             whose=one.whose,
             wanted=one.wanted,
-            seen=one.seen,
+            observed=one.observed,
             repair=one.repair.kind if one.repair else None,
             automatic=one.repair is not None and one.repair.automatic,
             reason=one.reason,

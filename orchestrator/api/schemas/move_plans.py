@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
 from orchestrator.core.advice.render_plans import render_compaction, render_drain
-from orchestrator.core.placement.move_plans import Stay
+from orchestrator.core.placement.move_plans import UnmovableVm
 from orchestrator.services.capacity import NamedPlan
 
 
@@ -22,7 +22,7 @@ class StayAnswer(AnswerBody):
     reasons: tuple[ReasonAnswer, ...]
 
     @classmethod
-    def of(cls, stay: Stay) -> StayAnswer:
+    def of(cls, stay: UnmovableVm) -> StayAnswer:
         return cls(
             vm_id=stay.vm_id,
             tenant=stay.tenant,

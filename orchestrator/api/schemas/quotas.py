@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody
-from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE, Held
+from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE, QuotaUse
 
 _Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
 _Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
@@ -32,5 +32,5 @@ class HeldAnswer(AnswerBody):
     used: int
 
     @classmethod
-    def of(cls, held: Held) -> HeldAnswer:
+    def of(cls, held: QuotaUse) -> HeldAnswer:
         return cls(resource=held.resource, limit=held.limit, used=held.used)

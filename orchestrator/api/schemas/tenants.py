@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.access import Role
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Member, Tenant, Token
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
 
 MAX_SUBJECT = 200
 
@@ -83,7 +83,7 @@ class TokenAnswer(AnswerBody):
     revoked_at: datetime | None
 
     @classmethod
-    def of(cls, token: Token) -> TokenAnswer:
+    def of(cls, token: ApiToken) -> TokenAnswer:
         return cls(
             id=token.id,
             tenant=token.tenant,

@@ -20,7 +20,7 @@ from orchestrator.core.vm import (
     MAX_VCPUS,
     MIN_DISK_BYTES,
     MIN_MEMORY_MIB,
-    Freed,
+    DeallocationReason,
     Vm,
     VmState,
 )
@@ -169,8 +169,10 @@ class VmAnswer(AnswerBody):
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
     created_at: datetime
-    lease_end: datetime | None = Field(description="When it gives its place back; null: never")
-    freed: Freed | None = Field(description="Why it has no place any more; starting it claims one on its host")
+    lease_end: datetime | None = Field(description="When it is deallocated; null: never")
+    deallocated: DeallocationReason | None = Field(
+        description="Why it holds no claim on a GPU any more; starting it makes one on its host"
+    )
 
     @classmethod
     def of(cls, vm: Vm) -> VmAnswer:
@@ -209,7 +211,7 @@ def vm_members(vm: Vm) -> dict[str, object]:
         "operation": vm.operation,
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
-        "freed": vm.freed,
+        "deallocated": vm.deallocated,
     }
 
 

@@ -13,13 +13,13 @@ import typer
 
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import colour, show, shown, width
-from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
 from orchestrator.core.manifest import Change, FieldChange, Manifest, changes
 
 if TYPE_CHECKING:
-    from orchestrator.cli.manifest.carry_out import Outcome
+    from orchestrator.cli.manifest.carry_out import ChangeOutcome
 
 DIFFERENT: Final = 3
 """Exit code of ``plan`` and ``diff`` when something has to change."""
@@ -90,7 +90,7 @@ def apply(
         raise _partial(outcomes, failed)
 
 
-def _changes(session: Session, file: Path, *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
+def _changes(session: CliSession, file: Path, *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
     from orchestrator.catalogue.manifest_file import read_manifest
     from orchestrator.cli.manifest.observed import observe
 
@@ -127,7 +127,7 @@ def _field_lines(one: FieldChange) -> list[str]:
     return lines
 
 
-def _row(outcome: Outcome) -> dict[str, object]:
+def _row(outcome: ChangeOutcome) -> dict[str, object]:
     error = outcome.error
     return {
         "kind": outcome.change.kind,
@@ -138,13 +138,13 @@ def _row(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _total(outcomes: Sequence[Outcome], failed: int) -> str:
+def _total(outcomes: Sequence[ChangeOutcome], failed: int) -> str:
     if not outcomes:
         return "everything is as it should be"
     return f"{len(outcomes) - failed} of {len(outcomes)} changes made"
 
 
-def _partial(outcomes: Sequence[Outcome], failed: Sequence[Outcome]) -> VgpuctlError:
+def _partial(outcomes: Sequence[ChangeOutcome], failed: Sequence[ChangeOutcome]) -> VgpuctlError:
     """The family of the first failure decides the exit code."""
     reasons = tuple(
         Reason(code=one.error.code, message=one.error.message, subjects=(f"{one.change.kind} {one.change.name}",))

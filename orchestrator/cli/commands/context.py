@@ -13,7 +13,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show
 from orchestrator.cli.session import Format, Output
 from orchestrator.cli.table import Column, Fit, field, show_list
-from orchestrator.client.contexts import Context, load, path, save
+from orchestrator.client.contexts import ClientContext, load, path, save
 
 app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command.")
 
@@ -40,7 +40,7 @@ def add(
     output: Output = Format.TABLE,
 ) -> None:
     """Remember a server under a name; the first one becomes the current one."""
-    context = Context(
+    context = ClientContext(
         name=name, url=url, ca_file=_absolute(ca_file), token_file=_absolute(token_file), state=_absolute(state)
     )
     contexts = load(path()).added(context)

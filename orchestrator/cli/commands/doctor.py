@@ -28,7 +28,7 @@ COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("SUBJECT", "subject", Fit.WRAP),
     field("CODE", "code", Fit.WHOLE, spare=True),
-    field("SEEN", "seen", spare=True),
+    field("OBSERVED", "observed", spare=True),
     field("WHOSE", "whose", spare=True),
     Column("REPAIR", _repair),
     field("WHY", "reason", Fit.WRAP),
@@ -48,7 +48,7 @@ def doctor(
     Every host is looked at first. Exit code 3: something differs.
     """
     client = session_of(ctx).client
-    found = client.look_for_findings(host)
+    found = client.observe_findings(host)
     if repair and found:
         client.repair_findings(host)
         found = client.findings(host)

@@ -55,10 +55,10 @@ def list_gpus(ctx: typer.Context, watch: Watch = False, output: Output = Format.
     session = session_of(ctx)
     none = "no GPUs yet: vgpuctl host add NAME --address A"
 
-    def look() -> View:
+    def read_view() -> View:
         return list_view(session.client.gpus(), COLUMNS, none, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 @app.command("show")
@@ -110,11 +110,11 @@ def map_gpus(
     """Draw every GPU as its slots, with the VMs in them."""
     session = session_of(ctx)
 
-    def look() -> View:
+    def read_view() -> View:
         drawn = session.client.gpu_map(width() or DRAWN_WIDTH, tenant)
         return View(data=drawn["gpus"], lines=lambda: printable_lines(drawn["text"]))
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 @app.command("plan-compaction")

@@ -13,7 +13,7 @@ from orchestrator.cli.parameters import Name, Tenant
 from orchestrator.cli.session import session_of
 from orchestrator.core.errors import Conflict, Fatal
 
-GUEST_PATIENCE_S: Final = 30.0
+GUEST_TIMEOUT_S: Final = 30.0
 """How long ssh waits for a guest that has an address but no ssh server yet."""
 
 
@@ -41,7 +41,7 @@ def proxy(
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
-    with open_stream(session, name, "tcp", str(port), tenant=tenant, patience_s=GUEST_PATIENCE_S) as stream:
+    with open_stream(session, name, "tcp", str(port), tenant=tenant, timeout_s=GUEST_TIMEOUT_S) as stream:
         join_standard_streams(stream, leave=None)
 
 

@@ -14,7 +14,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, show_drawn, shown, text_width
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
@@ -93,7 +93,7 @@ def add(
     _finish(session, session.client.add_host(wanted), wait=wait)
 
 
-def _finish(session: Session, started: Json, *, wait: bool) -> None:
+def _finish(session: CliSession, started: Json, *, wait: bool) -> None:
     if started["operation"] is not None:
         if not wait:
             show(started, session.format, lambda: [f"{started['name']}: operation {started['operation']} started"])
@@ -109,10 +109,10 @@ def list_hosts(ctx: typer.Context, watch: Watch = False, output: Output = Format
     session = session_of(ctx)
     none = "no hosts yet: vgpuctl host add NAME --address A"
 
-    def look() -> View:
+    def read_view() -> View:
         return list_view(session.client.hosts(), COLUMNS, none, lambda host: shown(host["name"]))
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 @app.command("show")

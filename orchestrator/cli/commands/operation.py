@@ -75,12 +75,12 @@ def list_operations(
     session = session_of(ctx)
     newest = _Newest(limit)
 
-    def look() -> View:
+    def read_view() -> View:
         found = session.client.operations(active=active, limit=limit)
         view = list_view(found, COLUMNS, "no operations", lambda operation: str(operation["id"]))
         return replace(view, pushed_out=newest.pushed_out(found))
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 @app.command("show")
@@ -89,14 +89,14 @@ def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, o
     session = session_of(ctx)
     seen: int | None = None
 
-    def look() -> View:
+    def read_view() -> View:
         nonlocal seen
         wait_s = None if seen is None else POLL_S
         operation = session.client.operation(operation_id, wait_s=wait_s, since=seen)
         seen = operation["revision"]
         return View(data=operation, lines=lambda: details(operation), final=operation["state"] in FINISHED)
 
-    show_view(session, look, output, watch=watch, pause_s=0)
+    show_view(session, read_view, output, watch=watch, pause_s=0)
 
 
 def details(operation: Mapping[str, Any]) -> list[str]:

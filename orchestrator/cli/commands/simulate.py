@@ -12,7 +12,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output
 
-app = new_group("Try a workload on a fleet that exists on paper.")
+app = new_group("Try a workload on a fleet that exists in memory.")
 
 DEFAULT_MOVES: Final = 0
 

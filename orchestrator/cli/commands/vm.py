@@ -17,7 +17,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, VmPriority, Wait
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import Format, Output, Session, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
@@ -36,9 +36,11 @@ app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
 def state_of(vm: Mapping[str, Any]) -> str:
-    """``stopped (lease over)`` of one that gave its place back."""
-    freed = vm["freed"]
-    return shown(vm["state"]) if freed is None else f"{shown(vm['state'])} ({shown(freed).replace('_', ' ')})"
+    """``stopped (lease over)`` of one that is deallocated."""
+    deallocated = vm["deallocated"]
+    return (
+        shown(vm["state"]) if deallocated is None else f"{shown(vm['state'])} ({shown(deallocated).replace('_', ' ')})"
+    )
 
 
 COLUMNS: Final = (
@@ -144,7 +146,7 @@ def _some(text: str, option: str) -> str:
     return text
 
 
-def _only_image(session: Session) -> str:
+def _only_image(session: CliSession) -> str:
     known = [str(image["name"]) for image in session.client.images()]
     if len(known) == 1:
         return known[0]
@@ -168,7 +170,7 @@ def _brief(value: object) -> str:
     return text if len(text) <= 100 else f"<{len(str(value))} characters>"
 
 
-def _finish(session: Session, started: Json, tenant: str, *, wait: bool) -> None:
+def _finish(session: CliSession, started: Json, tenant: str, *, wait: bool) -> None:
     if started["operation"] is not None:
         if not wait:
             show(started, session.format, lambda: _started_lines(started))
@@ -240,11 +242,11 @@ def show_vm(
     """Show one VM."""
     session = session_of(ctx)
 
-    def look() -> View:
+    def read_view() -> View:
         vm = session.client.vm(name, tenant)
         return View(data=vm, lines=lambda: details(vm))
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 def list_vms(
@@ -257,10 +259,10 @@ def list_vms(
     session = session_of(ctx)
     none = "no VMs yet: vgpuctl create-vm NAME --profile P"
 
-    def look() -> View:
+    def read_view() -> View:
         return list_view(session.client.vms(tenant), COLUMNS, none, lambda vm: f"{vm['tenant']}/{vm['name']}")
 
-    show_view(session, look, output, watch=watch)
+    show_view(session, read_view, output, watch=watch)
 
 
 def start_vm(

@@ -14,11 +14,11 @@ from typing import Final
 from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
 from orchestrator.cli.progress import failure_of, until_finished
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
 from orchestrator.core.lease import show_moment
-from orchestrator.core.manifest import Action, Change, Manifest, WantedVm
+from orchestrator.core.manifest import Action, Change, Manifest, ManifestVm
 
 POLL_S = 2.0
 """How long a thread listens before it looks whether it should end."""
@@ -33,7 +33,7 @@ DONE: Mapping[Action, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ChangeOutcome:
     """What became of one change. ``error`` is None when it was made."""
 
     change: Change
@@ -52,7 +52,7 @@ class Outcome:
 class CarryOut:
     """Makes changes of one file. Each thread has a connection of its own."""
 
-    def __init__(self, session: Session, manifest: Manifest, parallel: int) -> None:
+    def __init__(self, session: CliSession, manifest: Manifest, parallel: int) -> None:
         self._session = session
         self._vms = {vm.key: vm for vm in manifest.vms}
         self._images = {image.name: image for image in manifest.images}
@@ -64,7 +64,7 @@ class CarryOut:
         self._own = local()
         self._stop = Event()
 
-    def run(self, changes: Iterable[Change]) -> list[Outcome]:
+    def run(self, changes: Iterable[Change]) -> list[ChangeOutcome]:
         """All of them: what goes first, then tenants, offerings, networks and images, then longer leases, then VMs."""
         found = list(changes)
         rest = [change for change in found if change.action != "delete"]
@@ -74,7 +74,7 @@ class CarryOut:
         outcomes += [self._one(change) for change in vms if change.action == "extend"]
         return outcomes + self._side_by_side([change for change in vms if change.action != "extend"])
 
-    def _side_by_side(self, changes: list[Change]) -> list[Outcome]:
+    def _side_by_side(self, changes: list[Change]) -> list[ChangeOutcome]:
         with ThreadPoolExecutor(self._parallel) as pool:
             try:
                 return list(pool.map(self._one, changes))
@@ -83,14 +83,14 @@ class CarryOut:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _one(self, change: Change) -> Outcome:
+    def _one(self, change: Change) -> ChangeOutcome:
         begin = time.monotonic()
         error: VgpuctlError | None = None
         try:
             self._do(change)
         except VgpuctlError as refused:
             error = refused
-        outcome = Outcome(change=change, seconds=time.monotonic() - begin, error=error)
+        outcome = ChangeOutcome(change=change, seconds=time.monotonic() - begin, error=error)
         if self._session.format == "table":
             print(outcome.words, file=sys.stderr, flush=True)
         return outcome
@@ -137,10 +137,10 @@ class CarryOut:
             if operation["state"] != "done":
                 raise failure_of(operation)
 
-    def _thread_session(self) -> Session:
+    def _thread_session(self) -> CliSession:
         if not hasattr(self._own, "session"):
             self._own.session = self._session.sibling()
-        session: Session = self._own.session
+        session: CliSession = self._own.session
         return session
 
 
@@ -171,12 +171,12 @@ def _cannot_change(change: Change) -> Conflict:
     )
 
 
-def _request(vm: WantedVm, label: str | None) -> dict[str, object]:
+def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
     until = None if vm.end.at is None else show_moment(vm.end.at)
     end = {"lease_s": vm.end.after_s, "until": until}
     return {**dict(_members(vm)), **end, "ssh_keys": list(vm.ssh_keys), "start": vm.running, "label": label}
 
 
-def _members(vm: WantedVm) -> Iterator[tuple[str, object]]:
+def _members(vm: ManifestVm) -> Iterator[tuple[str, object]]:
     for name in _MEMBERS:
         yield name, getattr(vm, name)

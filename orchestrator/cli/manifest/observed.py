@@ -7,14 +7,14 @@ from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.lease import parse_moment
-from orchestrator.core.manifest import Manifest, There, ThereVm, WantedVm
+from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
 
 
-def observe(client: Client, wanted: Manifest) -> There:
+def observe(client: Client, wanted: Manifest) -> Existing:
     """Everything that a file may speak of; of tenants only those it names, for others may not be ours to know."""
     named = {tenant.name for tenant in wanted.tenants}
     known = named & {str(tenant["name"]) for tenant in client.tenants()} if named else set()
-    return There(
+    return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={network["name"]: network["subnet"] for network in client.networks()},
@@ -23,8 +23,8 @@ def observe(client: Client, wanted: Manifest) -> There:
     )
 
 
-def _vm(vm: Json) -> ThereVm:
-    wanted = WantedVm(
+def _vm(vm: Json) -> ExistingVm:
+    wanted = ManifestVm(
         name=vm["name"],
         tenant=vm["tenant"],
         profile=vm["profile"],
@@ -40,7 +40,7 @@ def _vm(vm: Json) -> ThereVm:
         running=True,
         has_user_data=vm["has_user_data"],
     )
-    return ThereVm(
+    return ExistingVm(
         vm=wanted,
         state=vm["state"],
         on_host=vm["host"],

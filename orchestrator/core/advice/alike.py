@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
-from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
-_MOST_ON_A_GPU = 1_000
+_MAX_ON_A_GPU = 1_000
 """More than any GPU is cut into."""
 
 
@@ -31,7 +31,7 @@ class OneOfEach:
 
     def __init__(self, hosts: Iterable[HostView]) -> None:
         self._kinds = _kinds(hosts)
-        self._engine = Engine([kind.first for kind in self._kinds])
+        self._engine = PlacementEngine([kind.first for kind in self._kinds])
         self._alone: dict[tuple[Hashable, str], int] = {}
 
     def room(self, request: Request) -> tuple[int, bool]:
@@ -66,7 +66,7 @@ class OneOfEach:
             engine.release(f"room {number}")
         return placed
 
-    def _most_on_gpus(self, host: Host, request: Request) -> int:
+    def _most_on_gpus(self, host: FleetHost, request: Request) -> int:
         if request.whole_gpus:
             free = sum(not gpu.held and gpu.usable for gpu in host.gpus)
             return free // (request.whole_gpus * request.count)
@@ -90,16 +90,16 @@ class OneOfEach:
         key = (cut.key, shape)
         if key not in self._alone:
             most = 0
-            while most < _MOST_ON_A_GPU and minimum_bins(cut, {shape: most + 1}).bins <= 1:
+            while most < _MAX_ON_A_GPU and minimum_bins(cut, {shape: most + 1}).bins <= 1:
                 most += 1
             self._alone[key] = most
         return self._alone[key]
 
 
-def _most_beside(host: Host, request: Request) -> int:
+def _most_beside(host: FleetHost, request: Request) -> int:
     """VMs that the host has vCPUs and memory for."""
     rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib))
-    return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MOST_ON_A_GPU)
+    return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
 
 def _offers(host: HostView, request: Request) -> bool:

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.whole_gpus import most_whole_sets, serves
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import Engine, demand_of
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.quota import Quota
-from orchestrator.core.placement.repack import MOST_MOVES, make_room
+from orchestrator.core.placement.repack import MAX_MOVES, make_room
 from orchestrator.core.placement.views import HostView, Request
 
-MOST_PLACED = 100_000
+MAX_PLACED = 100_000
 """VMs placed per profile; where more fit, the numbers are lower bounds."""
-MOST_FILLED = 1_000
+MAX_FILLED = 1_000
 """Where more fit already, it is not tried whether moves make room for another: that takes placing them all first."""
-MOST_REPACKS = 100
+MAX_REPACKS = 100
 """Times that VMs are moved to make room for one more."""
 
 
@@ -57,41 +57,43 @@ def capacity(
     """
     if quotas:
         return tuple(_placed(request, hosts, quotas) for request in requests)
-    each, fleet = OneOfEach(hosts), Engine(hosts)
+    each, fleet = OneOfEach(hosts), PlacementEngine(hosts)
     fixed = not any(item.migratable for host in hosts for gpu in host.gpus for item in gpu.occupied)
     return tuple(_row(request, hosts, each, fleet, fixed=fixed) for request in requests)
 
 
-def _row(request: Request, hosts: Sequence[HostView], each: OneOfEach, fleet: Engine, *, fixed: bool) -> CapacityRow:
+def _row(
+    request: Request, hosts: Sequence[HostView], each: OneOfEach, fleet: PlacementEngine, *, fixed: bool
+) -> CapacityRow:
     """``fixed``: no VM that is there may be moved, so that nothing but its own room counts for a host."""
     now, all_full = each.room(request)
-    if now >= MOST_PLACED:
-        return CapacityRow(request.profile, MOST_PLACED, MOST_PLACED, exact=False)
+    if now >= MAX_PLACED:
+        return CapacityRow(request.profile, MAX_PLACED, MAX_PLACED, exact=False)
     if (fixed and all_full) or _is_full(fleet, request, now):
         return CapacityRow(request.profile, now, now, exact=True)
-    if now > MOST_FILLED:
+    if now > MAX_FILLED:
         return CapacityRow(request.profile, now, now, exact=False)
     return _placed(request, hosts, {})
 
 
 def _placed(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
     """Found by filling the whole fleet, and then by moving VMs for as long as that makes room."""
-    engine = Engine(hosts, quotas=dict(quotas))
+    engine = PlacementEngine(hosts, quotas=dict(quotas))
     placed = 0
     for host in hosts:
         if request.host in {None, host.host_id, host.name}:
             placed = _fill(engine, replace(request, host=host.host_id), placed)
     now = placed
-    for _ in range(MOST_REPACKS):
-        if placed >= MOST_PLACED or engine.usage.refuses(request) or make_room(engine, request, MOST_MOVES) is None:
+    for _ in range(MAX_REPACKS):
+        if placed >= MAX_PLACED or engine.usage.refuses(request) or make_room(engine, request, MAX_MOVES) is None:
             break
         placed = _fill(engine, request, placed)
-    return CapacityRow(request.profile, now, placed, placed < MOST_PLACED and _is_full(engine, request))
+    return CapacityRow(request.profile, now, placed, placed < MAX_PLACED and _is_full(engine, request))
 
 
-def _fill(engine: Engine, request: Request, placed: int) -> int:
+def _fill(engine: PlacementEngine, request: Request, placed: int) -> int:
     """Place as many as fit, host by host where the request names one; how many there are then."""
-    while placed < MOST_PLACED:
+    while placed < MAX_PLACED:
         one = replace(request, vm_id=f"capacity {placed}")
         plan = None if engine.usage.refuses(one) else engine.plan(one)
         if plan is None:
@@ -101,7 +103,7 @@ def _fill(engine: Engine, request: Request, placed: int) -> int:
     return placed
 
 
-def _is_full(engine: Engine, request: Request, more: int = 0) -> bool:
+def _is_full(engine: PlacementEngine, request: Request, more: int = 0) -> bool:
     """Whether one more is impossible however the VMs are arranged, no GPU has the profile or the quota is used up.
 
     ``more``: VMs like it that are to be thought of as placed.
@@ -122,7 +124,7 @@ def _is_full(engine: Engine, request: Request, more: int = 0) -> bool:
     return not ceiling.fits(demand, request.count)
 
 
-def _whole_sets(engine: Engine, request: Request) -> int:
+def _whole_sets(engine: PlacementEngine, request: Request) -> int:
     """Sets of as many whole GPUs, of the models asked for, that VMs have now."""
     demand = demand_of(request)
     return sum(
@@ -132,4 +134,4 @@ def _whole_sets(engine: Engine, request: Request) -> int:
     )
 
 
-__all__ = ["MOST_PLACED", "CapacityRow", "Room", "capacity", "fits_now"]
+__all__ = ["MAX_PLACED", "CapacityRow", "Room", "capacity", "fits_now"]

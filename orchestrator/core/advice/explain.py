@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
 from orchestrator.core.advice.remedies import OtherMode, Remedy, remedies
 from orchestrator.core.errors import Reason
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _ABOUT_ROOM = frozenset({"gpu.no_capacity", "gpu.fragmented", "gpu.other_size_in_use", "gpu.other_cut_in_use"})
-_MOST_GPUS = 4
+_MAX_GPUS = 4
 NO_PLACE = Reason(code="gpu.no_capacity", message="there is no place for it now")
 """All that a tenant learns of what others hold."""
 
@@ -54,7 +54,7 @@ def explain(
     :param modes: what GPUs could be in another mode; those that are empty are considered
     :param most_moves: most VMs that a remedy may move
     """
-    engine = Engine(hosts, quotas=dict(quotas or {}))
+    engine = PlacementEngine(hosts, quotas=dict(quotas or {}))
     plan = None if engine.usage.refuses(request) else engine.plan(request)
     if plan is None:
         answer = refusal(engine, request)
@@ -70,7 +70,7 @@ def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[Gp
     found: dict[Hashable, GpuRow] = {}
     for host in hosts:
         for gpu in host.gpus:
-            if f"{host.name}/{gpu.gpu_id}" in subjects and len(found) < _MOST_GPUS:
+            if f"{host.name}/{gpu.gpu_id}" in subjects and len(found) < _MAX_GPUS:
                 held = tuple((item.profile, item.start) for item in gpu.occupied)
                 alike = (gpu.geometry.key, gpu.cut, held)
                 if alike not in found:
@@ -79,7 +79,7 @@ def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[Gp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class TenantExplanation:
     """An explanation as a tenant gets it: nothing in it tells who or what is in the way, or where."""
 
     request: Request
@@ -88,14 +88,14 @@ class Told:
     code: str | None = None
 
 
-def for_tenant(explanation: Explanation) -> Told:
+def for_tenant(explanation: Explanation) -> TenantExplanation:
     """A tenant's own quota is told with its numbers, everything else is "no place now"."""
     request = explanation.request
     if explanation.fits:
-        return Told(request=request, fits=True)
+        return TenantExplanation(request=request, fits=True)
     if (explanation.code or "").startswith("quota."):
-        return Told(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
-    return Told(request=request, fits=False, reasons=(NO_PLACE,), code=NO_PLACE.code)
+        return TenantExplanation(request=request, fits=False, reasons=explanation.reasons, code=explanation.code)
+    return TenantExplanation(request=request, fits=False, reasons=(NO_PLACE,), code=NO_PLACE.code)
 
 
-__all__ = ["NO_PLACE", "Explanation", "Told", "explain", "for_tenant"]
+__all__ = ["NO_PLACE", "Explanation", "TenantExplanation", "explain", "for_tenant"]

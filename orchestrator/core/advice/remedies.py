@@ -9,8 +9,8 @@ from typing import Literal
 
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.constraints import host_obstacles
-from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.fleet import Host
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.planned_action import Action, move_action
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.running import on_like_gpus
@@ -19,7 +19,7 @@ from orchestrator.core.placement.views import HostView, Placement, Request
 
 RemedyKind = Literal["mode_switch", "moves", "deletions"]
 
-_MOST_TRIED = 64
+_MAX_TRIED = 64
 """Sets of VMs tried per kind of remedy, cheapest first."""
 _CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.anti_affinity"})
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
@@ -52,7 +52,7 @@ class Remedy:
 
 
 def remedies(
-    engine: Engine, request: Request, *, modes: Iterable[OtherMode] = (), most_moves: int = 3
+    engine: PlacementEngine, request: Request, *, modes: Iterable[OtherMode] = (), most_moves: int = 3
 ) -> tuple[Remedy, ...]:
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
 
@@ -70,10 +70,10 @@ def remedies(
     return tuple(remedy for remedy in found if remedy is not None)
 
 
-_Candidate = tuple[Host, tuple[VmOnHost, ...]]
+_Candidate = tuple[FleetHost, tuple[VmOnHost, ...]]
 
 
-def _candidates(engine: Engine, request: Request) -> list[_Candidate]:
+def _candidates(engine: PlacementEngine, request: Request) -> list[_Candidate]:
     search = VictimSearch(request)
     return [
         (host, vms)
@@ -86,7 +86,7 @@ def _candidates(engine: Engine, request: Request) -> list[_Candidate]:
 def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
     """Fewest VMs, then least GPU memory."""
     ordered = sorted(sets, key=lambda c: (len(c[1]), sum(vm.gpu_mib for vm in c[1]), c[0].number))
-    for host, vms in ordered[:_MOST_TRIED]:
+    for host, vms in ordered[:_MAX_TRIED]:
         placement = _placed(request, without(host.view, vms))
         if placement is not None:
             actions = tuple(_action(host, vm, cost_mib=vm.gpu_mib) for vm in vms)
@@ -94,7 +94,7 @@ def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
     return None
 
 
-def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
+def _moves(engine: PlacementEngine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
     """Fewest moves where GPUs lack room; where the host lacks something else, least memory to copy."""
     moved = make_room(engine, request, most)
     if moved is None:
@@ -107,11 +107,11 @@ def _moves(engine: Engine, request: Request, sets: list[_Candidate], most: int) 
     return Remedy(kind="moves", actions=actions, host=host, placement=engine.take(request, plan))
 
 
-def _moves_off(engine: Engine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
+def _moves_off(engine: PlacementEngine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
     """VMs with several devices stay: they cannot be moved in one piece."""
     movable = [c for c in sets if len(c[1]) <= most and all(vm.migratable and len(vm.gpu_ids) == 1 for vm in c[1])]
     movable.sort(key=lambda c: (sum(_to_copy(vm) for vm in c[1]), len(c[1]), c[0].number))
-    for host, vms in movable[:_MOST_TRIED]:
+    for host, vms in movable[:_MAX_TRIED]:
         placement = _placed(request, without(host.view, vms))
         actions = _moved_away(engine, host, vms) if placement is not None else None
         if placement is not None and actions is not None:
@@ -119,7 +119,7 @@ def _moves_off(engine: Engine, request: Request, sets: list[_Candidate], most: i
     return None
 
 
-def _moved_away(engine: Engine, host: Host, vms: Sequence[VmOnHost]) -> tuple[Action, ...] | None:
+def _moved_away(engine: PlacementEngine, host: FleetHost, vms: Sequence[VmOnHost]) -> tuple[Action, ...] | None:
     """A move to another host for every VM, None when one has no place. Leaves the engine as it was."""
     actions, taken = list[Action](), list[str]()
     for vm in vms:
@@ -138,7 +138,7 @@ def _moved_away(engine: Engine, host: Host, vms: Sequence[VmOnHost]) -> tuple[Ac
     return tuple(actions) if len(actions) == len(vms) else None
 
 
-def _elsewhere(engine: Engine, host: Host, vm: VmOnHost) -> Request:
+def _elsewhere(engine: PlacementEngine, host: FleetHost, vm: VmOnHost) -> Request:
     """The VM asked for again: on another host where a running VM can follow."""
     gpu = engine.fleet.gpu_by_id[host.view.host_id, vm.gpu_ids[0]]
     asked = on_like_gpus(engine.vms[vm.vm_id].request, gpu)
@@ -149,7 +149,7 @@ def _to_copy(vm: VmOnHost) -> int:
     return vm.memory_mib + vm.gpu_mib
 
 
-def _switch(engine: Engine, request: Request, modes: Iterable[OtherMode]) -> Remedy | None:
+def _switch(engine: PlacementEngine, request: Request, modes: Iterable[OtherMode]) -> Remedy | None:
     for mode in modes:
         host = engine.fleet.host(mode.host_id)
         switched = host and _switched(host.view, mode)
@@ -173,12 +173,12 @@ def _switched(host: HostView, mode: OtherMode) -> HostView | None:
 
 def _placed(request: Request, host: HostView) -> Placement | None:
     """Where the request goes on that one host."""
-    engine = Engine((host,))
+    engine = PlacementEngine((host,))
     plan = engine.plan(request)
     return None if plan is None else engine.take(request, plan)
 
 
-def _action(host: Host, vm: VmOnHost, *, cost_mib: int) -> Action:
+def _action(host: FleetHost, vm: VmOnHost, *, cost_mib: int) -> Action:
     return Action(
         host=host.view.name, gpu_ids=vm.gpu_ids, vm_id=vm.vm_id, tenant=vm.tenant, profile=vm.profile,
         cost_mib=cost_mib,

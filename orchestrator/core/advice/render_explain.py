@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from orchestrator.core.advice.capacity import CapacityRow, Room
-from orchestrator.core.advice.explain import Explanation, Told
+from orchestrator.core.advice.explain import Explanation, TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow, short_gpu_id, slots_text
 from orchestrator.core.advice.remedies import Remedy
 from orchestrator.core.errors import Reason
@@ -16,8 +16,8 @@ from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Placement, Request
 
-_MOST_NAMED = 6
-_MOST_PLACES = 8
+_MAX_NAMED = 6
+_MAX_PLACES = 8
 """Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
 _TITLES = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
 
@@ -55,7 +55,7 @@ def render_explanation(
     return "\n".join(lines) + "\n"
 
 
-def render_told(told: Told, width: int = 100) -> str:
+def render_for_tenant(told: TenantExplanation, width: int = 100) -> str:
     """The whole answer for a tenant."""
     if told.fits:
         return f"{_asked(told.request)} fits\n"
@@ -109,7 +109,7 @@ def _parts(placement: Placement, host: str) -> list[str]:
 
 def _on_gpu(row: GpuRow) -> str:
     cells = [cell for cell in row.cells if cell.vm is not None]
-    if (row.cut or "").startswith("time_sliced:") or len(cells) > _MOST_PLACES:
+    if (row.cut or "").startswith("time_sliced:") or len(cells) > _MAX_PLACES:
         counts = Counter(cell.profile or cell.label for cell in cells)
         held = ", ".join(f"{count} x {what}" for what, count in counts.items())
     else:
@@ -119,8 +119,8 @@ def _on_gpu(row: GpuRow) -> str:
 
 def reason_text(reason: Reason) -> str:
     """The message with its code and those it is about."""
-    shown = ", ".join(_subject(subject) for subject in reason.subjects[:_MOST_NAMED])
-    more = reason.count - min(len(reason.subjects), _MOST_NAMED)
+    shown = ", ".join(_subject(subject) for subject in reason.subjects[:_MAX_NAMED])
+    more = reason.count - min(len(reason.subjects), _MAX_NAMED)
     if shown and more > 0:
         shown += f" and {more} more"
     return f"{reason.message} ({reason.code}): {shown}" if shown else f"{reason.message} ({reason.code})"
@@ -168,5 +168,11 @@ def wrapped(text: str, first: str, width: int) -> list[str]:
 
 
 __all__ = [
-    "action_text", "reason_text", "render_capacity", "render_explanation", "render_room", "render_told", "wrapped",
+    "action_text",
+    "reason_text",
+    "render_capacity",
+    "render_explanation",
+    "render_for_tenant",
+    "render_room",
+    "wrapped",
 ]  # fmt: skip

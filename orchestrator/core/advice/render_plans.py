@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.core.advice.render_explain import action_text, reason_text, wrapped
-from orchestrator.core.placement.move_plans import MovePlan, Stay
+from orchestrator.core.placement.move_plans import MovePlan, UnmovableVm
 from orchestrator.core.placement.planned_action import Action
 
 
@@ -65,7 +65,7 @@ def _moves(moves: Sequence[Action], names: Mapping[str, str], width: int) -> lis
     return lines
 
 
-def _who(stay: Stay, names: Mapping[str, str]) -> str:
+def _who(stay: UnmovableVm, names: Mapping[str, str]) -> str:
     name = names.get(stay.vm_id, stay.vm_id)
     who = f"{stay.tenant}/{name}" if stay.tenant else name
     return f"{who} ({stay.profile}) on {', '.join(stay.gpu_ids)}"

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from orchestrator.core.geometry.board import most_sets
-from orchestrator.core.placement.fleet import Fleet, Host
+from orchestrator.core.placement.fleet import Fleet, FleetHost
 from orchestrator.core.placement.state_table import Demand
 
 
-def serves(host: Host, demand: Demand) -> bool:
+def serves(host: FleetHost, demand: Demand) -> bool:
     """Whether the host's GPUs are of the models asked for and may be given out."""
     models = {gpu.table.geometry.model for gpu in host.gpus}
     return not host.view.cordoned and (not demand.gpu_models or models <= set(demand.gpu_models))

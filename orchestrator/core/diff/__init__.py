@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.core.diff.finding import Finding, KeptFinding, Repair, RepairKind, Severity, Wanted, WantedVm, Whose
+from orchestrator.core.diff.finding import (
+    ExpectedHost,
+    ExpectedVm,
+    Finding,
+    Repair,
+    RepairKind,
+    Severity,
+    StoredFinding,
+    Whose,
+)
 from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
 from orchestrator.core.diff.vms import vm_findings
@@ -13,8 +22,18 @@ from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 
 __all__ = [
-    "Finding", "KeptFinding", "Repair", "RepairKind", "Severity", "Wanted", "WantedVm", "Whose",
-    "changes", "compare", "host_findings", "lease_finding",
+    "ExpectedHost",
+    "ExpectedVm",
+    "Finding",
+    "Repair",
+    "RepairKind",
+    "Severity",
+    "StoredFinding",
+    "Whose",
+    "changes",
+    "compare",
+    "host_findings",
+    "lease_finding",
 ]  # fmt: skip
 
 _ORDER: dict[str, int] = {"clean_up": 0, "stop_vm": 1, "start_vm": 2}
@@ -38,14 +57,14 @@ def host_findings(host: Host) -> tuple[Finding, ...]:
         vm=None,
         whose="ours",
         wanted="ready",
-        seen=host.state_reason or host.state,
+        observed=host.state_reason or host.state,
         repair=None,
         reason=why[host.state],
     )
     return (finding,)
 
 
-def compare(wanted: Wanted, snapshot: HostSnapshot) -> tuple[Finding, ...]:
+def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]:
     """Every difference on one host, by VM, then what nobody wants. Nothing is said of what an operation works on.
 
     A host whose machine is another one is not compared at all: nothing on it is ours.
@@ -53,12 +72,12 @@ def compare(wanted: Wanted, snapshot: HostSnapshot) -> tuple[Finding, ...]:
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
     if snapshot.problems and not snapshot.domains:
-        return (_half_seen(wanted.host, snapshot.problems[0]),)
+        return (_half_observed(wanted.host, snapshot.problems[0]),)
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in vm_findings(one, snapshot)]
     return (*of_vms, *orphan_findings(wanted, snapshot))
 
 
-def _half_seen(host: Host, problem: str) -> Finding:
+def _half_observed(host: Host, problem: str) -> Finding:
     """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
     return Finding(
         code="host.half_seen",
@@ -67,10 +86,10 @@ def _half_seen(host: Host, problem: str) -> Finding:
         subject=f"host {host.name}",
         vm=None,
         whose="ours",
-        wanted="a look at everything",
-        seen=problem,
+        wanted="an observation of everything",
+        observed=problem,
         repair=None,
-        reason="nothing is concluded from half a look; put the host's own problem right",
+        reason="nothing is concluded from half an observation; put the host's own problem right",
     )
 
 

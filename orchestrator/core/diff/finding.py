@@ -42,7 +42,7 @@ class Finding:
     """Id of the VM it is about."""
     whose: Whose
     wanted: str
-    seen: str
+    observed: str
     repair: Repair | None
     reason: str
     """What the repair does, or why there is none."""
@@ -64,14 +64,14 @@ def vm_finding(
         vm=vm.id,
         whose="ours",
         wanted=differ[0],
-        seen=differ[1],
+        observed=differ[1],
         repair=repair,
         reason=why,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class WantedVm:
+class ExpectedVm:
     """A VM that no operation works on."""
 
     vm: Vm
@@ -81,19 +81,19 @@ class WantedVm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ExpectedHost:
     """What the database says about one host."""
 
     host: Host
-    vms: tuple[WantedVm, ...]
+    vms: tuple[ExpectedVm, ...]
     busy: frozenset[str]
-    """Ids that an operation works on, or did after the look began: nothing is said about them."""
+    """Ids that an operation works on, or did after the observation began: nothing is said about them."""
     gone: frozenset[str]
     """Ids of VMs of ours that the journal says were removed to the last part."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptFinding:
+class StoredFinding:
     """A finding with its history. Times are seconds since the epoch, UTC."""
 
     finding: Finding

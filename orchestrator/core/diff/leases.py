@@ -20,17 +20,19 @@ def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]
         return
     extend = f"'vgpuctl vm extend {name} --lease 4h' makes it longer"
     if now < end:
-        if vm.freed is None and now >= end - warning_s(vm.created_at, end):
-            seen = f"its lease ends {show_moment(end)}"
-            yield vm_finding(vm, "vm.lease_ends_soon", "warning", ("a lease", seen), f"it is stopped then; {extend}")
-    elif vm.freed == "lease_over":
+        if vm.deallocated is None and now >= end - warning_s(vm.created_at, end):
+            observed = f"its lease ends {show_moment(end)}"
+            yield vm_finding(
+                vm, "vm.lease_ends_soon", "warning", ("a lease", observed), f"it is stopped then; {extend}"
+            )
+    elif vm.deallocated == "lease_over":
         kept_until = end + policy.disk_grace_s
         if now < kept_until:
-            seen = f"its lease ended {show_moment(end)}"
+            observed = f"its lease ended {show_moment(end)}"
             why = f"its place was given back, its disk is kept until {show_moment(kept_until)}; {extend}"
-            yield vm_finding(vm, "vm.lease_over", "info", (_OVER, seen), why)
+            yield vm_finding(vm, "vm.lease_over", "info", (_OVER, observed), why)
         else:
-            seen = f"its lease ended {show_moment(end)}, its disk was to be kept until {show_moment(kept_until)}"
+            observed = f"its lease ended {show_moment(end)}, its disk was to be kept until {show_moment(kept_until)}"
             yield vm_finding(
-                vm, "vm.disk_kept_too_long", "warning", (_OVER, seen), f"'vgpuctl delete-vm {name}' deletes it"
+                vm, "vm.disk_kept_too_long", "warning", (_OVER, observed), f"'vgpuctl delete-vm {name}' deletes it"
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.core.diff.finding import Finding, Repair, Wanted, Whose
+from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
 from orchestrator.core.host_actions import (
     ClearVgpuType,
     DeleteSeed,
@@ -37,7 +37,7 @@ class _Object:
     """UUID of the domain by which it may be taken over."""
 
 
-def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]:
+def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Domains first: they hold the vGPUs and files of the same VM."""
     known = {one.vm.id for one in wanted.vms} | wanted.busy
     active = {one.uuid for one in snapshot.domains if one.active}
@@ -56,13 +56,13 @@ def orphan_findings(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[Finding]
             vm=found.owner,
             whose=whose,
             wanted="nothing",
-            seen=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
+            observed=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
             repair=Repair(kind="clean_up", automatic=True, actions=(found.remove,)) if safe else None,
             reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, found, whose),
         )
 
 
-def _why_not(wanted: Wanted, found: _Object, whose: Whose) -> str:
+def _why_not(wanted: ExpectedHost, found: _Object, whose: Whose) -> str:
     if whose == "foreign" and found.adoptable is not None:
         return f"{_NO_REPAIR[whose]}; 'vgpuctl adopt-vm {wanted.host.name} {found.adoptable}' takes it over"
     return _NO_REPAIR[whose]
@@ -74,7 +74,7 @@ def _whose(owner: str | None, gone: frozenset[str]) -> Whose:
     return "ours" if owner in gone else "unknown"
 
 
-def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
+def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     for domain in snapshot.domains:
         # A VM's domain that lost its owner is told of with the VM.
         owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
@@ -93,7 +93,7 @@ def _objects(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
         yield _Object(code="orphan.seed", name=f"seed {file.name}", owner=file.owner, used=False, remove=seed)
 
 
-def _vgpus(wanted: Wanted, snapshot: HostSnapshot) -> Iterator[_Object]:
+def _vgpus(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     """On GPUs that were given to us: what others do on theirs is none of our business."""
     held = {name: one.uuid for one in snapshot.domains if one.active for name in one.devices}
     ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.attachments import attachment_of
-from orchestrator.core.diff.finding import Finding, Repair, WantedVm, vm_finding
+from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
 from orchestrator.core.errors import Bug
 from orchestrator.core.host_actions import HostAction, inverse
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
@@ -20,7 +20,7 @@ _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; dele
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
 
 
-def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
+def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
     """All that differs for one VM."""
     vm = wanted.vm
     if not wanted.claimed:
@@ -40,12 +40,12 @@ def vm_findings(wanted: WantedVm, snapshot: HostSnapshot) -> Iterator[Finding]:
         yield vm_finding(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
     else:
         yield from _run_state(wanted, domain)
-        if vm.freed is None:  # what it had is somebody else's now
+        if vm.deallocated is None:  # what it had is somebody else's now
             yield from _device(wanted, domain, snapshot)
         yield from _definition(wanted, domain)
 
 
-def _domain_missing(wanted: WantedVm, has_disk: bool) -> Finding:
+def _domain_missing(wanted: ExpectedVm, has_disk: bool) -> Finding:
     differ = ("a running domain" if wanted.running else "a stopped domain", "none")
     if wanted.vm.spec.adopted is not None:
         return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, _NOT_DEFINED_BY_US)
@@ -57,7 +57,7 @@ def _domain_missing(wanted: WantedVm, has_disk: bool) -> Finding:
     return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
 
 
-def _run_state(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+def _run_state(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     active, shown = domain.state in _ACTIVE, domain.state.replace("_", " ")
     if wanted.running and not active:
         why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
@@ -69,27 +69,27 @@ def _run_state(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
         yield vm_finding(wanted.vm, "vm.running", "warning", ("stopped", shown), why, stop)
 
 
-def _device(wanted: WantedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
+def _device(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
     vm, active = wanted.vm, domain.state in _ACTIVE
-    device = _device_seen(vm, snapshot)
+    device = _device_observed(vm, snapshot)
     if device is None:
         if active:
             yield vm_finding(vm, "vm.device_missing", "error", (_device_text(vm), "no such vGPU"), _RESTART)
     elif device != (vm.device.type_name, vm.id):
-        seen = f"{device[0]}, owned by {device[1] or 'nobody we know'}"
-        yield vm_finding(vm, "vm.device_differs", "error", (_device_text(vm), seen), _RESTART)
+        observed = f"{device[0]}, owned by {device[1] or 'nobody we know'}"
+        yield vm_finding(vm, "vm.device_differs", "error", (_device_text(vm), observed), _RESTART)
     elif not active and not wanted.running:
         remove = Repair(kind="clean_up", automatic=True, actions=(remove_device(vm),))
         differ = ("no vGPU while it is stopped", _device_text(vm))
         yield vm_finding(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", remove)
 
 
-def _definition(wanted: WantedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     vm = wanted.vm
     ours = vm.device.mdev_uuid or vm.device.parent
     if domain.name != vm.domain_name or domain.devices != (ours,):
-        seen = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
-        differ = (f"{vm.domain_name} with {ours}", seen)
+        observed = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
+        differ = (f"{vm.domain_name} with {ours}", observed)
         why = "the next start writes our definition again"
         if vm.spec.adopted is not None:
             why = "it keeps the definition it came with: put that right on the host"
@@ -104,7 +104,7 @@ def remove_device(vm: Vm) -> HostAction:
     return action
 
 
-def _device_seen(vm: Vm, snapshot: HostSnapshot) -> tuple[str, str | None] | None:
+def _device_observed(vm: Vm, snapshot: HostSnapshot) -> tuple[str, str | None] | None:
     """(type, owner) of what is where the VM's vGPU should be; None: nothing."""
     for parent in (parent for gpu in snapshot.gpus for parent in gpu.parents):
         if vm.device.mdev_uuid is None and parent.address == vm.device.parent and parent.current_type is not None:

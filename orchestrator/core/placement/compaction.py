@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from orchestrator.core.placement.constraints import allows
-from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.layouts import layout_of
-from orchestrator.core.placement.repack import MOST_MOVES, step_aside
+from orchestrator.core.placement.repack import MAX_MOVES, step_aside
 from orchestrator.core.placement.trial import Moved, Trial
 
 
@@ -31,7 +31,7 @@ class Drain:
     left: tuple[str, ...]
 
 
-def compact(engine: Engine, most_moves: int = 10**9, trial: Trial | None = None) -> Compaction:
+def compact(engine: PlacementEngine, most_moves: int = 10**9, trial: Trial | None = None) -> Compaction:
     """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
 
     GPUs with the fewest VMs and slots go first: by direct moves, then with more and more others stepping aside. A GPU
@@ -42,7 +42,7 @@ def compact(engine: Engine, most_moves: int = 10**9, trial: Trial | None = None)
     freed = 0
     engine.opens_gpus = False
     try:
-        for aside in range(MOST_MOVES + 1):
+        for aside in range(MAX_MOVES + 1):
             done = _pass(trial, most_moves - len(moves), aside)
             moves += done.moves
             freed += done.freed
@@ -78,14 +78,14 @@ def _pass(trial: Trial, most_moves: int, aside: int) -> Compaction:
     return Compaction(tuple(moves), freed)
 
 
-def _candidates(engine: Engine) -> list[Gpu]:
+def _candidates(engine: PlacementEngine) -> list[Gpu]:
     return [
         gpu for gpu in engine.fleet.gpus
         if gpu.held and not gpu.whole and gpu.usable and all(_may_move(engine, item.vm_id) for _, item in gpu.held)
     ]  # fmt: skip
 
 
-def _may_move(engine: Engine, vm_id: str) -> bool:
+def _may_move(engine: PlacementEngine, vm_id: str) -> bool:
     """Whether the VM may be moved at all, in one piece."""
     held = engine.vms.get(vm_id)
     return held is not None and held.request.migratable and held.request.count == 1
@@ -115,7 +115,7 @@ def _empty(trial: Trial, gpu: Gpu, aside: int) -> list[Moved] | None:
     return None if made is None else moves
 
 
-def _set_usable(engine: Engine, gpu: Gpu, *, usable: bool) -> None:
+def _set_usable(engine: PlacementEngine, gpu: Gpu, *, usable: bool) -> None:
     gpu.usable = usable
     engine.fleet.reindex(gpu.host)
     engine.layouts.note(gpu)
@@ -131,7 +131,9 @@ def _move_off(trial: Trial, vm_id: str, aside: int, staying: frozenset[str]) -> 
     return None if moved is None else [*(before or ()), moved]
 
 
-def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu | None], bool]) -> Moved | None:
+def _move(
+    engine: PlacementEngine, trial: Trial, vm_id: str, accept: Callable[[FleetHost, Gpu | None], bool]
+) -> Moved | None:
     if not _may_move(engine, vm_id):
         return None
     request = engine.vms[vm_id].request
@@ -141,7 +143,7 @@ def _move(engine: Engine, trial: Trial, vm_id: str, accept: Callable[[Host, Gpu 
     return trial.move(vm_id, plan) if plan is not None else None
 
 
-def drain(engine: Engine, host: Host, trial: Trial | None = None) -> Drain:
+def drain(engine: PlacementEngine, host: FleetHost, trial: Trial | None = None) -> Drain:
     """Move every VM off a host, biggest first, onto other hosts that are not cordoned."""
     trial = trial or Trial(engine)
     sizes = {

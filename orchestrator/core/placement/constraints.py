@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import Request
 
 
-def allows(request: Request, host: Host, gpu: Gpu | None) -> bool:
+def allows(request: Request, host: FleetHost, gpu: Gpu | None) -> bool:
     """Whether the rules allow the request on the host, and on the GPU if one is given."""
     if next(host_obstacles(request, host), None) is not None:
         return False
     return gpu is None or next(gpu_obstacles(request, gpu), None) is None
 
 
-_HostRule = Callable[[Request, Host], bool]
+_HostRule = Callable[[Request, FleetHost], bool]
 
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
@@ -31,7 +31,7 @@ _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
 )  # fmt: skip
 
 
-def host_obstacles(request: Request, host: Host) -> Iterator[str]:
+def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"

@@ -8,39 +8,39 @@ from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
-from orchestrator.core.placement.fleet import Fleet, Gpu, Host
+from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
-from orchestrator.core.placement.rankings import Entry, Rankings
+from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.scores import Scores
-from orchestrator.core.placement.state_table import EMPTY, Demand, Step
+from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep
 from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
 
 _WHOLE_SLOT = Taken("whole", 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A place found: GPU numbers with the step to take on each (None: the whole GPU)."""
 
     host: int
-    gpus: tuple[tuple[int, Step | None], ...]
+    gpus: tuple[tuple[int, StateStep | None], ...]
     score: float
 
 
 @dataclass(slots=True)
-class Held:
+class HeldClaim:
     """What one VM has."""
 
     request: Request
-    host: Host
+    host: FleetHost
     gpus: tuple[Gpu, ...]
     gib: float | None = None
     """GPU memory of its places; worked out when first asked for, as only preemption does."""
 
 
-class Engine:
+class PlacementEngine:
     """Hosts, claims and rankings. Not thread-safe; copies are made by loading again."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Engine:
         self.scores = scores or Scores()
         self.rankings = Rankings(self.fleet, self.scores)
         self.usage = Usage(quotas or {})
-        self.vms: dict[str, Held] = {}
+        self.vms: dict[str, HeldClaim] = {}
         self.counts: dict[Demand, int] = {}
         """Devices in use, by demand."""
         self.priorities: dict[int, int] = {}
@@ -72,7 +72,7 @@ class Engine:
                 first.setdefault(item.vm_id, item)
         for vm_id, item in first.items():
             request = _request_of(item, len(gpus[vm_id]))
-            self.vms[vm_id] = Held(request, host, tuple(gpus[vm_id]))
+            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]))
             self.count(request, 1)
 
     def count(self, request: Request, sign: int) -> None:
@@ -85,7 +85,7 @@ class Engine:
         else:
             self.usage.remove(request)
 
-    def plan(self, request: Request) -> Plan | None:
+    def plan(self, request: Request) -> PlacementPlan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
@@ -96,7 +96,7 @@ class Engine:
             return None
         return self._walk(request, _filter(self, request))
 
-    def plan_among(self, request: Request, accept: Callable[[Host, Gpu | None], bool]) -> Plan | None:
+    def plan_among(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool]) -> PlacementPlan | None:
         """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs).
 
         Whole GPUs that must be on one NUMA node are not looked for: nothing here says which GPUs a host would give.
@@ -105,12 +105,12 @@ class Engine:
             return None
         return self._walk(request, accept)
 
-    def _walk(self, request: Request, accept: Callable[[Host, Gpu | None], bool] | None) -> Plan | None:
+    def _walk(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool] | None) -> PlacementPlan | None:
         classes = self.fleet.classes
         fits = classes.fitting(request.vcpus, request.memory_mib, request.tenant)
         if not classes.tells_apart(request.vcpus, request.memory_mib):
             accept = _with_room(request, accept)
-        best: Entry | None = None
+        best: RankedPlace | None = None
         best_number = -1
         for entry in self.rankings.of(demand_of(request)):
             # fields by position: most entries have no members, and this loop is the hot one
@@ -122,7 +122,9 @@ class Engine:
                     best, best_number = entry, number
         return None if best is None else self._to_plan(best, self.fleet.gpus[best_number])
 
-    def _first(self, entry: Entry, fits: list[bool], accept: Callable[[Host, Gpu | None], bool] | None) -> int:
+    def _first(
+        self, entry: RankedPlace, fits: list[bool], accept: Callable[[FleetHost, Gpu | None], bool] | None
+    ) -> int:
         """The lowest GPU number among members that will do, -1 if there is none."""
         lowest = -1
         for host_class, members in entry.members.items():
@@ -134,11 +136,13 @@ class Engine:
                         lowest = number
         return lowest
 
-    def _number_at(self, host: int, entry: Entry) -> int:
+    def _number_at(self, host: int, entry: RankedPlace) -> int:
         position = entry.position if entry.choice is None else entry.choice.start
         return self.fleet.hosts[host].gpus[position].number
 
-    def _first_accepted(self, entry: Entry, members: Iterable[int], accept: Callable[[Host, Gpu | None], bool]) -> int:
+    def _first_accepted(
+        self, entry: RankedPlace, members: Iterable[int], accept: Callable[[FleetHost, Gpu | None], bool]
+    ) -> int:
         fleet = self.fleet
         for item in members:
             if entry.position < 0:
@@ -151,29 +155,29 @@ class Engine:
                     return item
         return -1
 
-    def _to_plan(self, entry: Entry, gpu: Gpu) -> Plan:
+    def _to_plan(self, entry: RankedPlace, gpu: Gpu) -> PlacementPlan:
         if entry.choice is None:
-            return Plan(gpu.host.number, ((gpu.number, entry.step),), entry.score)
-        return Plan(gpu.host.number, whole_parts(gpu.host, entry.choice), entry.score)
+            return PlacementPlan(gpu.host.number, ((gpu.number, entry.step),), entry.score)
+        return PlacementPlan(gpu.host.number, whole_parts(gpu.host, entry.choice), entry.score)
 
-    def _plan_host_by_host(self, request: Request) -> Plan | None:
+    def _plan_host_by_host(self, request: Request) -> PlacementPlan | None:
         if request.host is not None:
             named = self.fleet.host(request.host)
-            hosts: Iterable[Host] = (named,) if named is not None else ()
+            hosts: Iterable[FleetHost] = (named,) if named is not None else ()
         else:
             hosts = self.fleet.hosts
-        best: tuple[float, int, int, Plan] | None = None
+        best: tuple[float, int, int, PlacementPlan] | None = None
         for host in hosts:
             if host.view.cordoned or not allows(request, host, None):
                 continue
             found = plan_on_host(self.rankings, request, host)
             if found is not None:
-                key = (found[0], int(not host.used), host.number, Plan(host.number, found[1], found[0]))
+                key = (found[0], int(not host.used), host.number, PlacementPlan(host.number, found[1], found[0]))
                 if best is None or key[:3] < best[:3]:
                     best = key
         return best[3] if best is not None else None
 
-    def take(self, request: Request, plan: Plan) -> Placement:
+    def take(self, request: Request, plan: PlacementPlan) -> Placement:
         """Claim what was planned. The plan must come from the present state."""
         host = self.fleet.hosts[plan.host]
         self._spend(request, host, 1)
@@ -191,11 +195,11 @@ class Engine:
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         _bind_node(request, gpus[0], -1)
         host.vms.add(request.vm_id)
-        self.vms[request.vm_id] = Held(request, host, tuple(gpus))
+        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus))
         self.count(request, 1)
         return Placement(host.view.host_id, tuple(parts), why=_why(host, gpus[0], len(gpus)))
 
-    def _occupy(self, gpu: Gpu, step: Step | None) -> tuple[Taken, tuple[int, ...]]:
+    def _occupy(self, gpu: Gpu, step: StateStep | None) -> tuple[Taken, tuple[int, ...]]:
         if step is None:
             gpu.whole = True
             return _WHOLE_SLOT, (0,)
@@ -206,7 +210,7 @@ class Engine:
         gpu.cut, gpu.state = step.cut, number
         return Taken(step.shape, start, step.choice.size), cut.slots_of(start, step.choice)
 
-    def _spend(self, request: Request, host: Host, sign: int) -> None:
+    def _spend(self, request: Request, host: FleetHost, sign: int) -> None:
         host.vcpus -= sign * request.vcpus
         host.memory_mib -= sign * request.memory_mib
         host.disk_gib -= sign * request.disk_gib
@@ -243,7 +247,7 @@ def _bind_node(request: Request, gpu: Gpu, sign: int) -> None:
         gpu.host.numa_vcpus[node] = gpu.host.numa_vcpus.get(node, 0) + sign * request.vcpus
 
 
-def whole_parts(host: Host, choice: Choice) -> tuple[tuple[int, Step | None], ...]:
+def whole_parts(host: FleetHost, choice: Choice) -> tuple[tuple[int, StateStep | None], ...]:
     """The GPUs of a whole-GPU choice."""
     return tuple((gpu.number, None) for gpu in host.gpus if choice.mask >> gpu.position & 1)
 
@@ -253,22 +257,22 @@ def demand_of(request: Request) -> Demand:
     return request.demand
 
 
-def _filter(engine: Engine, request: Request) -> Callable[[Host, Gpu | None], bool] | None:
+def _filter(engine: PlacementEngine, request: Request) -> Callable[[FleetHost, Gpu | None], bool] | None:
     if not request.is_filtered:
         return None
     return lambda host, gpu: allows(request, host, gpu)
 
 
 def _with_room(
-    request: Request, accept: Callable[[Host, Gpu | None], bool] | None
-) -> Callable[[Host, Gpu | None], bool]:
+    request: Request, accept: Callable[[FleetHost, Gpu | None], bool] | None
+) -> Callable[[FleetHost, Gpu | None], bool]:
     """``accept``, and the host has the vCPUs and memory: for amounts that host classes do not tell apart."""
     return lambda host, gpu: (
         host.vcpus >= request.vcpus and host.memory_mib >= request.memory_mib and (accept is None or accept(host, gpu))
     )
 
 
-def _why(host: Host, gpu: Gpu, count: int) -> str:
+def _why(host: FleetHost, gpu: Gpu, count: int) -> str:
     if gpu.whole:
         chosen = "the GPU" if count == 1 else f"the {count} GPUs"
         return f"takes {chosen} of {host.view.name} without which the most useful set stays free"
@@ -295,4 +299,4 @@ def _request_of(item: Occupied, places: int) -> Request:
     )  # fmt: skip
 
 
-__all__ = ["EMPTY", "Engine", "Held", "Plan", "demand_of", "whole_parts"]
+__all__ = ["EMPTY", "HeldClaim", "PlacementEngine", "PlacementPlan", "demand_of", "whole_parts"]

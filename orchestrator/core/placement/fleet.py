@@ -23,7 +23,7 @@ class Gpu:
     """One GPU. ``cut`` is a position in its table's cuts, -1 while empty; ``whole`` when given out as a whole."""
 
     number: int
-    host: Host
+    host: FleetHost
     position: int
     view: GpuView
     table: StateTable
@@ -47,7 +47,7 @@ class Gpu:
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class FleetHost:
     """One host: what is free, and which of its GPUs are busy (bits of ``busy``) or never to be used (``blocked``)."""
 
     number: int
@@ -97,7 +97,7 @@ class Fleet:
     """Hosts, GPUs, states and groups. New tables, states and groups are announced to ``on_new``."""
 
     def __init__(self) -> None:
-        self.hosts: list[Host] = []
+        self.hosts: list[FleetHost] = []
         self.gpus: list[Gpu] = []
         self.tables: list[StateTable] = []
         self.boards: list[Board] = []
@@ -114,14 +114,14 @@ class Fleet:
         self._table_keys: dict[tuple[Hashable, ...], StateTable] = {}
         self._board_keys: dict[tuple[Hashable, ...], Board] = {}
         self._group_keys: dict[tuple[int, int, int], Group] = {}
-        self._by_name: dict[str, Host] = {}
+        self._by_name: dict[str, FleetHost] = {}
         self.gpu_by_id: dict[tuple[str, str], Gpu] = {}
 
-    def add(self, view: HostView) -> Host:
+    def add(self, view: HostView) -> FleetHost:
         """Take in a host with what is on it. A GPU whose claims break its table's rules is set aside as unusable."""
         tables = tuple(self._table(gpu) for gpu in view.gpus)
         board = self._board(view, tables)
-        host = Host(
+        host = FleetHost(
             len(self.hosts), view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
             view.free_nic_vfs, view.free_hugepages_mib, dict(view.numa_free_vcpus), vms=set(view.vms),
         )  # fmt: skip
@@ -138,7 +138,7 @@ class Fleet:
         self.reindex(host)
         return host
 
-    def host(self, name: str) -> Host | None:
+    def host(self, name: str) -> FleetHost | None:
         """By id, or by name."""
         return self._by_name.get(name)
 
@@ -218,7 +218,7 @@ class Fleet:
             self.on_state(table, number)
         return number
 
-    def reindex(self, host: Host) -> None:
+    def reindex(self, host: FleetHost) -> None:
         """Put a host and its GPUs where they belong after a change of anything."""
         for gpu in host.gpus:
             bit = 1 << gpu.position
@@ -228,11 +228,11 @@ class Fleet:
         for gpu in host.gpus:
             self.reindex_gpu(gpu)
 
-    def _set_busy(self, host: Host, busy: int) -> None:
+    def _set_busy(self, host: FleetHost, busy: int) -> None:
         self.active += bits(busy & ~host.blocked) - bits(host.busy & ~host.blocked)
         host.busy = busy
 
-    def touch(self, host: Host, gpu: Gpu, old_state: int) -> None:
+    def touch(self, host: FleetHost, gpu: Gpu, old_state: int) -> None:
         """The cheap form of ``reindex`` for one GPU whose state was ``old_state``."""
         bit = 1 << gpu.position
         busy = host.busy | bit if gpu.held or not gpu.usable else host.busy & ~bit
@@ -250,7 +250,7 @@ class Fleet:
             self._reindex_host(host)
         self.reindex_gpu(gpu)
 
-    def _reindex_host(self, host: Host) -> None:
+    def _reindex_host(self, host: FleetHost) -> None:
         if host.group is not None and host.bucket is not None:
             _drop(host.group.members, host.bucket, host.number)
         old, host.group, host.bucket = host.levels, None, None
@@ -262,7 +262,7 @@ class Fleet:
         host.bucket = self.classes.class_of(host.levels, None)
         host.group.members.setdefault(host.bucket, IndexSet()).add(host.number)
 
-    def _group(self, host: Host) -> Group:
+    def _group(self, host: FleetHost) -> Group:
         key = (host.board, host.busy, host.used)
         group = self._group_keys.get(key)
         if group is None:

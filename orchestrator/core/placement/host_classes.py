@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
-_MOST_STEPS = 64
-_MOST_LEVELS = 65536
+_MAX_STEPS = 64
+_MAX_LEVELS = 65536
 
 
 class Steps:
@@ -17,7 +17,7 @@ class Steps:
 
     def learn(self, amount: int) -> bool:
         """Whether ``amount`` became a new step, after which every host's level must be found again."""
-        if self.knows(amount) or len(self._amounts) >= _MOST_STEPS:
+        if self.knows(amount) or len(self._amounts) >= _MAX_STEPS:
             return False
         insort(self._amounts, amount)
         return True
@@ -51,7 +51,7 @@ class HostClasses:
         """Make these amounts steps. True: levels changed, classify every host again."""
         if (vcpus, memory_mib) in self._learned:
             return False
-        if len(self._learned) < _MOST_LEVELS:
+        if len(self._learned) < _MAX_LEVELS:
             self._learned.add((vcpus, memory_mib))
         changed = self.vcpus.learn(vcpus) | self.memory.learn(memory_mib)
         if changed:
@@ -65,7 +65,7 @@ class HostClasses:
         """Whether the classes separate hosts that have this much from those that do not."""
         found = self._told_apart.get((vcpus, memory_mib))
         if found is None:
-            if len(self._told_apart) >= _MOST_LEVELS:
+            if len(self._told_apart) >= _MAX_LEVELS:
                 self._told_apart.clear()
             found = self._told_apart[vcpus, memory_mib] = self.vcpus.knows(vcpus) and self.memory.knows(memory_mib)
         return found
@@ -74,7 +74,7 @@ class HostClasses:
         """Levels of a host with this much free."""
         found = self._levels.get((vcpus, memory_mib))
         if found is None:
-            if len(self._levels) >= _MOST_LEVELS:
+            if len(self._levels) >= _MAX_LEVELS:
                 self._levels.clear()
             found = self._levels[vcpus, memory_mib] = self.vcpus.level(vcpus), self.memory.level(memory_mib)
         return found

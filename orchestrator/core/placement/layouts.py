@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.fleet import Fleet, Gpu, Host
+from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.placement.views import Request
@@ -62,7 +62,7 @@ class Layouts:
         self._start()
         return list(self._gpus.items())
 
-    def hosts(self) -> Iterator[list[Host]]:
+    def hosts(self) -> Iterator[list[FleetHost]]:
         """For each layout of hosts that are used, up to eight hosts that have it."""
         self._start()
         for members in list(self._hosts.values()):
@@ -93,7 +93,7 @@ def layout_of(gpu: Gpu) -> Hashable | None:
     return (gpu.table.number, gpu.cut, tuple(sorted((taken.start, taken.shape) for taken, _ in gpu.held)))
 
 
-def _host_layout(host: Host) -> Hashable | None:
+def _host_layout(host: FleetHost) -> Hashable | None:
     if not host.used or host.view.cordoned:
         return None
     owners: dict[str, int] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.compaction import compact, drain
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.planned_action import Action, move_action
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.running import bind_to_like_gpus
@@ -22,7 +22,7 @@ _NO_OTHER = Reason(code="host.none", message="there is no other host")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stay:
+class UnmovableVm:
     """A VM that could not be moved off, and why: one reason, or one per group of hosts without a place for it."""
 
     vm_id: str
@@ -37,7 +37,7 @@ class MovePlan:
     """Moves in the order to make them: each goes into space that is free by then."""
 
     moves: tuple[Action, ...]
-    stays: tuple[Stay, ...] = ()
+    stays: tuple[UnmovableVm, ...] = ()
     freed: tuple[str, ...] = ()
     """``host/GPU`` of those that hold something now and would hold nothing afterwards."""
 
@@ -62,19 +62,19 @@ def plan_compaction(hosts: Sequence[HostView]) -> MovePlan:
     return MovePlan(moves=moves, freed=freed)
 
 
-def _engine(hosts: Sequence[HostView]) -> Engine:
-    engine = Engine(hosts)
+def _engine(hosts: Sequence[HostView]) -> PlacementEngine:
+    engine = PlacementEngine(hosts)
     bind_to_like_gpus(engine)
     return engine
 
 
-def _stay(engine: Engine, vm: VmOnHost) -> Stay:
-    return Stay(
+def _stay(engine: PlacementEngine, vm: VmOnHost) -> UnmovableVm:
+    return UnmovableVm(
         vm_id=vm.vm_id, tenant=vm.tenant, profile=vm.profile, gpu_ids=vm.gpu_ids, reasons=_why_it_stays(engine, vm)
     )
 
 
-def _why_it_stays(engine: Engine, vm: VmOnHost) -> tuple[Reason, ...]:
+def _why_it_stays(engine: PlacementEngine, vm: VmOnHost) -> tuple[Reason, ...]:
     if not vm.tenant:
         return (_NOT_OURS,)
     if not vm.migratable:
@@ -87,4 +87,4 @@ def _why_it_stays(engine: Engine, vm: VmOnHost) -> tuple[Reason, ...]:
     return elsewhere or (_NO_OTHER,)
 
 
-__all__ = ["MovePlan", "Stay", "plan_compaction", "plan_drain"]
+__all__ = ["MovePlan", "UnmovableVm", "plan_compaction", "plan_drain"]

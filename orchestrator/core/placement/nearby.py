@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.core.placement.constraints import allows
-from orchestrator.core.placement.engine import Engine, Plan, demand_of
-from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.state_table import Step
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
+from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.state_table import StateStep
 from orchestrator.core.placement.views import Request
 
 
-def plan_beside(engine: Engine, request: Request, gpus: Sequence[Gpu], mask: int) -> Plan | None:
+def plan_beside(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu], mask: int) -> PlacementPlan | None:
     """The best place off ``gpus``, or on the only one of them outside ``mask`` (0: nowhere on them).
 
     The VM still holds its old place meanwhile. A plan on the same GPU is for the state after it has left.
@@ -24,11 +24,11 @@ def plan_beside(engine: Engine, request: Request, gpus: Sequence[Gpu], mask: int
     return elsewhere
 
 
-def _elsewhere(engine: Engine, request: Request, gpus: Sequence[Gpu]) -> Plan | None:
+def _elsewhere(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu]) -> PlacementPlan | None:
     avoided = {gpu.number for gpu in gpus}
     masked = {gpu.host.number for gpu in gpus}
 
-    def accept(host: Host, gpu: Gpu | None) -> bool:
+    def accept(host: FleetHost, gpu: Gpu | None) -> bool:
         if gpu is None:
             return host.number not in masked
         return gpu.number not in avoided and (not request.is_filtered or allows(request, host, gpu))
@@ -36,13 +36,13 @@ def _elsewhere(engine: Engine, request: Request, gpus: Sequence[Gpu]) -> Plan | 
     return engine.plan_among(request, accept)
 
 
-def _same_gpu(engine: Engine, request: Request, gpu: Gpu, mask: int) -> Plan | None:
+def _same_gpu(engine: PlacementEngine, request: Request, gpu: Gpu, mask: int) -> PlacementPlan | None:
     """Free places now that lie outside ``mask``; the step is made for the state without the VM's old place."""
     table = gpu.table
     cut = table.cuts[gpu.cut]
     held = engine.vms[request.vm_id]
     without = cut.classify(taken for taken, item in gpu.held if item.vm_id != request.vm_id)
-    best: Plan | None = None
+    best: PlacementPlan | None = None
     for step in table.steps(gpu.state, demand_of(request)):
         if step.choice.mask and not step.choice.mask & mask and gpu in held.gpus:
             later = next(
@@ -51,5 +51,5 @@ def _same_gpu(engine: Engine, request: Request, gpu: Gpu, mask: int) -> Plan | N
             )
             score = engine.scores.of_step(table, gpu.state, step)
             if later is not None and (best is None or score < best.score):
-                best = Plan(gpu.host.number, ((gpu.number, Step(step.cut, step.shape, later)),), score)
+                best = PlacementPlan(gpu.host.number, ((gpu.number, StateStep(step.cut, step.shape, later)),), score)
     return best

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.core.placement.constraints import gpu_obstacles
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.rankings import Rankings
-from orchestrator.core.placement.state_table import Demand, Step
+from orchestrator.core.placement.state_table import Demand, StateStep
 from orchestrator.core.placement.views import Request
 
-Found = tuple[float, tuple[tuple[int, Step | None], ...]]
+Found = tuple[float, tuple[tuple[int, StateStep | None], ...]]
 """(score, GPU numbers with the step on each)."""
 
 
-def plan_on_host(rankings: Rankings, request: Request, host: Host) -> Found | None:
+def plan_on_host(rankings: Rankings, request: Request, host: FleetHost) -> Found | None:
     """The best way to place all devices of a request on a host, one after another; None when they do not fit."""
     demand = Demand(request.profile, request.cut_kinds, request.gpu_models)
     if demand.whole_gpus:
@@ -32,9 +32,9 @@ def _parts(rankings: Rankings, request: Request, gpus: Sequence[Gpu], demand: De
     host = gpus[0].host
     states = {gpu.number: gpu.state for gpu in gpus}
     busy, total = host.busy, 0.0
-    parts: list[tuple[int, Step | None]] = []
+    parts: list[tuple[int, StateStep | None]] = []
     for _ in range(request.count):
-        best: tuple[float, int, Step] | None = None
+        best: tuple[float, int, StateStep] | None = None
         for gpu in gpus:
             if gpu.whole:
                 continue
@@ -59,7 +59,7 @@ def _other_node(request: Request, gpu: Gpu, first: Gpu) -> bool:
 
 def _on_gpu(
     rankings: Rankings, request: Request, gpu: Gpu, demand: Demand, state: int, busy: int
-) -> tuple[float, Step] | None:
+) -> tuple[float, StateStep] | None:
     if next(gpu_obstacles(request, gpu), None) is not None:
         return None
     best = rankings.best_step(gpu.table, state, demand)
@@ -70,11 +70,11 @@ def _on_gpu(
     return best[0] + opening, best[1]
 
 
-def _whole(rankings: Rankings, request: Request, host: Host, demand: Demand) -> Found | None:
+def _whole(rankings: Rankings, request: Request, host: FleetHost, demand: Demand) -> Found | None:
     if f"gpu:{demand.whole_gpus}" not in rankings.fleet.boards[host.board].cut.shapes:
         return None
     busy, total = host.busy, 0.0
-    parts: tuple[tuple[int, Step | None], ...] = ()
+    parts: tuple[tuple[int, StateStep | None], ...] = ()
     for _ in range(request.count):
         best = _one_set(rankings, request, host, demand, busy)
         if best is None:
@@ -86,7 +86,7 @@ def _whole(rankings: Rankings, request: Request, host: Host, demand: Demand) -> 
 
 
 def _one_set(
-    rankings: Rankings, request: Request, host: Host, demand: Demand, busy: int
+    rankings: Rankings, request: Request, host: FleetHost, demand: Demand, busy: int
 ) -> tuple[float, int, list[Gpu]] | None:
     """(score, busy GPUs then, GPUs taken) of the best set of whole GPUs."""
     board = rankings.fleet.boards[host.board]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
@@ -21,6 +21,6 @@ def place(
     loses the race, takes a new picture and asks again. Slots: ``time_sliced:<MiB>`` 0 to max-1, one per
     vGPU; ``mig`` memory slots of the GPU; ``mixed`` placement units; ``whole`` slot 0 of each GPU.
     """
-    engine = Engine(hosts, quotas=dict(quotas or {}))
+    engine = PlacementEngine(hosts, quotas=dict(quotas or {}))
     plan = None if engine.usage.refuses(request) else engine.plan(request)
     return refusal(engine, request) if plan is None else engine.take(request, plan)

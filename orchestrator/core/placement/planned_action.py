@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.trial import Moved
 
 
@@ -29,7 +29,7 @@ class Action:
     """Move: disk to copy."""
 
 
-def move_action(engine: Engine, move: Moved) -> Action:
+def move_action(engine: PlacementEngine, move: Moved) -> Action:
     """A move for people; the VM must still be in the engine."""
     held = engine.vms[move.vm_id].request
     return Action(
@@ -39,6 +39,6 @@ def move_action(engine: Engine, move: Moved) -> Action:
     )  # fmt: skip
 
 
-def _name(engine: Engine, host_id: str) -> str:
+def _name(engine: PlacementEngine, host_id: str) -> str:
     host = engine.fleet.host(host_id)
     return host_id if host is None else host.view.name

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import host_obstacles
-from orchestrator.core.placement.engine import Engine, demand_of
-from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.state_table import EMPTY, Step
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _SECONDS = 3600.0
@@ -26,12 +26,12 @@ class Preemption:
     host_id: str
 
 
-def plan_preemption(engine: Engine, request: Request) -> Preemption | None:
+def plan_preemption(engine: PlacementEngine, request: Request) -> Preemption | None:
     """The cheapest set of victims on one GPU (or one host, for whole GPUs); None when priority does not help.
 
     Only hosts count that have, or get back from the victims, the vCPUs and memory. VMs are gone through from the one
     whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM costs more than the
-    best set, and a fleet full of candidates costs one look at each VM, not one at each set of them.
+    best set, and a fleet full of candidates costs one reading of each VM, not one at each set of them.
     """
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
@@ -58,7 +58,7 @@ def place_preempting(
     Whoever has to go keeps its disk, so a host must have the disk's room already.
     """
     able = (host for host in hosts if host.free_disk_gib >= request.disk_gib)
-    engine = Engine(_divided(host, preemptible) for host in able)
+    engine = PlacementEngine(_divided(host, preemptible) for host in able)
     found = plan_preemption(engine, replace(request, priority=_STAYS))
     if found is None:
         return None
@@ -84,7 +84,7 @@ def _divided(host: HostView, preemptible: Collection[str]) -> HostView:
     return replace(host, gpus=gpus)
 
 
-def slot_hours(engine: Engine, vm_id: str, now_s: float) -> float:
+def slot_hours(engine: PlacementEngine, vm_id: str, now_s: float) -> float:
     """GiB of GPU memory times hours a VM has had so far: the work that stopping it may throw away."""
     held = engine.vms[vm_id]
     if held.gib is None:
@@ -99,21 +99,21 @@ _Found = tuple[float, int, int, int, tuple[str, ...]]
 class _Sets:
     """The sets of VMs that make room for one request."""
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    def __init__(self, engine: PlacementEngine, request: Request) -> None:
         self.engine, self.request = engine, request
-        self._steps: dict[int, list[Step]] = {}
+        self._steps: dict[int, list[StateStep]] = {}
 
-    def places_of(self, vm_id: str) -> tuple[Host, ...] | tuple[Gpu, ...]:
+    def places_of(self, vm_id: str) -> tuple[FleetHost, ...] | tuple[Gpu, ...]:
         """Where room could be made by stopping the VM: its GPUs, or its host for whole GPUs."""
         held = self.engine.vms[vm_id]
         return (held.host,) if self.request.whole_gpus else held.gpus
 
-    def cheapest(self, where: Host | Gpu) -> _Found | None:
+    def cheapest(self, where: FleetHost | Gpu) -> _Found | None:
         """The cheapest set on that GPU or host."""
-        host = where if isinstance(where, Host) else where.host
+        host = where if isinstance(where, FleetHost) else where.host
         if _closed(self.request, host):
             return None
-        sets = self._on_host(where) if isinstance(where, Host) else self._on_gpu(where)
+        sets = self._on_host(where) if isinstance(where, FleetHost) else self._on_gpu(where)
         found = []
         for number, vm_ids in enumerate(sets):
             victims = tuple(dict.fromkeys(vm_ids))
@@ -126,7 +126,7 @@ class _Sets:
         vms, most = self.engine.vms, self.request.priority
         return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
 
-    def _on_host(self, host: Host) -> Iterator[list[str]]:
+    def _on_host(self, host: FleetHost) -> Iterator[list[str]]:
         board = self.engine.fleet.boards[host.board].cut
         choices = board.choices(host.blocked, self.request.profile) if self.request.profile in board.shapes else ()
         for choice in choices:
@@ -147,7 +147,7 @@ class _Sets:
             else:
                 yield everyone
 
-    def _steps_of(self, gpu: Gpu) -> list[Step]:
+    def _steps_of(self, gpu: Gpu) -> list[StateStep]:
         table = gpu.table
         if table.number not in self._steps:
             self._steps[table.number] = table.steps(EMPTY, demand_of(self.request))
@@ -159,12 +159,12 @@ def _gib(gpu: Gpu, vm_id: str) -> float:
     return sum(taken.size for taken, item in gpu.held if item.vm_id == vm_id) * slot / 1024
 
 
-def _closed(request: Request, host: Host) -> bool:
+def _closed(request: Request, host: FleetHost) -> bool:
     """Whether a rule keeps the request off the host that no victim could lift."""
     return any(code not in {"host.vcpus", "host.memory", "host.disk"} for code in host_obstacles(request, host))
 
 
-def _frees_enough(engine: Engine, request: Request, host: Host, victims: Iterable[str]) -> bool:
+def _frees_enough(engine: PlacementEngine, request: Request, host: FleetHost, victims: Iterable[str]) -> bool:
     given = [engine.vms[vm_id].request for vm_id in victims]
     return host.vcpus + sum(r.vcpus for r in given) >= request.vcpus and (
         host.memory_mib + sum(r.memory_mib for r in given) >= request.memory_mib

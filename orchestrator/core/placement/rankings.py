@@ -13,10 +13,10 @@ from typing import NamedTuple
 from orchestrator.core.geometry.cut import Choice
 from orchestrator.core.placement.fleet import Fleet, Group, Members
 from orchestrator.core.placement.scores import Scores, mask_of
-from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable, Step
+from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep, StateTable
 
 
-class Entry(NamedTuple):
+class RankedPlace(NamedTuple):
     """One kind of place. ``position`` -1: ``members`` are GPUs in a state; otherwise hosts with that GPU empty.
 
     Whole GPUs: ``step`` is None and ``choice`` says which GPUs of the host.
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """1 for hosts without VMs where used hosts are preferred."""
     serial: int
     members: Members
-    step: Step | None
+    step: StateStep | None
     position: int
     choice: Choice | None
 
@@ -38,12 +38,12 @@ class Rankings:
     def __init__(self, fleet: Fleet, scores: Scores) -> None:
         self.fleet = fleet
         self.scores = scores
-        self._lists: dict[Demand, list[Entry]] = {}
+        self._lists: dict[Demand, list[RankedPlace]] = {}
         self._serial = 0
         fleet.on_state = self._add_state
         fleet.on_group = self._add_group
 
-    def of(self, demand: Demand) -> list[Entry]:
+    def of(self, demand: Demand) -> list[RankedPlace]:
         """The ranking of a demand."""
         found = self._lists.get(demand)
         if found is None:
@@ -56,7 +56,7 @@ class Rankings:
         for demand in self._lists:
             self._lists[demand] = sorted(self._all(demand))
 
-    def _all(self, demand: Demand) -> Iterator[Entry]:
+    def _all(self, demand: Demand) -> Iterator[RankedPlace]:
         if not demand.whole_gpus:
             for table in self.fleet.tables:
                 for number in range(1, len(table.states)):
@@ -79,32 +79,32 @@ class Rankings:
         self._serial += 1
         return self._serial
 
-    def best_step(self, table: StateTable, number: int, demand: Demand) -> tuple[float, Step] | None:
+    def best_step(self, table: StateTable, number: int, demand: Demand) -> tuple[float, StateStep] | None:
         """The best way to place a demand on a GPU in that state, with its score."""
-        best: tuple[float, Step] | None = None
+        best: tuple[float, StateStep] | None = None
         for step in table.steps(number, demand):
             score = self.scores.of_step(table, number, step)
             if best is None or score < best[0]:
                 best = (score, step)
         return best
 
-    def _of_state(self, table: StateTable, number: int, demand: Demand) -> Iterator[Entry]:
+    def _of_state(self, table: StateTable, number: int, demand: Demand) -> Iterator[RankedPlace]:
         best = self.best_step(table, number, demand)
         if best is not None:
-            yield Entry(best[0], 0, self._next(), self.fleet.members[table.number][number], best[1], -1, None)
+            yield RankedPlace(best[0], 0, self._next(), self.fleet.members[table.number][number], best[1], -1, None)
 
-    def _of_group(self, group: Group, demand: Demand) -> Iterator[Entry]:
+    def _of_group(self, group: Group, demand: Demand) -> Iterator[RankedPlace]:
         rank = int(self.scores.prefers_used_hosts and not group.used)
         if demand.whole_gpus:
             for score, choice in self.whole_choices(group, demand)[:1]:
-                yield Entry(score, rank, self._next(), group.members, None, 0, choice)
+                yield RankedPlace(score, rank, self._next(), group.members, None, 0, choice)
             return
         for number in sorted(set(group.board.tables)):
             table = self.fleet.tables[number]
             best = self.best_step(table, EMPTY, demand)
             where = self.opening(group, number) if best is not None else None
             if best is not None and where is not None:
-                yield Entry(best[0] + where[0], rank, self._next(), group.members, best[1], where[1], None)
+                yield RankedPlace(best[0] + where[0], rank, self._next(), group.members, best[1], where[1], None)
 
     def whole_choices(self, group: Group, demand: Demand) -> list[tuple[float, Choice]]:
         """Legal sets of whole GPUs, best first."""

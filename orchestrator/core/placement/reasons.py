@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.constraints import gpu_obstacles, host_obstacles
-from orchestrator.core.placement.engine import Engine, demand_of
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
 
-_MOST_SUBJECTS = 20
+_MAX_SUBJECTS = 20
 
 _MESSAGES = {
     "profile.unsupported": "the GPU cannot hold {profile}",
@@ -40,7 +40,7 @@ _MESSAGES = {
 }
 
 
-def refusal(engine: Engine, request: Request) -> Refusal:
+def refusal(engine: PlacementEngine, request: Request) -> Refusal:
     """All reasons for a request that nothing fits, biggest group first. Looks at every GPU."""
     over = engine.usage.refuses(request)
     if over is not None:
@@ -55,13 +55,13 @@ def refusal(engine: Engine, request: Request) -> Refusal:
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return Refusal(
         tuple(
-            Reason(code=code, message=message, subjects=tuple(names[:_MOST_SUBJECTS]), count=len(names))
+            Reason(code=code, message=message, subjects=tuple(names[:_MAX_SUBJECTS]), count=len(names))
             for (code, message), names in ordered
         )
     )
 
 
-def _of_host(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     """(code, message, subject) of a host, or of each of its GPUs."""
     code = next(host_obstacles(request, host), None)
     if code is not None:
@@ -73,7 +73,7 @@ def _of_host(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str
         yield from _of_gpus(engine, request, host)
 
 
-def _of_gpus(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+def _of_gpus(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     found = [(gpu, gpu_reason(request, gpu)) for gpu in host.gpus]
     for gpu, code in found:
         if code is not None:
@@ -83,7 +83,7 @@ def _of_gpus(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str
         yield "host.devices", _message("host.devices", request), host.view.name
 
 
-def _of_board(engine: Engine, request: Request, host: Host) -> Iterator[tuple[str, str, str]]:
+def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     board = engine.fleet.boards[host.board].cut
     free = board.free(host.busy)
     if board.slots < request.whole_gpus or f"gpu:{request.whole_gpus}" not in board.shapes:

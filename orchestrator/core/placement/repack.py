@@ -8,20 +8,20 @@ carried out one migration after the other.
 from __future__ import annotations
 
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import Engine, demand_of
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.layouts import NeedKey
 from orchestrator.core.placement.nearby import plan_beside
-from orchestrator.core.placement.targets import MOST_LEAVERS, Target, combinations, need_key, targets
+from orchestrator.core.placement.targets import MAX_LEAVERS, Target, combinations, need_key, targets
 from orchestrator.core.placement.trial import Moved, Trial
 from orchestrator.core.placement.views import Request
 
-MOST_MOVES = MOST_LEAVERS
-_MOST_TRIES = 12
+MAX_MOVES = MAX_LEAVERS
+_MAX_TRIES = 12
 """Places tried out per search, the best first; keeps a hopeless search short."""
 _NEVER = 99
 
 
-def make_room(engine: Engine, request: Request, most: int = MOST_MOVES) -> tuple[Moved, ...] | None:
+def make_room(engine: PlacementEngine, request: Request, most: int = MAX_MOVES) -> tuple[Moved, ...] | None:
     """Move up to ``most`` VMs in the engine so that ``request`` fits; None, with nothing changed, if that fails."""
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
@@ -51,10 +51,10 @@ def step_aside(trial: Trial, request: Request, most: int, staying: frozenset[str
 class _Search:
     """One search. ``need`` is a hint from the state at its beginning; only real trials count."""
 
-    def __init__(self, engine: Engine, trial: Trial | None = None) -> None:
+    def __init__(self, engine: PlacementEngine, trial: Trial | None = None) -> None:
         self.engine = engine
         self.trial = trial or Trial(engine)
-        self.tries = _MOST_TRIES
+        self.tries = _MAX_TRIES
         self._needs: dict[tuple[NeedKey, int], int] = {}
         self._combinations: dict[NeedKey, set[tuple[NeedKey, ...]]] = {}
 

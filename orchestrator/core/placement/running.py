@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.views import Request
 
@@ -21,7 +21,7 @@ def on_like_gpus(request: Request, gpu: Gpu) -> Request:
     )
 
 
-def bind_to_like_gpus(engine: Engine) -> None:
+def bind_to_like_gpus(engine: PlacementEngine) -> None:
     """Bind every VM in the engine, before plans are made that move them."""
     for held in engine.vms.values():
         engine.count(held.request, -1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Cut, State
-from orchestrator.core.placement.state_table import Demand, StateTable, Step
+from orchestrator.core.placement.state_table import Demand, StateStep, StateTable
 
 _PRIOR = 64.0
 """Weight of the prior, as a number of requests: until enough were seen, every known shape is as likely."""
@@ -52,7 +52,7 @@ class Scores:
         self._board_fragments.clear()
         self._whole = None
 
-    def of_step(self, table: StateTable, state: int, step: Step) -> float:
+    def of_step(self, table: StateTable, state: int, step: StateStep) -> float:
         """Score of taking ``step`` on a GPU in ``state``."""
         after = step.choice.after
         cut, before = table.states[state]

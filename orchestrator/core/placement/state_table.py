@@ -14,7 +14,7 @@ EMPTY: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StateStep:
     """One way to place a shape: the cut's position in the geometry, the shape there and the choice."""
 
     cut: int
@@ -76,11 +76,11 @@ class StateTable:
         pairs = ((self._cut_at[cut], shape) for cut, shape in self.geometry.options.get(demand.profile, ()))
         return tuple(p for p in pairs if not demand.cut_kinds or self.cuts[p[0]].kind in demand.cut_kinds)
 
-    def steps(self, state: int, demand: Demand) -> list[Step]:
+    def steps(self, state: int, demand: Demand) -> list[StateStep]:
         """Every legal way to place the demand on a GPU in this state."""
         here, value = self.states[state]
         return [
-            Step(cut, shape, choice)
+            StateStep(cut, shape, choice)
             for cut, shape in self.options(demand)
             if here in {-1, cut}
             for choice in self.cuts[cut].choices(self.cuts[cut].empty if here < 0 else value, shape)

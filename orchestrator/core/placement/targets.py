@@ -9,16 +9,16 @@ from itertools import islice
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.engine import Engine, demand_of
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
 from orchestrator.core.placement.layouts import NeedKey, Pattern
 from orchestrator.core.placement.state_table import EMPTY, Demand
 from orchestrator.core.placement.views import Occupied, Request
 
-MOST_LEAVERS = 3
+MAX_LEAVERS = 3
 """VMs that are moved for one request, at most."""
-_MOST_LOOKS = 8
+_MAX_OBSERVED = 8
 """GPUs of one layout that are looked at for one whose host has room."""
 
 
@@ -34,29 +34,29 @@ class Target:
     """Slots to clear on the only GPU of ``gpus``; 0: everything on them."""
 
 
-def need_key(engine: Engine, request: Request) -> NeedKey:
+def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
     """The key of what a request needs; an example of it is kept."""
     key = (demand_of(request), request.vcpus, request.memory_mib)
     engine.layouts.examples.setdefault(key, request)
     return key
 
 
-def combinations(engine: Engine, request: Request) -> set[tuple[NeedKey, ...]]:
+def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:
     """What has to leave together from a place, for all places that could be cleared; a hint, owners are left out."""
     if request.whole_gpus:
-        everywhere = targets(engine, request, MOST_LEAVERS, frozenset())
+        everywhere = targets(engine, request, MAX_LEAVERS, frozenset())
         return {tuple(sorted(need_key(engine, engine.vms[v].request) for v in t.leavers)) for t in everywhere}
     demand = demand_of(request)
     return {
         pattern.needs
         for key, members in engine.layouts.gpus()
         for pattern in _patterns_of(engine, key, members, demand)
-        if len(pattern.starts) <= MOST_LEAVERS
+        if len(pattern.starts) <= MAX_LEAVERS
     }
 
 
 def targets(
-    engine: Engine,
+    engine: PlacementEngine,
     request: Request,
     most: int,
     busy: frozenset[str],
@@ -79,13 +79,13 @@ def targets(
             if len(pattern.starts) <= most and (only is None or pattern.needs in only)
         ]
         if patterns:
-            candidates = (all_gpus[number] for number in islice(members, _MOST_LOOKS))
+            candidates = (all_gpus[number] for number in islice(members, _MAX_OBSERVED))
             found = next((g for g in candidates if _has_room(request, g.host)), None)
             if found is not None:
                 yield from _on_gpu(engine, found, patterns, busy)
 
 
-def _patterns_of(engine: Engine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:
+def _patterns_of(engine: PlacementEngine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:
     """What follows from a layout alone is worked out once."""
     known = engine.layouts.patterns
     patterns = known.get((key, demand))
@@ -95,7 +95,7 @@ def _patterns_of(engine: Engine, key: Hashable, members: IndexSet, demand: Deman
     return patterns
 
 
-def _patterns(engine: Engine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
+def _patterns(engine: PlacementEngine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
     here = gpu.table.cuts[gpu.cut]
     size = float(sum(taken.size for taken, _ in gpu.held))
     fragments = engine.scores.fragments(gpu.table, gpu.cut, gpu.table.states[gpu.state][1])
@@ -112,13 +112,13 @@ def _patterns(engine: Engine, gpu: Gpu, demand: Demand) -> Iterator[Pattern]:
             yield _pattern(engine, gpu.held, size + 0.5, 0)
 
 
-def _pattern(engine: Engine, leavers: Sequence[tuple[Taken, Occupied]], cost: float, mask: int) -> Pattern:
+def _pattern(engine: PlacementEngine, leavers: Sequence[tuple[Taken, Occupied]], cost: float, mask: int) -> Pattern:
     requests = [engine.vms[item.vm_id].request for _, item in leavers if item.vm_id in engine.vms]
     needs = tuple(sorted(need_key(engine, request) for request in requests))
     return Pattern(tuple(taken.start for taken, _ in leavers), needs, cost, mask)
 
 
-def _on_gpu(engine: Engine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozenset[str]) -> Iterator[Target]:
+def _on_gpu(engine: PlacementEngine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozenset[str]) -> Iterator[Target]:
     owners = {taken.start: item.vm_id for taken, item in gpu.held}
     for pattern in patterns:
         if pattern.starts:
@@ -128,12 +128,12 @@ def _on_gpu(engine: Engine, gpu: Gpu, patterns: Iterable[Pattern], busy: frozens
                 yield Target(leavers, pattern.cost, (gpu,), pattern.mask)
 
 
-def _has_room(request: Request, host: Host) -> bool:
+def _has_room(request: Request, host: FleetHost) -> bool:
     named = request.host is None or request.host in {host.view.host_id, host.view.name}
     return named and host.vcpus >= request.vcpus and host.memory_mib >= request.memory_mib
 
 
-def _movable(engine: Engine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
+def _movable(engine: PlacementEngine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
     for vm_id in vm_ids:
         held = engine.vms.get(vm_id)
         if held is None or vm_id in busy or not held.request.migratable or held.request.count > 1:
@@ -141,7 +141,9 @@ def _movable(engine: Engine, vm_ids: Iterable[str], busy: frozenset[str]) -> boo
     return True
 
 
-def _on_host(engine: Engine, request: Request, host: Host, most: int, busy: frozenset[str]) -> Iterator[Target]:
+def _on_host(
+    engine: PlacementEngine, request: Request, host: FleetHost, most: int, busy: frozenset[str]
+) -> Iterator[Target]:
     board = engine.fleet.boards[host.board].cut
     if request.profile not in board.shapes:
         return

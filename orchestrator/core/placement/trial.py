@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.core.placement.engine import Engine, Held, Plan
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import HeldClaim, PlacementEngine, PlacementPlan
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import Occupied, Placement
 
 
@@ -23,7 +23,7 @@ class _GpuBefore:
 
 @dataclass(frozen=True, slots=True)
 class _HostBefore:
-    host: Host
+    host: FleetHost
     vcpus: int
     memory_mib: int
     disk_gib: int
@@ -50,16 +50,16 @@ class Moved:
 class Trial:
     """Applies releases and takings to the engine and remembers how to undo them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PlacementEngine) -> None:
         self.engine = engine
-        self._log: list[tuple[str, Held | None, tuple[_GpuBefore, ...], tuple[_HostBefore, ...]]] = []
+        self._log: list[tuple[str, HeldClaim | None, tuple[_GpuBefore, ...], tuple[_HostBefore, ...]]] = []
 
     @property
     def mark(self) -> int:
         """A point that ``undo`` can go back to."""
         return len(self._log)
 
-    def move(self, vm_id: str, plan: Plan) -> Moved:
+    def move(self, vm_id: str, plan: PlacementPlan) -> Moved:
         """Take a VM from where it is to ``plan``, which must come from the present state."""
         engine = self.engine
         held = engine.vms[vm_id]
@@ -80,7 +80,7 @@ class Trial:
         self._note(vm_id, held, list(held.gpus))
         self.engine.release(vm_id)
 
-    def _note(self, vm_id: str, held: Held, gpus: list[Gpu]) -> None:
+    def _note(self, vm_id: str, held: HeldClaim, gpus: list[Gpu]) -> None:
         seen = dict.fromkeys(gpus)
         before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, g.tenant, tuple(g.held)) for g in seen)
         hosts = tuple(
@@ -109,7 +109,7 @@ class Trial:
             for gpu in gpus:
                 self.engine.layouts.note(gpu.gpu)
 
-    def _put_back(self, vm_id: str, held: Held) -> None:
+    def _put_back(self, vm_id: str, held: HeldClaim) -> None:
         if vm_id not in self.engine.vms:
             self.engine.count(held.request, 1)
         self.engine.vms[vm_id] = held

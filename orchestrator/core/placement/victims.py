@@ -14,14 +14,14 @@ from itertools import combinations
 from orchestrator.core.geometry.board import AnySetBoard
 from orchestrator.core.geometry.cut import IllegalLayout, Taken
 from orchestrator.core.placement.engine import demand_of
-from orchestrator.core.placement.fleet import Host
+from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
-_MOST_TOGETHER = 3
-_MOST_CONSIDERED = 12
-_MOST_FOR_RESOURCES = 8
-_MOST_ALIKE = 16
+_MAX_TOGETHER = 3
+_MAX_CONSIDERED = 12
+_MAX_FOR_RESOURCES = 8
+_MAX_ALIKE = 16
 
 Positions = tuple[int, ...]
 """Indices into ``GpuView.occupied``."""
@@ -101,7 +101,7 @@ class VictimSearch:
         self._proposed: Counter[Hashable] = Counter()
         self._tables: dict[Hashable, StateTable] = {}
 
-    def sets(self, host: Host) -> Iterator[tuple[VmOnHost, ...]]:
+    def sets(self, host: FleetHost) -> Iterator[tuple[VmOnHost, ...]]:
         """Candidates on the host; some may still be ruled out by a rule that only the engine knows."""
         candidates = set(self._for_gpus(host))
         if not candidates:
@@ -112,24 +112,24 @@ class VictimSearch:
             if all(vms[name].tenant for name in full):
                 yield tuple(vms[name] for name in sorted(full))
 
-    def _for_gpus(self, host: Host) -> Iterator[frozenset[str]]:
+    def _for_gpus(self, host: FleetHost) -> Iterator[frozenset[str]]:
         if self.request.whole_gpus:
             yield from self._for_whole(host)
             return
         if self.request.count > 1:
             vms = {name: vm for name, vm in vms_on(host.view).items() if vm.tenant}
-            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MOST_CONSIDERED]
-            yield from (frozenset(c) for n in range(_MOST_TOGETHER + 1) for c in combinations(few, n))
+            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MAX_CONSIDERED]
+            yield from (frozenset(c) for n in range(_MAX_TOGETHER + 1) for c in combinations(few, n))
             return
         short = any(_shortage(self.request, host.view, ()))
         for gpu in host.gpus:
             key = _alike(gpu.view, short)
-            if gpu.usable and self._proposed[key] < _MOST_ALIKE:
+            if gpu.usable and self._proposed[key] < _MAX_ALIKE:
                 self._proposed[key] += 1
                 for positions in self._for_gpu(gpu.view):
                     yield frozenset(gpu.view.occupied[i].vm_id for i in positions)
 
-    def _for_whole(self, host: Host) -> Iterator[frozenset[str]]:
+    def _for_whole(self, host: FleetHost) -> Iterator[frozenset[str]]:
         cut = host.group.board.cut if host.group is not None else None
         shape = self.request.profile
         if cut is None or shape not in cut.shapes:
@@ -156,7 +156,7 @@ class VictimSearch:
         if not table.options(self._demand):
             return
         count, found = len(gpu.occupied), list[frozenset[int]]()
-        for size in range(min(_MOST_TOGETHER, count) + 1):
+        for size in range(min(_MAX_TOGETHER, count) + 1):
             for gone in combinations(range(count), size):
                 if not any(less <= frozenset(gone) for less in found) and _has_room(table, gpu, gone, self._demand):
                     found.append(frozenset(gone))
@@ -167,7 +167,7 @@ class VictimSearch:
     def _for_resources(self, host: HostView, vms: dict[str, VmOnHost], names: frozenset[str]) -> frozenset[str] | None:
         """``names`` and as many more as the host needs to have enough vCPUs, memory and disk; None: never enough."""
         going = set(names)
-        for _ in range(_MOST_FOR_RESOURCES):
+        for _ in range(_MAX_FOR_RESOURCES):
             short = _shortage(self.request, host, [vms[name] for name in going])
             if not any(short):
                 return frozenset(going)

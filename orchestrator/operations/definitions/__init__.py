@@ -14,7 +14,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.CREATE_STOPPED_VM,
         vms.ADOPT_VM,
         vms.START_VM,
-        vms.START_FREED_VM,
+        vms.START_DEALLOCATED_VM,
         vms.STOP_VM,
         vms.FREE_VM,
         vms.DELETE_VM,

@@ -11,7 +11,7 @@ ADD_HOST = Definition(
     steps=(
         host.ENROL,
         host.INSTALL,
-        host.FIRST_LOOK,
+        host.FIRST_OBSERVATION,
         host.CHOOSE,
         host.MANAGE,
         host.FUNCTIONS,

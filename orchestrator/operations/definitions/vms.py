@@ -19,7 +19,7 @@ CREATE_VM = Definition(
 
 PREEMPT_FOR_VM = Definition(
     kind="preempt_for_vm",
-    steps=(preempt.CLAIM_FREED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
+    steps=(preempt.CLAIM_DEALLOCATED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
 )
@@ -47,13 +47,13 @@ START_VM = Definition(
     abandoned=vm_record.say_stopped,
 )
 
-START_FREED_VM = Definition(
+START_DEALLOCATED_VM = Definition(
     kind="start_freed_vm",
     steps=(vm_record.PLACED, storage.NETWORK, device.DEVICE, domain.REDEFINE_PLACED, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
 )
-"""One that gave its place back and has claimed another on its host."""
+"""One that is deallocated and has claimed another on its host."""
 
 STOP_VM = Definition(
     kind="stop_vm",
@@ -65,7 +65,7 @@ STOP_VM = Definition(
 
 FREE_VM = Definition(
     kind="free_vm",
-    steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.FREED),
+    steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.DEALLOCATED),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
     forward_only=True,

@@ -9,7 +9,7 @@ from orchestrator.operations.step import Step
 
 
 def _clean(context: Context) -> str:
-    """:raises Conflict: somebody has taken it into use since the look"""
+    """:raises Conflict: somebody has taken it into use since it was observed"""
     documents = context.inputs.get("actions")
     actions = [action_from_dict(dict(one)) for one in documents] if isinstance(documents, list) else []
     removed = sum(context.perform(action).changed for action in actions)

@@ -87,7 +87,7 @@ def _taken_away(gpu: GpuSnapshot, vm: Vm) -> NoCapacity:
 
 def _remove(context: Context) -> None:
     vm = context.vm()
-    if vm is None or vm.freed is not None:  # what a freed one had may be somebody else's now
+    if vm is None or vm.deallocated is not None:  # what a deallocated one had may be somebody else's now
         return
     context.perform(remove_device(vm))
 

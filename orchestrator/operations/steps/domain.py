@@ -135,7 +135,7 @@ REDEFINE_PLACED = Step(
     name="redefine_placed.1", title="definition", do=_define, undo=_define_as_before, remains=_domain_text
 )
 START = Step(name="start.1", title="start", do=_start, undo=_power_off, remains=_running_text)
-GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only looks")
+GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only observes")
 SHUT_DOWN = Step(
     name="shut_down.1",
     title="shut down",
@@ -161,6 +161,6 @@ GONE_SEEN = Step(
     name="gone_seen.1",
     title="nothing left on the host",
     do=_see_nothing,
-    no_undo_reason="it only looks",
+    no_undo_reason="it only observes",
     remains=_something_text,
 )

@@ -75,7 +75,7 @@ def _is_known(context: Context) -> bool:
         return any(host.name == context.host_name for host in tx.hosts.list())
 
 
-def _first_look(context: Context) -> str:
+def _first_observation(context: Context) -> str:
     snapshot = context.observe()
     with context.begin() as tx:
         for other in tx.hosts.list():
@@ -273,10 +273,12 @@ INSTALL = Step(
     title="install the agent",
     do=_install,
     undo=_uninstall,
-    look_first=False,
+    observe_first=False,
     remains=_agent_text,
 )
-FIRST_LOOK = Step(name="first_look.1", title="look at the host", do=_first_look, no_undo_reason="it only looks")
+FIRST_OBSERVATION = Step(
+    name="first_look.1", title="observe the host", do=_first_observation, no_undo_reason="it only observes"
+)
 CHOOSE = Step(name="choose_gpus.1", title="choose GPUs", do=_choose, undo=_unchoose)
 MANAGE = Step(name="manage_gpus.1", title="take over the GPUs", do=_manage, undo=_unmanage)
 FUNCTIONS = Step(
@@ -300,9 +302,9 @@ UPGRADE = Step(
     title="upgrade the agent",
     do=_install,
     no_undo_reason="the new agent serves as well as the old one",
-    look_first=False,
+    observe_first=False,
 )
-BACK = Step(name="host_back.1", title="see it again", do=_ready, no_undo_reason="it only looks")
+BACK = Step(name="host_back.1", title="see it again", do=_ready, no_undo_reason="it only observes")
 
 LEAVING = Step(name="leaving.1", title="check that it is empty", do=_check_empty, undo=_back_to_ready)
 DISABLE_FUNCTIONS = Step(
@@ -326,7 +328,7 @@ UNINSTALL = Step(
     title="remove the agent",
     do=_uninstalled,
     no_undo_reason=_GONE,
-    look_first=False,
+    observe_first=False,
     remains=_agent_text,
 )
 FORGET = Step(name="forget_host.1", title="forget the host", do=_forgotten, no_undo_reason=_GONE, remains=_row_text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.errors import Bug, NoCapacity
 from orchestrator.operations.context import Context
-from orchestrator.operations.fencing import Parked
+from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
 from orchestrator.operations.steps import vm_record
 from orchestrator.ports.store.claims import ClaimLost
@@ -18,7 +18,7 @@ def _claim(context: Context) -> str:
         with context.begin() as tx:
             if tx.vms.find_id(context.subject) is not None and tx.claims.find(context.subject) is None:
                 if context.operation_id not in {one.operation for one in tx.operations.due(context.subject)}:
-                    raise Parked  # too early: who has to go has not gone
+                    raise Suspended  # too early: who has to go has not gone
                 tx.claims.take(*_planned(context))
     except ClaimLost as error:
         raise NoCapacity(
@@ -39,7 +39,7 @@ def _planned(context: Context) -> tuple[Claim, HostCapacity]:
     return Claim(**{**claim, "device": placed}), HostCapacity(**capacity)
 
 
-CLAIM_FREED = Step(
+CLAIM_DEALLOCATED = Step(
     name="claim_freed.1",
     title="claim the device that is freed",
     do=_claim,

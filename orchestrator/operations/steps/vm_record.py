@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import WorldError
-from orchestrator.core.vm import Freed, Vm, VmState
+from orchestrator.core.vm import DeallocationReason, Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction
@@ -104,12 +104,12 @@ def _stopped(context: Context) -> str:
     return ""
 
 
-def _freed(context: Context) -> str:
+def _deallocate(context: Context) -> str:
     """Stopped, and without its place; a delete that came meanwhile gives everything back itself."""
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _free(tx, vm, context.text("freed"))
+            _mark_deallocated(tx, vm, context.text("freed"))
     return ""
 
 
@@ -118,15 +118,15 @@ def _free_again(context: Context) -> None:
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _free(tx, replace(vm, device=context.device_before()), context.text("freed"))
+            _mark_deallocated(tx, replace(vm, device=context.device_before()), context.text("freed"))
 
 
-def _free(tx: Transaction, vm: Vm, why: str) -> None:
+def _mark_deallocated(tx: Transaction, vm: Vm, why: str) -> None:
     tx.claims.free_place(vm.id)
-    tx.vms.update(replace(vm, state="stopped", addresses=(), freed=_FREED[why]))
+    tx.vms.update(replace(vm, state="stopped", addresses=(), deallocated=_DEALLOCATED[why]))
 
 
-_FREED: dict[str, Freed] = {"lease_over": "lease_over", "preempted": "preempted"}
+_DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "preempted": "preempted"}
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
 CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
@@ -136,10 +136,10 @@ STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo
 DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
 RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
 STOPPED = Step(name="vm_stopped.1", title="record that it is stopped", do=_stopped, no_undo_reason=_NO_RECORD_UNDO)
-FREED = Step(
+DEALLOCATED = Step(
     name="free_place.1",
     title="give its place back, keep its disk",
-    do=_freed,
+    do=_deallocate,
     no_undo_reason="starting the VM claims a place again",
     remains=claim_text,
 )

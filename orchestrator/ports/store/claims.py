@@ -14,7 +14,7 @@ class ClaimLost(Exception):
 
 class Claims(Protocol):
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
-        """Also for a VM that gave its place back and kept its disk.
+        """Also for a VM that is deallocated and kept its disk.
 
         :raises ClaimLost: the transaction must be given up
         """

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.core.diff.finding import Finding, KeptFinding
+from orchestrator.core.diff.finding import Finding, StoredFinding
 
 
 class Findings(Protocol):
     def record(self, host: str, findings: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:
         """What was found at ``at``; returns those that are new. What is not among them is cleared,
-        unless the look was not ``complete``: then only what is about the host itself is."""
+        unless the observation was not ``complete``: then only what is about the host itself is."""
 
-    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[KeptFinding, ...]:
+    def list(self, *, host: str | None = None, cleared: bool = False) -> tuple[StoredFinding, ...]:
         """Those that stand, or with ``cleared`` also those that stood; by host, code and subject."""
 
     def set_operation(self, finding: Finding, operation_id: str) -> None:

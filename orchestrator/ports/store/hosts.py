@@ -30,7 +30,7 @@ class Hosts(Protocol):
         """With its snapshot and GPUs. Gone already is fine."""
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
-        """``taken_at``: when the look began; one that began before the stored one is ignored."""
+        """``taken_at``: when the observation began; one that began before the stored one is ignored."""
 
     def snapshot(self, name: str) -> HostSnapshot | None: ...
     def snapshots(self) -> dict[str, HostSnapshot]:

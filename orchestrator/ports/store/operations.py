@@ -26,7 +26,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Due:
+class DueOperation:
     """The one operation of its subject that may run now."""
 
     operation: str
@@ -66,7 +66,7 @@ class Operations(Protocol):
     def stuck_on(self, host: str) -> tuple[Operation, ...]:
         """Oldest first."""
 
-    def due(self, subject: str | None = None) -> tuple[Due, ...]:
+    def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 
         None of a subject whose operation waits for another one that has not ended."""

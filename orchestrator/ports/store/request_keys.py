@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.request_key import KeptRequest
+from orchestrator.core.request_key import StoredRequest
 
 
 class RequestKeys(Protocol):
     """What was asked under idempotency keys."""
 
-    def find(self, actor: str, key: str) -> KeptRequest | None: ...
-    def put(self, kept: KeptRequest) -> None:
+    def find(self, actor: str, key: str) -> StoredRequest | None: ...
+    def put(self, kept: StoredRequest) -> None:
         """Replaces the one there was."""
 
     def remove(self, actor: str, key: str) -> None: ...

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.tenant import Token
+from orchestrator.core.tenant import ApiToken
 
 
 class Tokens(Protocol):
-    def add(self, token: Token) -> None: ...
-    def find(self, token_id: str) -> Token | None: ...
-    def list(self, tenant: str) -> tuple[Token, ...]:
+    def add(self, token: ApiToken) -> None: ...
+    def find(self, token_id: str) -> ApiToken | None: ...
+    def list(self, tenant: str) -> tuple[ApiToken, ...]:
         """By age."""
 
     def revoke(self, token_id: str, at: float) -> None: ...

@@ -12,8 +12,8 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.quota import (
     MAX_LIMIT,
     RESOURCES,
-    Held,
     Limit,
+    QuotaUse,
     amounts_of,
     check_quota,
     check_resource,
@@ -48,7 +48,7 @@ class QuotaService:
     store: Store
     clock: Clock
 
-    def get(self, tenant: str) -> tuple[Held, ...]:
+    def get(self, tenant: str) -> tuple[QuotaUse, ...]:
         """Every resource with a limit or in use. ``*``: the shared pool, and how much of it is taken.
 
         :raises NotFound: ``tenant.unknown``
@@ -58,16 +58,16 @@ class QuotaService:
                 limits, totals = tx.quotas.list(), totals_of(tx.vms.list())
                 pool = [limit for limit in limits if limit.tenant == EVERYWHERE]
                 return tuple(
-                    Held(resource=one.resource, limit=one.amount, used=from_pool(one.resource, limits, totals))
+                    QuotaUse(resource=one.resource, limit=one.amount, used=from_pool(one.resource, limits, totals))
                     for one in pool
                 )
             known_tenant(tx, tenant)
             own = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
             held = totals_of(tx.vms.list(tenant=tenant)).get(tenant, Counter())
         names = [*RESOURCES, *sorted(name for name in own if name not in RESOURCES)]
-        return tuple(Held(resource=name, limit=own.get(name), used=held[name]) for name in names)
+        return tuple(QuotaUse(resource=name, limit=own.get(name), used=held[name]) for name in names)
 
-    def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[Held, ...]:
+    def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[QuotaUse, ...]:
         """Set these limits, or with None take them away; others stay. What is held already stays held.
 
         :raises InvalidInput: ``quota.resource_unknown``, ``quota.invalid``; :raises NotFound: ``tenant.unknown``

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.errors import InvalidInput, NotFound
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, Token, check_role, digest_of, token_text
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, check_role, digest_of, token_text
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
@@ -23,7 +23,7 @@ class TokenService:
     store: Store
     clock: Clock
 
-    def create(self, tenant: str, role: Role, lifetime_s: float | None) -> tuple[Token, str]:
+    def create(self, tenant: str, role: Role, lifetime_s: float | None) -> tuple[ApiToken, str]:
         """The record and the token itself, which nothing can show again. ``lifetime_s`` None: until it is revoked.
 
         :raises InvalidInput: ``role.invalid``, ``token.lifetime``; :raises NotFound: ``tenant.unknown``
@@ -37,7 +37,7 @@ class TokenService:
             )
         token_id, now = secrets.token_hex(_ID_BYTES), self.clock.now()
         text = token_text(token_id, secrets.token_urlsafe(_SECRET_BYTES))
-        token = Token(
+        token = ApiToken(
             id=token_id,
             digest=digest_of(text),
             tenant=tenant,
@@ -54,7 +54,7 @@ class TokenService:
             tx.audit.append(at=now, actor=actor(), action=f"create_token {role}", subject=token_id, outcome="done")
         return token, text
 
-    def list(self, tenant: str) -> tuple[Token, ...]:
+    def list(self, tenant: str) -> tuple[ApiToken, ...]:
         """By age, revoked ones too."""
         with self.store.read() as tx:
             return tx.tokens.list(tenant)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quickly API and command line answer, over a server process of a fleet that only exists on paper."""
+"""How quickly API and command line answer, over a server process of a fleet that only exists in memory."""

@@ -33,7 +33,7 @@ def _status(process: int | str, name: str) -> int:
 
 
 def suite() -> Iterator[Row]:
-    """Suite ``memory``: a server of each size of fleet, its hosts on paper."""
+    """Suite ``memory``: a server of each size of fleet, its hosts in memory."""
     for hosts in FLEETS:
         with tempfile.TemporaryDirectory() as directory:
             yield from _case(hosts, Path(directory))
@@ -44,7 +44,7 @@ def _case(hosts: int, directory: Path) -> Iterator[Row]:
     fleet.write_text(_FLEET.format(hosts=hosts))
     began = time.perf_counter()
     arguments = ("--simulate", str(fleet))
-    with running_server(directory / "s", *arguments, module="orchestrator.serve", patience_s=_START_S) as state:
+    with running_server(directory / "s", *arguments, module="orchestrator.serve", timeout_s=_START_S) as state:
         ready = time.perf_counter() - began
         connection = connect_running(state)
         assert connection is not None

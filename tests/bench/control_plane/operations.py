@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
@@ -42,7 +42,7 @@ def _case(case: str, directory: Path, url: str) -> Iterator[Row]:
         open_queue=lambda run: WorkQueue(
             QueueDatabase(url.replace("e.sqlite", "queue.sqlite")), "bench", Bounds(workers=8, per_host=8), run
         ),
-        living=Living(plane.store, "bench", alone=case == "sqlite"),
+        living=LiveControllers(plane.store, "bench", alone=case == "sqlite"),
         afterwards=lambda _: ended.release(),
     )
     plane.services.vms.create(create_vm("warm"))

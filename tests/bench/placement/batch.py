@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.core.geometry.minimum import seven_slice_kind
-from orchestrator.core.placement.engine import Engine, Plan, demand_of
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.fleet import Gpu
-from orchestrator.core.placement.state_table import Step
+from orchestrator.core.placement.state_table import StateStep
 from orchestrator.core.placement.views import Placement, Request
 from tests.bench.placement.pack import pack_seven_slice
 
 
-def place_batch(engine: Engine, requests: Iterable[Request]) -> dict[str, Placement]:
+def place_batch(engine: PlacementEngine, requests: Iterable[Request]) -> dict[str, Placement]:
     """Take as many requests as fit; placements by VM id. Those left out found no place.
 
     MIG profiles of the 7-slice family go onto empty GPUs in a provably smallest number; everything else, and
@@ -29,7 +29,7 @@ def place_batch(engine: Engine, requests: Iterable[Request]) -> dict[str, Placem
     return placed
 
 
-def _mib(engine: Engine, request: Request) -> int:
+def _mib(engine: PlacementEngine, request: Request) -> int:
     if request.whole_gpus:
         return request.whole_gpus << 24
     sizes = [
@@ -40,7 +40,7 @@ def _mib(engine: Engine, request: Request) -> int:
     return min(sizes, default=0)
 
 
-def _packed(engine: Engine, waiting: list[Request]) -> dict[str, Placement]:
+def _packed(engine: PlacementEngine, waiting: list[Request]) -> dict[str, Placement]:
     placed: dict[str, Placement] = {}
     for table in engine.fleet.tables:
         kinds: list[list[tuple[Request, int, str]]] = [[] for _ in range(6)]
@@ -67,7 +67,9 @@ def _packed(engine: Engine, waiting: list[Request]) -> dict[str, Placement]:
     return placed
 
 
-def _take_at(engine: Engine, gpu: Gpu, request: Request, option: tuple[int, str], start: int) -> Placement | None:
+def _take_at(
+    engine: PlacementEngine, gpu: Gpu, request: Request, option: tuple[int, str], start: int
+) -> Placement | None:
     cut, shape = option
     host = gpu.host
     if request.vcpus > host.vcpus or request.memory_mib > host.memory_mib or engine.usage.refuses(request):
@@ -77,4 +79,4 @@ def _take_at(engine: Engine, gpu: Gpu, request: Request, option: tuple[int, str]
     choice = next((choice for choice in here.choices(state, shape) if choice.start == start), None)
     if choice is None:
         return None
-    return engine.take(request, Plan(host.number, ((gpu.number, Step(cut, shape, choice)),), 0.0))
+    return engine.take(request, PlacementPlan(host.number, ((gpu.number, StateStep(cut, shape, choice)),), 0.0))

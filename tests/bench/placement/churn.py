@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import Engine, demand_of
+from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.views import HostView
 from orchestrator.simulate_placement.policies import POLICIES, PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
@@ -83,7 +83,7 @@ def _count(tally: Tally, arrival: Arrival, special: Callable[[Arrival], bool], *
 def _run_ceiling(
     hosts: Iterable[HostView], stream: list[Arrival], start: float, tally: Tally, special: Callable[[Arrival], bool]
 ) -> None:
-    ceiling = Ceiling(Engine(hosts).fleet)
+    ceiling = Ceiling(PlacementEngine(hosts).fleet)
     leaving: list[tuple[float, int]] = []
     for number, arrival in enumerate(stream):
         while leaving and leaving[0][0] <= arrival.request.now_s:

@@ -10,9 +10,9 @@ from typing import cast
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.mask_cut import MaskCut
-from orchestrator.core.placement.engine import Engine, Plan
-from orchestrator.core.placement.fleet import Gpu, Host
-from orchestrator.core.placement.state_table import Demand, Step
+from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan
+from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.state_table import Demand, StateStep
 from orchestrator.core.placement.trial import Moved, Trial
 from tests.bench.placement.whole_program import Answer, WholeProgram
 
@@ -27,13 +27,13 @@ class _Place:
     column: int
     gpu: Gpu
     alike: Alike
-    step: Step
+    step: StateStep
 
 
 class MoveProgram:
     """Say who may leave, then where there is room, then ``close``. Every move costs ``cost``."""
 
-    def __init__(self, engine: Engine, *, cost: float) -> None:
+    def __init__(self, engine: PlacementEngine, *, cost: float) -> None:
         self.engine = engine
         self.program = WholeProgram()
         self._cost = cost
@@ -78,7 +78,7 @@ class MoveProgram:
     def close(self) -> None:
         """Everybody who leaves arrives somewhere, and no host takes more than it has room for now."""
         arriving: dict[Alike, list[tuple[int, float]]] = defaultdict(list)
-        on_host: dict[Host, list[_Place]] = defaultdict(list)
+        on_host: dict[FleetHost, list[_Place]] = defaultdict(list)
         for place in self._places:
             arriving[place.alike].append((place.column, 1.0))
             on_host[place.gpu.host].append(place)
@@ -103,12 +103,12 @@ class MoveProgram:
         moves = []
         for place in self._places:
             for _ in range(answer.values[place.column]):
-                plan = Plan(place.gpu.host.number, ((place.gpu.number, _step_now(place)),), 0.0)
+                plan = PlacementPlan(place.gpu.host.number, ((place.gpu.number, _step_now(place)),), 0.0)
                 moves.append(trial.move(waiting[place.alike].pop(), plan))
         return tuple(moves)
 
 
-def is_movable(engine: Engine, vm_id: str) -> bool:
+def is_movable(engine: PlacementEngine, vm_id: str) -> bool:
     """Whether the program knows all that limits where the VM may go."""
     held = engine.vms.get(vm_id)
     if held is None:
@@ -117,7 +117,7 @@ def is_movable(engine: Engine, vm_id: str) -> bool:
     return request.migratable and request.count == 1 and not request.is_filtered and not request.whole_gpus
 
 
-def _alike(engine: Engine, vm_id: str) -> Alike:
+def _alike(engine: PlacementEngine, vm_id: str) -> Alike:
     request = engine.vms[vm_id].request
     return (request.demand, request.vcpus, request.memory_mib)
 
@@ -130,7 +130,7 @@ def _summed(terms: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return list(sums.items())
 
 
-def _step_now(place: _Place) -> Step:
+def _step_now(place: _Place) -> StateStep:
     """The step to the same place from the state that the GPU is in by now."""
     steps = place.gpu.table.steps(place.gpu.state, place.alike[0])
     equal = isinstance(place.gpu.table.cuts[place.step.cut], EqualSizeCut)

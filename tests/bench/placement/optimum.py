@@ -12,7 +12,7 @@ from math import floor
 
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import Compaction, compact
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.trial import Trial
 from tests.bench.placement.move_program import MoveProgram, is_movable
@@ -36,7 +36,7 @@ class BestCompaction:
     greedy: bool
 
 
-def best_compaction(engine: Engine, maximise: Maximise, seconds: float) -> BestCompaction:
+def best_compaction(engine: PlacementEngine, maximise: Maximise, seconds: float) -> BestCompaction:
     """Free the most GPUs with the fewest moves; the engine ends in the state after it."""
     moving = MoveProgram(engine, cost=1.0)
     targets = [gpu for gpu in engine.fleet.gpus if gpu.held and _takes_vms(gpu)]

@@ -10,7 +10,7 @@ import time
 
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.compaction import compact, drain
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.simulation import Simulation
 from tests.bench.placement.batch import place_batch
@@ -63,7 +63,7 @@ def _batch(mix: str, count: int) -> list[Row]:
     return rows
 
 
-def _settled(load: float, policy: PolicyName, seed: int) -> Engine:
+def _settled(load: float, policy: PolicyName, seed: int) -> PlacementEngine:
     simulation = Simulation(single_gpu_hosts(200, geometry(H100, "mig")), policy=policy, now_ns=time.perf_counter_ns)
     for arrival in arrivals(mig_kinds("uniform"), slots=1600.0, load=load, count=6000, seed=seed):
         simulation.offer(arrival.request, arrival.depart_s)

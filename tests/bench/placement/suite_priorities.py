@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import Request
@@ -23,7 +23,7 @@ _GPUS = 50
 
 def measure(scale: float) -> list[Row]:
     rows: list[Row] = []
-    choosers: dict[str, Callable[[Engine, Request], Preemption | None]] = {
+    choosers: dict[str, Callable[[PlacementEngine, Request], Preemption | None]] = {
         "vgpuctl": plan_preemption, "first_fit": _first_victims,
     }  # fmt: skip
     for load in (0.95, 1.3):
@@ -41,7 +41,7 @@ def _stream(load: float, seed: int, count: int) -> Iterator[Arrival]:
         yield replace(arrival, request=replace(arrival.request, priority=10 if urgent else 0))
 
 
-def _first_victims(engine: Engine, request: Request) -> Preemption | None:
+def _first_victims(engine: PlacementEngine, request: Request) -> Preemption | None:
     """For comparison: stop VMs of lower priority one after another, oldest first, until the request fits."""
     lower = [vm for vm, held in engine.vms.items() if held.request.priority < request.priority]
     probe = [(vm, engine.vms[vm].host.view.host_id) for vm in lower]
@@ -58,7 +58,7 @@ def _first_victims(engine: Engine, request: Request) -> Preemption | None:
 
 
 def _priorities(
-    load: float, seed: int, policy: str, chooser: Callable[[Engine, Request], Preemption | None], count: int
+    load: float, seed: int, policy: str, chooser: Callable[[PlacementEngine, Request], Preemption | None], count: int
 ) -> list[Row]:
     engine = PolicyEngine(single_gpu_hosts(_GPUS, geometry(H100, "mig")))
     leaving: list[tuple[float, str]] = []
@@ -98,7 +98,7 @@ def _priorities(
 def _quotas(load: float, seed: int, count: int) -> list[Row]:
     """Three tenants offer equal loads; one may have 20 VMs. Its limit must hold, the others must not starve."""
     limit = 20
-    engine = Engine(single_gpu_hosts(_GPUS, geometry(H100, "mig")), quotas={"a": Quota(vms=limit)})
+    engine = PlacementEngine(single_gpu_hosts(_GPUS, geometry(H100, "mig")), quotas={"a": Quota(vms=limit)})
     shares = {"a": 1.0, "b": 1.0, "c": 1.0}
     stream = arrivals(
         mig_kinds("uniform"), slots=8.0 * _GPUS, load=load, count=count, seed=seed, tenants=shares,

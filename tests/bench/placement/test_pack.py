@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.minimum import fewest_seven_slice
 from orchestrator.core.placement.ceiling import Ceiling
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from tests.bench.placement.batch import place_batch
 from tests.bench.placement.pack import pack_seven_slice
 from tests.unit.geometry.test_cuts import cut_of
@@ -32,7 +32,7 @@ def test_the_packing_is_legal_complete_and_as_small_as_can_be(counts: tuple[int,
 
 
 def test_a_batch_takes_the_fewest_gpus_and_leaves_out_what_does_not_fit() -> None:
-    engine = Engine([host(f"h{i}", gpus("H100 SXM5 80GB", 1, "mig"), vcpus=8) for i in range(6)])
+    engine = PlacementEngine([host(f"h{i}", gpus("H100 SXM5 80GB", 1, "mig"), vcpus=8) for i in range(6)])
     batch = [ask(f"v{i}", SEVEN[i % 6], vcpus=1) for i in range(12)]
     placed = place_batch(engine, batch)
     assert set(placed) == {request.vm_id for request in batch}
@@ -43,7 +43,7 @@ def test_a_batch_takes_the_fewest_gpus_and_leaves_out_what_does_not_fit() -> Non
 
 
 def test_a_batch_falls_back_to_one_by_one_where_hosts_lack_cpu() -> None:
-    engine = Engine([host(f"h{i}", gpus("H100 SXM5 80GB", 1, "mig"), vcpus=4) for i in range(4)])
+    engine = PlacementEngine([host(f"h{i}", gpus("H100 SXM5 80GB", 1, "mig"), vcpus=4) for i in range(4)])
     placed = place_batch(engine, [ask(f"v{i}", "1g.10gb", vcpus=4) for i in range(4)])
     assert len({placement.host_id for placement in placed.values()}) == 4
     assert broken_rules(engine) == []

@@ -15,8 +15,7 @@ from typing import cast
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
-from orchestrator.api.services import Process
-from orchestrator.api.services import Services as ApiServices
+from orchestrator.api.services import ApiServices, Process
 from orchestrator.client.location import state_directory
 from orchestrator.services.capacity import CapacityService
 from tests.fakes.control_plane import ControlPlane, Services, control_plane

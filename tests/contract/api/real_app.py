@@ -15,8 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
-from orchestrator.api.services import Process
-from orchestrator.api.services import Services as ApiServices
+from orchestrator.api.services import ApiServices, Process
 from orchestrator.services.capacity import CapacityService
 from tests.contract.api.plane_server import Served
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm

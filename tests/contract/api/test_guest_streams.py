@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.guest_stream import open_stream
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from tests.lab.product import COMMAND, Product
 
 
-def _session(product: Product) -> Session:
-    session = Session()
+def _session(product: Product) -> CliSession:
+    session = CliSession()
     session.context, session.state = None, product.state
     return session
 

@@ -36,7 +36,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         people.tokens.create("aa", "tenant-user", None)
         people.tokens.create(name, "tenant-admin", None)
     made.machine("t4").domains.clear()
-    made.findings.look(None)
+    made.findings.observe(None)
     yield made
     made.store.close()
 

@@ -152,7 +152,7 @@ def test_a_tenant_may_have_others_stopped_and_is_not_told_whom(tmp_path: Path) -
     assert known == ["foreign/secret-project"]
     assert started.status_code == 202
     assert not [text for text in (plan.text, started.text, *shown) if "secret-project" in text or "foreign" in text]
-    assert stopped.freed == "preempted"
+    assert stopped.deallocated == "preempted"
 
 
 def test_a_tenant_without_a_quota_learns_whether_one_fits_and_cannot_count_what_others_have(tmp_path: Path) -> None:

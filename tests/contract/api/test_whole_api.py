@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
-from orchestrator.api.services import Process, Services
+from orchestrator.api.services import ApiServices, Process
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import ControlPlane
 
@@ -33,7 +33,7 @@ def _no_bug(_: schemathesis.CheckContext, response: schemathesis.Response, case:
 
 def _routes() -> list[tuple[str, str]]:
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
-    paths = create_app(cast(Services, None), process).openapi()["paths"]
+    paths = create_app(cast(ApiServices, None), process).openapi()["paths"]
     return [(verb.upper(), path) for path, verbs in paths.items() for verb in verbs]
 
 

@@ -14,7 +14,7 @@ from orchestrator.core.errors import Conflict, InvalidInput
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
 
 NOW = 1_800_000_000.0
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_nothing_is_overwritten_and_nonsense_is_refused(tmp_path: Path, plane: C
 
 def test_a_backup_for_which_there_is_no_room_is_refused_and_leaves_nothing(tmp_path: Path, plane: ControlPlane) -> None:
     plane.store.close()
-    (tmp_path / "old" / "secrets" / "large").write_bytes(os.urandom(MOST_BYTES + 1))
+    (tmp_path / "old" / "secrets" / "large").write_bytes(os.urandom(MAX_BYTES + 1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, hard))
     try:
         with pytest.raises(InvalidInput, match="cannot be written: file too large"):
             back_up(tmp_path / "old", tmp_path / "backup")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.adapters.engine.durable import DurableEngine
-from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
@@ -43,7 +43,7 @@ def main(name: str, url: str, directory: Path, *act: str) -> None:
         plane.store,
         Runner(plane.world, plane.journal, DEFINITIONS),
         open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, Bounds(workers=4, per_host=2), run),
-        living=Living(plane.store, name, alone=url.startswith("sqlite")),
+        living=LiveControllers(plane.store, name, alone=url.startswith("sqlite")),
         afterwards=lambda _: None,
     )
     engine.recover()

@@ -13,7 +13,7 @@ from dbos._core import execute_dequeued_workflow
 from dbos._error import DBOSQueryTimeoutError
 
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
-from orchestrator.adapters.engine.living import Living
+from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
 from orchestrator.adapters.store.database import SqlStore
@@ -84,7 +84,7 @@ def durable(store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Ca
         store,
         runs,
         open_queue=lambda run: WorkQueue(QueueDatabase(database), "one", bounds, run),
-        living=Living(store, "one", alone=url.startswith("sqlite")),
+        living=LiveControllers(store, "one", alone=url.startswith("sqlite")),
         afterwards=afterwards,
     )
 

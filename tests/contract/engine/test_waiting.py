@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.engine.durable import LOOK_S
+from orchestrator.adapters.engine.durable import POLL_S
 from orchestrator.adapters.store.database import SqlStore
 from tests.contract.engine.test_durable import Recording, add, durable, queued
 from tests.fakes.control_plane import KEY
@@ -39,7 +39,7 @@ def test_a_thousand_operations_that_wait_hold_no_thread(tmp_path: Path, of_one_h
     engine.submit("op0000")
     with store.read() as tx:
         assert len(tx.operations.list(unfinished=True, limit=2 * WAITING)) == WAITING + len(first)
-    threading.Event().wait(2 * LOOK_S)  # the queue has been offered them by then, or is about to be
+    threading.Event().wait(2 * POLL_S)  # the queue has been offered them by then, or is about to be
     print(
         f"{WAITING} waiting operations: {threading.active_count() - threads} more threads,"
         f" {resident_mib() - memory:.1f} MiB more"

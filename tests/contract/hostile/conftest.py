@@ -14,7 +14,7 @@ from tests.fakes.running import running_server
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     state = tmp_path_factory.mktemp("site")
-    with running_server(state, module="tests.contract.api.plane_server", patience_s=300):
+    with running_server(state, module="tests.contract.api.plane_server", timeout_s=300):
         made = Site(state, sender(state))
         _done(made, made.send("POST", "/v1/hosts", HOST | {"name": "t4", "address": "t4.test",
                                                            "fingerprint": "SHA256:t4.test"}).json())  # fmt: skip

@@ -14,22 +14,22 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains, domain_key
-from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpus import Vgpus, mdev_key, vf_key
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
     CreateMdev,
     DefineDomain,
+    FencingToken,
     HostAction,
     ReleaseDomain,
     SetVgpuType,
-    Token,
     UndefineDomain,
 )
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -51,14 +51,14 @@ class Bench:
         self.ledger.manage_gpus((T4, L40S))
         connection, timing = Libvirt("test:///default"), FakeTiming()
         self.domains = Domains(connection, self.ledger, timing)
-        self.wanted = Wanted(self.host.paths, self.ledger, "boot-1")
+        self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
         parts = Parts(
             Storage(self.host.paths, self.ledger),
             Vgpus(self.host.paths, self.ledger, timing, lambda: names, self.host.write),
             GpuSwitches(self.host.paths, self.ledger, timing, Nvml()),
             self.domains,
-            Networks(connection, self.ledger),
+            LibvirtNetworks(connection, self.ledger),
         )
         self.performer = Performer(self.ledger, Turns(), self.wanted, parts)
         self.libvirt: Any = libvirt.open("test:///default")
@@ -77,7 +77,7 @@ class Bench:
 
     def do(self, action: HostAction) -> ActionResult:
         self.attempt += 1
-        return self.performer.perform(action, Token(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1))
+        return self.performer.perform(action, FencingToken(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1))
 
     def adopt_mdev(self, type_name: str = "GRID T4-2Q") -> AdoptDomain:
         return AdoptDomain(vm=self.vm, parent=T4, type_name=type_name, mdev_uuid=MDEV, running=True)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from orchestrator.agent.deadline import CallHangs, Gate, TooManyHang
+from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 
 
 def test_results_and_errors_come_through() -> None:
@@ -20,14 +20,14 @@ def test_hanging_calls_do_not_pile_up_and_the_gate_opens_again_when_they_end() -
     for _ in range(2):
         with pytest.raises(CallHangs):
             gate.call(released.wait)
-    with pytest.raises(TooManyHang):
+    with pytest.raises(TooManyHungCalls):
         gate.call(lambda: 7)
     released.set()
     for _ in range(1000):
         try:
             assert gate.call(lambda: 7, limit_s=20) == 7
             break
-        except TooManyHang:
+        except TooManyHungCalls:
             threading.Event().wait(0.01)
     else:
         pytest.fail("the gate stayed shut")

@@ -10,15 +10,15 @@ from hypothesis.strategies import DataObject
 
 from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import Token
+from orchestrator.core.host_actions import FencingToken
 
 
 def opened(directory: Path, *, epoch: int = 1, boot_id: str = "boot-1", site: str = "s") -> Ledger:
     return Ledger(directory, site=site, epoch=epoch, boot_id=boot_id)
 
 
-def token(epoch: int, attempt: int, operation: str = "op") -> Token:
-    return Token(site="s", epoch=epoch, operation=operation, attempt=attempt)
+def token(epoch: int, attempt: int, operation: str = "op") -> FencingToken:
+    return FencingToken(site="s", epoch=epoch, operation=operation, attempt=attempt)
 
 
 @settings(deadline=None, max_examples=40)

@@ -11,12 +11,12 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
-from orchestrator.agent.libvirt.networks import Networks
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpus import Vgpus
-from orchestrator.agent.wanted import Wanted
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -25,12 +25,12 @@ from orchestrator.core.host_actions import (
     CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
+    FencingToken,
     HostAction,
     RemoveMdev,
     SetVgpuType,
     StartDomain,
     StopDomain,
-    Token,
     UndefineDomain,
 )
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -125,11 +125,11 @@ class Machine:
         self.ledger = Ledger(self.root / "ledger", site="s", epoch=1, boot_id=boot)
         self.timing = FakeTiming()
         self.turns = Turns()
-        self.wanted = Wanted(self.host.paths, self.ledger, boot)
+        self.wanted = RestoreList(self.host.paths, self.ledger, boot)
         self.switches = FakeSwitches(self.host)
         vgpus = Vgpus(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         storage = Storage(self.host.paths, self.ledger)
-        networks = Networks(Libvirt("test:///default"), self.ledger)
+        networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
         parts = Parts(storage, vgpus, self.switches, self.libvirt, networks)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts)
         self.restorer = Restorer(
@@ -157,7 +157,7 @@ class Machine:
     def do(self, *actions: HostAction) -> None:
         for action in actions:
             self.attempt += 1
-            token = Token(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1)
+            token = FencingToken(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1)
             self.performer.perform(action, token)
 
     def run_vm(self, vm: str, uuid: str = UUID, policy: BootPolicy = "local") -> None:

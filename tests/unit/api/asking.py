@@ -63,6 +63,6 @@ class Asking:
 
 def asking() -> Asking:
     fake = InMemory()
-    fake.furnish()
+    fake.record_enrolled()
     app = create_app(fake.as_services(), Process(started_at=0, idle_seconds=None, activity=Activity()))
     return Asking(app, fake)

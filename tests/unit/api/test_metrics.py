@@ -25,7 +25,7 @@ OBSERVE = TimerHealth(name="observe", every_s=10, good_ago_s=2.4, failed=3, erro
 @pytest.fixture
 def fake() -> InMemory:
     made = InMemory()
-    made.furnish()
+    made.record_enrolled()
     return made
 
 

@@ -18,7 +18,9 @@ ONE = vm("one")
     "listed",
     [
         ONE,
-        replace(ONE, addresses=(), operation="op", lease_end=1795255200.1239, freed="lease_over", state="stopped"),
+        replace(
+            ONE, addresses=(), operation="op", lease_end=1795255200.1239, deallocated="lease_over", state="stopped"
+        ),
         replace(
             ONE,
             spec=replace(ONE.spec, user_data="secret", label="file", adopted="byhand", boot_policy="ask-controller"),

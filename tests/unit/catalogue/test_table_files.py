@@ -8,11 +8,11 @@ import pytest
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
 from orchestrator.catalogue.consistency import find_gaps
-from orchestrator.catalogue.tables import Row, read_table
+from orchestrator.catalogue.tables import TableRow, read_table
 from orchestrator.core.errors import InvalidInput
 
 
-class Fruit(Row):
+class Fruit(TableRow):
     name: str
     grams: int
     ripe: bool | None = None

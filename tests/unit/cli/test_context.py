@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client.contexts import Context, Contexts, load, save
+from orchestrator.client.contexts import ClientContext, Contexts, load, save
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.certificate import new_certificate
 from tests.fakes.running import running_server
@@ -137,7 +137,7 @@ def test_a_file_that_holds_no_contexts_is_one_line(tmp_path: Path, text: str) ->
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
-    known = Contexts(current="a").added(Context(name="a", url="https://h:1", token_file="/t", ca_file="/c"))
+    known = Contexts(current="a").added(ClientContext(name="a", url="https://h:1", token_file="/t", ca_file="/c"))
     save(tmp_path / "new" / "contexts.json", known)
     assert load(tmp_path / "new" / "contexts.json") == known
 

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.cli import progress
 from orchestrator.cli.live import LiveSteps
 from orchestrator.cli.progress import PlainLines, failure_of, follow
-from orchestrator.cli.session import Session
+from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Bug, Fatal, Stuck, Unknown, error_to_dict
 
 
@@ -41,7 +41,7 @@ class _Client:
         return answer
 
 
-class _Session(Session):
+class _Session(CliSession):
     def __init__(self, client: _Client) -> None:
         super().__init__()
         self.__dict__["client"] = client

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.cli.session import Format, Session
+from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.table import field
 from orchestrator.cli.tree import build
-from orchestrator.cli.watch import Look, View, list_view, show_view
+from orchestrator.cli.watch import ReadView, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown
 
 INTERRUPTED = 130
@@ -31,21 +31,21 @@ STORY: list[list[Row]] = [
 ]
 
 
-def told(story: list[list[Row]]) -> Look:
+def told(story: list[list[Row]]) -> ReadView:
     steps: Iterator[int] = count()
 
-    def look() -> View:
+    def read_view() -> View:
         at = next(steps)
         if at == len(story):
             raise KeyboardInterrupt
         return list_view(story[at], COLUMNS, "nothing yet", lambda row: str(row["name"]))
 
-    return look
+    return read_view
 
 
 def test_without_a_terminal_what_changed_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        show_view(Session(), told(STORY), Format.TABLE, watch=True, pause_s=0)
+        show_view(CliSession(), told(STORY), Format.TABLE, watch=True, pause_s=0)
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "nothing yet",
         "NAME STATE",
@@ -74,7 +74,7 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
             raise KeyboardInterrupt
         return [_operation(number) for number in numbers]
 
-    session = Session()
+    session = CliSession()
     session.__dict__["client"] = SimpleNamespace(operations=operations)
     monkeypatch.setattr("time.sleep", lambda _: None)
     command = ["operation", "list", "--active", "--watch", "--limit=2"]
@@ -86,7 +86,7 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
 @pytest.mark.parametrize("output", [Format.JSON, Format.YAML])
 def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[str], output: Format) -> None:
     with pytest.raises(KeyboardInterrupt):
-        show_view(Session(), told(STORY), output, watch=True, pause_s=0)
+        show_view(CliSession(), told(STORY), output, watch=True, pause_s=0)
     out = capsys.readouterr().out
     if output is Format.JSON:
         assert [json.loads(line) for line in out.splitlines()] == [*STORY[:2], *STORY[3:]]
@@ -96,7 +96,7 @@ def test_programs_get_a_document_for_each_change(capsys: pytest.CaptureFixture[s
 
 def test_what_is_final_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     views = iter([View(data=1, lines=lambda: ["goes on"]), View(data=2, lines=lambda: ["is done"], final=True)])
-    show_view(Session(), lambda: next(views), Format.TABLE, watch=True, pause_s=0)
+    show_view(CliSession(), lambda: next(views), Format.TABLE, watch=True, pause_s=0)
     assert capsys.readouterr().out == "goes on\nis done\n"
 
 
@@ -104,22 +104,22 @@ def test_what_is_final_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_server_that_goes_away_is_asked_again_and_other_errors_end_it(
     error: Exception, goes_on: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "reconnect", lambda _: None)
+    monkeypatch.setattr(CliSession, "reconnect", lambda _: None)
     answers: list[View | Exception] = [
         View(data=1, lines=lambda: ["first"]), error, View(data=2, lines=lambda: ["last"], final=True),
     ]  # fmt: skip
 
-    def look() -> View:
+    def read_view() -> View:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     if goes_on:
-        show_view(Session(), look, Format.TABLE, watch=True, pause_s=0)
+        show_view(CliSession(), read_view, Format.TABLE, watch=True, pause_s=0)
     else:
         with pytest.raises(Fatal):
-            show_view(Session(), look, Format.TABLE, watch=True, pause_s=0)
+            show_view(CliSession(), read_view, Format.TABLE, watch=True, pause_s=0)
     assert capsys.readouterr().out == ("first\nlast\n" if goes_on else "first\n")
 
 

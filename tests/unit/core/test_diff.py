@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.diff import Finding, Wanted, WantedVm, changes, compare, host_findings
+from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
 from orchestrator.core.vm import Device, Vm, VmSpec
@@ -65,9 +65,9 @@ def snapshots(draw: st.DrawFn) -> HostSnapshot:
 
 
 @st.composite
-def wants(draw: st.DrawFn) -> Wanted:
-    known = [WantedVm(vm=vm(one), running=draw(st.booleans()), claimed=draw(st.booleans())) for one in KNOWN[:2]]
-    return Wanted(
+def wants(draw: st.DrawFn) -> ExpectedHost:
+    known = [ExpectedVm(vm=vm(one), running=draw(st.booleans()), claimed=draw(st.booleans())) for one in KNOWN[:2]]
+    return ExpectedHost(
         host=HOST,
         vms=tuple(known[: draw(st.integers(0, 2))]),
         busy=frozenset(draw(st.sets(st.sampled_from(KNOWN[:2])))),
@@ -85,7 +85,7 @@ def removed_by(findings: Sequence[Finding]) -> list[str]:
 @CASES
 @given(wanted=wants(), snapshot=snapshots())
 def test_nothing_is_removed_but_what_is_ours_and_that_no_running_domain_has(
-    wanted: Wanted, snapshot: HostSnapshot
+    wanted: ExpectedHost, snapshot: HostSnapshot
 ) -> None:
     found = compare(wanted, snapshot)
     active = {one.uuid for one in snapshot.domains if one.state not in {"shut_off", "crashed"}}
@@ -99,14 +99,14 @@ def test_nothing_is_removed_but_what_is_ours_and_that_no_running_domain_has(
 
 @CASES
 @given(wanted=wants(), snapshot=snapshots())
-def test_nothing_is_said_of_what_an_operation_works_on(wanted: Wanted, snapshot: HostSnapshot) -> None:
+def test_nothing_is_said_of_what_an_operation_works_on(wanted: ExpectedHost, snapshot: HostSnapshot) -> None:
     assert {one.vm for one in compare(wanted, snapshot)} & wanted.busy == set()
 
 
 @CASES
 @given(wanted=wants(), snapshot=snapshots())
 def test_a_comparison_gives_the_same_again_and_every_finding_has_a_name_of_its_own(
-    wanted: Wanted, snapshot: HostSnapshot
+    wanted: ExpectedHost, snapshot: HostSnapshot
 ) -> None:
     found = compare(wanted, snapshot)
     assert compare(wanted, snapshot) == found
@@ -116,7 +116,7 @@ def test_a_comparison_gives_the_same_again_and_every_finding_has_a_name_of_its_o
 
 @CASES
 @given(wanted=wants(), snapshot=snapshots())
-def test_a_vm_gets_one_kind_of_change_and_removals_come_first(wanted: Wanted, snapshot: HostSnapshot) -> None:
+def test_a_vm_gets_one_kind_of_change_and_removals_come_first(wanted: ExpectedHost, snapshot: HostSnapshot) -> None:
     chosen = changes(compare(wanted, snapshot), automatic_only=False)
     kinds: dict[str | None, set[str]] = {}
     for one in chosen:
@@ -132,8 +132,8 @@ def test_a_vm_gets_one_kind_of_change_and_removals_come_first(wanted: Wanted, sn
 def test_half_a_look_proves_nothing_missing() -> None:
     machine = FakeMachine(machine_id="m", gpus=[t4(GPU)])
     half = replace(snapshot_of(machine), problems=("libvirt did not answer",))
-    wanted = Wanted(
-        host=HOST, vms=(WantedVm(vm=vm(KNOWN[0]), running=True, claimed=True),), busy=frozenset(), gone=frozenset()
+    wanted = ExpectedHost(
+        host=HOST, vms=(ExpectedVm(vm=vm(KNOWN[0]), running=True, claimed=True),), busy=frozenset(), gone=frozenset()
     )
     assert [one.code for one in compare(wanted, half)] == ["host.half_seen"]
 

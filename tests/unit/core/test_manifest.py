@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from orchestrator.catalogue.manifest_file import VmForm
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import (
+    Existing,
+    ExistingVm,
     Manifest,
-    There,
-    ThereVm,
+    ManifestVm,
     WantedImage,
     WantedNetwork,
     WantedOffering,
-    WantedVm,
     changes,
 )
 from orchestrator.core.offering import Offering, Scheduler
@@ -27,7 +27,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d"])
 NETWORKS = st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from([None, "10.0.0.0/24"]))
 IMAGES = st.builds(WantedImage, name=NAMES, source=st.just("/x"), sha256=st.sampled_from([None, "1" * 64]))
 VMS = st.builds(
-    WantedVm,
+    ManifestVm,
     name=NAMES,
     tenant=st.sampled_from(["red", "blue"]),
     profile=st.just("p"),
@@ -52,17 +52,17 @@ MANIFESTS = st.builds(
 )
 STATES = st.sampled_from(["running", "stopped", "creating", "starting", "stopping", "deleting", "failed", "stuck"])
 THERE = st.builds(
-    There,
+    Existing,
     networks=st.dictionaries(NAMES, st.sampled_from(["10.0.0.0/24", "10.0.1.0/24"])),
     images=st.dictionaries(NAMES, st.sampled_from(["1" * 64, "2" * 64])),
     vms=st.lists(
-        st.builds(ThereVm, vm=VMS, state=STATES, on_host=st.sampled_from(["h1", "h2"]), label=LABELS),
+        st.builds(ExistingVm, vm=VMS, state=STATES, on_host=st.sampled_from(["h1", "h2"]), label=LABELS),
         unique_by=lambda found: found.vm.key,
     ).map(lambda found: {one.vm.key: one for one in found}),
 )
 
 
-def _made(wanted: Manifest, there: There, *, prune: bool) -> There:
+def _made(wanted: Manifest, there: Existing, *, prune: bool) -> Existing:
     """The world after every change that is not refused."""
     networks, images, vms = dict(there.networks), dict(there.images), dict(there.vms)
     by_key = {vm.key: vm for vm in wanted.vms}
@@ -78,20 +78,20 @@ def _made(wanted: Manifest, there: There, *, prune: bool) -> There:
         elif change.action == "add":
             vm = by_key[change.name]
             state = "running" if vm.running else "stopped"
-            vms[change.name] = ThereVm(vm=vm, state=state, on_host=vm.host or "h1", label=wanted.label)
+            vms[change.name] = ExistingVm(vm=vm, state=state, on_host=vm.host or "h1", label=wanted.label)
         else:
             vms[change.name] = replace(vms[change.name], state="running" if change.action == "start" else "stopped")
-    return There(networks=networks, images=images, vms=vms)
+    return Existing(networks=networks, images=images, vms=vms)
 
 
 @given(MANIFESTS, THERE, st.booleans())
-def test_after_the_changes_only_what_was_refused_is_left(wanted: Manifest, there: There, prune: bool) -> None:
+def test_after_the_changes_only_what_was_refused_is_left(wanted: Manifest, there: Existing, prune: bool) -> None:
     refused = [change for change in changes(wanted, there, prune=prune) if change.action == "refuse"]
     assert [*changes(wanted, _made(wanted, there, prune=prune), prune=prune)] == refused
 
 
 @given(MANIFESTS, THERE)
-def test_pruning_touches_only_what_the_label_made(wanted: Manifest, there: There) -> None:
+def test_pruning_touches_only_what_the_label_made(wanted: Manifest, there: Existing) -> None:
     gone = {change.name for change in changes(wanted, there, prune=True) if change.action == "delete"}
     kept = {vm.key for vm in wanted.vms}
     assert gone == {
@@ -102,7 +102,7 @@ def test_pruning_touches_only_what_the_label_made(wanted: Manifest, there: There
 
 
 @given(MANIFESTS, THERE, st.booleans())
-def test_every_change_names_what_differs(wanted: Manifest, there: There, prune: bool) -> None:
+def test_every_change_names_what_differs(wanted: Manifest, there: Existing, prune: bool) -> None:
     for change in changes(wanted, there, prune=prune):
         assert change.fields
         assert all(one.there != one.wanted for one in change.fields)
@@ -126,37 +126,37 @@ def test_every_change_names_what_differs(wanted: Manifest, there: There, prune: 
 def test_a_lease_only_gets_longer_and_a_duration_counts_from_when_the_vm_was_made(
     end: WantedEnd, there: float | None, found: str | None
 ) -> None:
-    vm = WantedVm(
+    vm = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=1, network="n", ssh_keys=(),
         host=None, boot_policy="local", running=True, has_user_data=False, end=end,
     )  # fmt: skip
-    seen = ThereVm(vm=vm, state="running", on_host="h1", label=None, created_at=100.0, lease_end=there)
+    seen = ExistingVm(vm=vm, state="running", on_host="h1", label=None, created_at=100.0, lease_end=there)
     wanted = Manifest(label=None, vms=(vm,))
-    made = changes(wanted, There(networks={}, images={}, vms={"t/a": seen}), prune=False)
+    made = changes(wanted, Existing(networks={}, images={}, vms={"t/a": seen}), prune=False)
     assert [one.action for one in made] == ([] if found is None else [found])
-    stopped = There(networks={}, images={}, vms={"t/a": replace(seen, state="stopped")})
+    stopped = Existing(networks={}, images={}, vms={"t/a": replace(seen, state="stopped")})
     actions = [one.action for one in changes(wanted, stopped, prune=False)]
     assert actions == {None: ["start"], "extend": ["extend", "start"], "refuse": ["refuse"]}[found]
 
 
 def test_user_data_is_in_no_text_of_a_wanted_vm() -> None:
-    vm = WantedVm(
+    vm = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=1, network="n", ssh_keys=(),
         host=None, boot_policy="local", running=True, has_user_data=True, user_data="planted-secret",
     )  # fmt: skip
-    there = There(networks={}, images={}, vms={})
+    there = Existing(networks={}, images={}, vms={})
     assert "planted-secret" not in repr(vm) + repr(changes(Manifest(label=None, vms=(vm,)), there, prune=False))
 
 
 def test_differences_are_told_in_the_words_and_units_of_the_file() -> None:
-    there = WantedVm(
+    there = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=4096, disk_bytes=20 * GIB, network="n",
         ssh_keys=(), host=None, boot_policy="local", running=True, has_user_data=False,
     )  # fmt: skip
     wanted = replace(there, memory_mib=1536, disk_bytes=GIB, has_user_data=True, user_data="#cloud-config")
-    seen = ThereVm(vm=there, state="running", on_host="h1", label=None)
+    seen = ExistingVm(vm=there, state="running", on_host="h1", label=None)
     manifest = Manifest(label=None, vms=(wanted,))
-    (change,) = changes(manifest, There(networks={}, images={}, vms={"t/a": seen}), prune=False)
+    (change,) = changes(manifest, Existing(networks={}, images={}, vms={"t/a": seen}), prune=False)
     told = [(one.field, one.there, one.wanted) for one in change.fields]
     assert told == [
         ("memory", "4GiB", "1536MiB"),
@@ -166,15 +166,17 @@ def test_differences_are_told_in_the_words_and_units_of_the_file() -> None:
 
 
 def test_every_value_that_is_told_is_a_word_of_the_file() -> None:
-    vm = WantedVm(
+    vm = ManifestVm(
         name="a", tenant="t", profile="p", image="i", vcpus=1, memory_mib=1, disk_bytes=GIB, network="n",
         ssh_keys=("k",), host="h", boot_policy="local", running=True, has_user_data=True, user_data="x",
         end=WantedEnd(after_s=60),
     )  # fmt: skip
-    (change,) = changes(Manifest(label=None, vms=(vm,)), There(networks={}, images={}, vms={}), prune=False)
+    (change,) = changes(Manifest(label=None, vms=(vm,)), Existing(networks={}, images={}, vms={}), prune=False)
     assert {one.field for one in change.fields} <= set(VmForm.model_fields)
-    late = ThereVm(vm=vm, state="running", on_host="h", label=None, created_at=100.0, lease_end=120.0)
-    (longer,) = changes(Manifest(label=None, vms=(vm,)), There(networks={}, images={}, vms={"t/a": late}), prune=False)
+    late = ExistingVm(vm=vm, state="running", on_host="h", label=None, created_at=100.0, lease_end=120.0)
+    (longer,) = changes(
+        Manifest(label=None, vms=(vm,)), Existing(networks={}, images={}, vms={"t/a": late}), prune=False
+    )
     assert [one.field for one in longer.fields] == ["until"]
 
 
@@ -183,12 +185,12 @@ def _offering(**values: Any) -> Offering:
 
 
 def _offering_changes(there: Offering | None, wanted: Offering, *, in_use: bool = False) -> list[tuple[str, list[str]]]:
-    vm = WantedVm(
+    vm = ManifestVm(
         name="a", tenant="red", profile="quarter", image="a", vcpus=1, memory_mib=64, disk_bytes=1, network="a",
         ssh_keys=(), host=None, running=True, boot_policy="local", has_user_data=False,
     )  # fmt: skip
-    found = ThereVm(vm=vm, state="running", on_host="h1", label=None)
-    world = There(
+    found = ExistingVm(vm=vm, state="running", on_host="h1", label=None)
+    world = Existing(
         networks={},
         images={},
         vms={vm.key: found} if in_use else {},

@@ -27,14 +27,14 @@ def vm(number: int, tenant: str, priority: Priority, kind: str, state: str, age:
         id=f"id{number}", spec=spec, state="running", host="h", device=device, addresses=(), operation=None,
         created_at=float(age),
     )  # fmt: skip
-    if state == "freed":
-        return replace(made, state="stopped", freed="lease_over")
+    if state == "deallocated":
+        return replace(made, state="stopped", deallocated="lease_over")
     return replace(made, state="stopped" if state == "stopped" else "creating" if state == "creating" else "running")
 
 
 VMS = st.lists(
     st.tuples(
-        TENANTS, st.sampled_from(PRIORITIES), KINDS, st.sampled_from(["running", "stopped", "creating", "freed"]),
+        TENANTS, st.sampled_from(PRIORITIES), KINDS, st.sampled_from(["running", "stopped", "creating", "deallocated"]),
         st.integers(0, 9), st.booleans(),
     ),
     max_size=12,
@@ -53,11 +53,11 @@ def test_whoever_is_chosen_is_less_important_and_takes_nothing_promised_from_ano
     found = preemptible(vms, limits, tenant=tenant, priority=priority)
     chosen = data.draw(st.sets(st.sampled_from(sorted(found)))) if found else set()
     before = totals_of(vms)
-    after = totals_of(replace(one, freed="preempted") if one.id in chosen else one for one in vms)
+    after = totals_of(replace(one, deallocated="preempted") if one.id in chosen else one for one in vms)
     for one in vms:
         if one.id in found:
             assert rank(one.spec.priority) < rank(priority)
-            assert one.freed is None
+            assert one.deallocated is None
             assert one.state in {"running", "stopped"}
             assert one.spec.adopted is None
     for limit in limits:
@@ -72,5 +72,5 @@ def test_without_quotas_everybody_who_is_less_important_may_have_to_go(vms: list
     assert preemptible(vms, [], tenant=tenant, priority="high") == {
         one.id
         for one in vms
-        if one.spec.priority != "high" and one.freed is None and one.state != "creating" and not one.spec.adopted
+        if one.spec.priority != "high" and one.deallocated is None and one.state != "creating" and not one.spec.adopted
     }

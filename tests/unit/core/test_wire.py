@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ActionResult, HostAction, Token
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.wire import (
     action_from_dict,
@@ -36,8 +36,8 @@ def test_every_snapshot_comes_back_as_it_was(snapshot: HostSnapshot) -> None:
     assert snapshot_from_dict(json.loads(json.dumps(snapshot_to_dict(snapshot)))) == snapshot
 
 
-@given(st.from_type(Token), st.from_type(ActionResult))
-def test_tokens_and_results_come_back_as_they_were(token: Token, result: ActionResult) -> None:
+@given(st.from_type(FencingToken), st.from_type(ActionResult))
+def test_tokens_and_results_come_back_as_they_were(token: FencingToken, result: ActionResult) -> None:
     assert token_from_dict(token_to_dict(token)) == token
     assert result_from_dict(result_to_dict(result)) == result
 

@@ -8,8 +8,8 @@ from typing import Any
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.geometries import catalogue_geometry
 from orchestrator.core.geometry.cut import IllegalLayout
-from orchestrator.core.placement.engine import Engine
-from orchestrator.core.placement.fleet import Gpu, Host
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
@@ -41,14 +41,14 @@ def ask(vm_id: str, profile: str, **more: Any) -> Request:
     return replace(Request(vm_id=vm_id, profile=profile, vcpus=1, memory_mib=1024, tenant="t", migratable=True), **more)
 
 
-def settle(engine: Engine, request: Request) -> bool:
+def settle(engine: PlacementEngine, request: Request) -> bool:
     plan = None if engine.usage.refuses(request) else engine.plan(request)
     if plan is not None:
         engine.take(request, plan)
     return plan is not None
 
 
-def broken_rules(engine: Engine) -> list[str]:
+def broken_rules(engine: PlacementEngine) -> list[str]:
     """Everything that must never be: overlap, illegal start, over-commit, quota passed, index out of step."""
     found = [problem for gpu in engine.fleet.gpus for problem in _on_gpu(engine, gpu)]
     found += [problem for one in engine.fleet.hosts for problem in _on_host(one)]
@@ -63,7 +63,7 @@ def broken_rules(engine: Engine) -> list[str]:
     return found
 
 
-def _on_gpu(engine: Engine, gpu: Gpu) -> Iterator[str]:
+def _on_gpu(engine: PlacementEngine, gpu: Gpu) -> Iterator[str]:
     where = f"{gpu.host.view.name}/{gpu.view.gpu_id}"
     slots = [slot for taken, _ in gpu.held for slot in taken.slots]
     if len(slots) != len(set(slots)):
@@ -88,7 +88,7 @@ def _on_gpu(engine: Engine, gpu: Gpu) -> Iterator[str]:
         yield f"{where}: indexed as {indexed}"
 
 
-def _on_host(one: Host) -> Iterator[str]:
+def _on_host(one: FleetHost) -> Iterator[str]:
     if one.busy != sum(1 << gpu.position for gpu in one.gpus if gpu.held or not gpu.usable):
         yield f"{one.view.name}: busy mask"
     if min(one.vcpus, one.memory_mib, one.disk_gib, *one.numa_vcpus.values()) < 0:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.core.geometry.nested import NestedCut
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import HostView, Placement, Request
@@ -69,7 +69,7 @@ class Ledger:
             self.claim(request, moved.to)
             self.counts["moved"] += 1
 
-    def check(self, engine: Engine) -> None:
+    def check(self, engine: PlacementEngine) -> None:
         """The engine holds what the books say, no more and no less."""
         assert engine.vms.keys() == self.live.keys()
         held = {

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.placement.compaction import compact, drain
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.simulate_placement.policies import POLICIES, PolicyName
 from tests.unit.placement.fleets import ask, broken_rules, gpus, host, settle
 from tests.unit.placement.random_operations import Exercise
@@ -70,7 +70,7 @@ def test_a_million_random_operations_never_break_a_rule(capsys: pytest.CaptureFi
 
 
 def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host() -> None:
-    engine = Engine([host(f"h{i}", gpus("H100 SXM5 80GB", 8, "mig"), memory_mib=30_000) for i in range(2)])
+    engine = PlacementEngine([host(f"h{i}", gpus("H100 SXM5 80GB", 8, "mig"), memory_mib=30_000) for i in range(2)])
     for number in range(80):
         engine.plan(ask("what-if", "1g.10gb", memory_mib=number + 1))
     placed = [settle(engine, ask(f"v{number}", "1g.10gb", memory_mib=9000)) for number in range(8)]
@@ -79,7 +79,7 @@ def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host
 
 
 def test_a_whole_gpu_that_needs_its_numa_node_gets_no_gpu_whose_node_has_no_vcpus_left() -> None:
-    engine = Engine([host("h", gpus("L4", 4, "mixed"), vcpus=24)])
+    engine = PlacementEngine([host("h", gpus("L4", 4, "mixed"), vcpus=24)])
     placed = [settle(engine, ask(f"v{number}", "gpu:1", vcpus=8, numa_strict=True)) for number in range(4)]
     assert placed == [True, True, False, False]
     assert broken_rules(engine) == []

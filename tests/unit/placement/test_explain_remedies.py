@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.core.advice.explain import explain
 from orchestrator.core.advice.remedies import OtherMode, Remedy
 from orchestrator.core.geometry.cut import Taken
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.victims import vms_on, without
 from orchestrator.core.placement.views import HostView, Occupied, Placement
@@ -24,7 +24,7 @@ FILLS = st.lists(st.lists(st.sampled_from(sorted(SIZES)), max_size=7), min_size=
 
 def _mig_host(name: str, profiles: Sequence[str], *, migratable: bool) -> HostView:
     empty = host(name, gpu("41", A100))
-    engine = Engine([empty])
+    engine = PlacementEngine([empty])
     held: list[Occupied] = []
     for number, profile in enumerate(profiles):
         request = replace(asks(profile, memory_mib=1024), vm_id=f"{name}-{number}", vcpus=1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.advice.gpu_map import gpu_map, own_gpus, render_gpu_map
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
 from tests.unit.placement.explain_cases import A100, H100, L4, L4_MIXED, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
@@ -75,7 +75,7 @@ def test_cells_cover_every_slot_once(profiles: list[str]) -> None:
 
 
 def _filled(view: HostView, profiles: list[str]) -> HostView:
-    engine = Engine([view])
+    engine = PlacementEngine([view])
     held = []
     for number, profile in enumerate(profiles):
         request = replace(asks(profile), vm_id=f"vm{number}")

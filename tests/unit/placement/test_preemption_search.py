@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.placement.engine import Engine
+from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import plan_preemption, slot_hours
 from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.views import Request
@@ -18,9 +18,9 @@ PROFILES = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
 NOW = 7200.0
 
 
-def overloaded(seed: int) -> Engine:
+def overloaded(seed: int) -> PlacementEngine:
     rng = random.Random(seed)
-    engine = Engine([host(f"h{i}", gpus("H100 SXM5 80GB", 2, "mig"), vcpus=64) for i in range(2)])
+    engine = PlacementEngine([host(f"h{i}", gpus("H100 SXM5 80GB", 2, "mig"), vcpus=64) for i in range(2)])
     for number in range(30):
         since, priority = rng.uniform(0.0, NOW), rng.choice((0, 0, 1, 2))
         settle(
@@ -29,7 +29,7 @@ def overloaded(seed: int) -> Engine:
     return engine
 
 
-def cheapest_by_trying(engine: Engine, request: Request) -> float | None:
+def cheapest_by_trying(engine: PlacementEngine, request: Request) -> float | None:
     costs = []
     for one in engine.fleet.hosts:
         for gpu in one.gpus:
@@ -39,11 +39,11 @@ def cheapest_by_trying(engine: Engine, request: Request) -> float | None:
     return min(costs, default=None)
 
 
-def hours(engine: Engine, gone: tuple[str, ...]) -> float:
+def hours(engine: PlacementEngine, gone: tuple[str, ...]) -> float:
     return sum(slot_hours(engine, vm_id, NOW) for vm_id in gone)
 
 
-def fits(engine: Engine, request: Request, gone: tuple[str, ...]) -> bool:
+def fits(engine: PlacementEngine, request: Request, gone: tuple[str, ...]) -> bool:
     trial = Trial(engine)
     for vm_id in gone:
         trial.release(vm_id)

@@ -44,13 +44,13 @@ def leased(plane: ControlPlane, name: str = "train", *, lease_s: int | None = HO
 def later(plane: ControlPlane, seconds: float) -> list[str]:
     """So much later: what a look finds, after everything it began has ended."""
     plane.world.clock.sleep(seconds)
-    plane.reconciler.look(T4_HOST)
+    plane.reconciler.observe(T4_HOST)
     plane.engine.drain()
     return codes(plane)
 
 
 def codes(plane: ControlPlane) -> list[str]:
-    return [one.finding.code for one in plane.findings.look(T4_HOST)]
+    return [one.finding.code for one in plane.findings.observe(T4_HOST)]
 
 
 def train(plane: ControlPlane) -> Vm:
@@ -70,7 +70,7 @@ def test_a_lease_warns_ends_and_keeps_the_disk(plane: ControlPlane) -> None:
     assert train(plane).state == "running"
     assert later(plane, 900) == ["vm.lease_over"]
     over = train(plane)
-    assert (over.state, over.freed) == ("stopped", "lease_over")
+    assert (over.state, over.deallocated) == ("stopped", "lease_over")
     assert machine.volumes
     assert not machine.mdevs
     assert ("lease", "end_lease") in actions(plane)
@@ -109,7 +109,7 @@ def test_an_ended_lease_is_extended_and_the_vm_started_with_its_disk(plane: Cont
     plane.services.vms.start("default", "train")
     plane.engine.drain()
     again = train(plane)
-    assert (again.state, again.freed, again.id) == ("running", None, made.id)
+    assert (again.state, again.deallocated, again.id) == ("running", None, made.id)
     assert codes(plane) == []
     assert later(plane, 2 * HOUR) == ["vm.lease_over"]
 
@@ -127,7 +127,7 @@ def test_a_stopped_vm_gives_its_place_back_too(plane: ControlPlane) -> None:
     plane.services.vms.stop("default", "train")
     plane.engine.drain()
     later(plane, 2 * HOUR)
-    assert train(plane).freed == "lease_over"
+    assert train(plane).deallocated == "lease_over"
     assert leased(plane, "other", lease_s=None).state == "running"
 
 

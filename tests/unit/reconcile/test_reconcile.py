@@ -33,7 +33,7 @@ def made(plane: ControlPlane, *, start: bool = True, profile: str = "GRID T4-2Q"
 
 
 def codes(plane: ControlPlane, host: str = T4_HOST) -> list[str]:
-    return [one.finding.code for one in plane.findings.look(host)]
+    return [one.finding.code for one in plane.findings.observe(host)]
 
 
 def destroy(machine: FakeMachine, vm: str) -> None:
@@ -152,7 +152,7 @@ def test_what_a_deleted_vm_left_is_removed_unasked(plane: ControlPlane) -> None:
     machine.mdevs.update(left[0])
     machine.volumes.update(left[1])
     machine.seeds.update(left[2])
-    found = plane.findings.look(T4_HOST)
+    found = plane.findings.observe(T4_HOST)
     assert {(one.finding.code, one.finding.whose, one.finding.vm) for one in found} == {
         ("orphan.vgpu", "ours", vm.id),
         ("orphan.volume", "ours", vm.id),
@@ -172,7 +172,7 @@ def test_a_vgpu_that_a_running_domain_uses_is_left_alone_whoever_made_it(plane: 
     plane.engine.drain()
     machine.mdevs.update(mdevs)
     machine.domains[FOREIGN] = (xml, True)
-    found = {one.finding.code: one.finding for one in plane.findings.look(T4_HOST)}
+    found = {one.finding.code: one.finding for one in plane.findings.observe(T4_HOST)}
     assert found["orphan.vgpu"].repair is None
     plane.findings.repair(host=None)
     plane.engine.drain()
@@ -182,7 +182,7 @@ def test_a_vgpu_that_a_running_domain_uses_is_left_alone_whoever_made_it(plane: 
 def test_what_others_made_is_told_and_never_touched(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     machine.mdevs[FOREIGN] = (machine.gpus[0].address, "GRID T4-2Q", None)
-    found = plane.findings.look(T4_HOST)
+    found = plane.findings.observe(T4_HOST)
     assert [(one.finding.code, one.finding.whose, one.finding.severity) for one in found] == [
         ("orphan.vgpu", "foreign", "info")
     ]
@@ -204,7 +204,7 @@ def test_after_an_old_backup_was_restored_the_younger_vm_is_told_and_nothing_of_
         tx.hosts.add(replace(host, epoch=host.epoch + 1))
         tx.hosts.set_gpus(T4_HOST, gpus)
     before = plane.machine(T4_HOST).state()
-    found = restored.findings.look(T4_HOST)
+    found = restored.findings.observe(T4_HOST)
     assert {(one.finding.code, one.finding.whose, one.finding.vm) for one in found} == {
         (code, "unknown", vm.id) for code in ("orphan.domain", "orphan.vgpu", "orphan.volume", "orphan.seed")
     }
@@ -274,7 +274,7 @@ def test_a_round_looks_at_all_hosts_and_counts_by_code(plane: ControlPlane) -> N
 
 def test_findings_of_a_host_that_is_not_there_are_refused(plane: ControlPlane) -> None:
     with pytest.raises(NotFound):
-        plane.findings.look("nowhere")
+        plane.findings.observe("nowhere")
 
 
 def test_every_finding_and_every_repair_is_audited(plane: ControlPlane, tmp_path: Path) -> None:
@@ -320,12 +320,12 @@ def test_an_operation_that_is_stuck_because_its_host_was_away_goes_on_when_it_is
     before = machine.state()
     operation = stuck_create(plane, Retryable("host.unreachable", "it reboots"))
     machine.answers = False
-    plane.reconciler.look(T4_HOST)
+    plane.reconciler.observe(T4_HOST)
     plane.engine.drain()
     assert plane.services.operations.get(operation).state == "stuck"
 
     machine.answers = True
-    plane.reconciler.look(T4_HOST)
+    plane.reconciler.observe(T4_HOST)
     plane.engine.drain()
     assert plane.services.operations.get(operation).state == "undone"
     assert machine.state() == before
@@ -334,6 +334,6 @@ def test_an_operation_that_is_stuck_because_its_host_was_away_goes_on_when_it_is
 
 def test_an_operation_that_is_stuck_for_another_reason_is_an_operators(plane: ControlPlane) -> None:
     operation = stuck_create(plane, Fatal("vm.start_failed", "QEMU says no"))
-    plane.reconciler.look(T4_HOST)
+    plane.reconciler.observe(T4_HOST)
     plane.engine.drain()
     assert plane.services.operations.get(operation).state == "stuck"

@@ -79,11 +79,11 @@ def processes_of(uid: int) -> list[int]:
 
 def end_processes(uid: int) -> None:
     """Hangs up what still runs as ``uid``; kills what does not listen."""
-    for end, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+    for end, timeout_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
         for pid in processes_of(uid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, end)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while processes_of(uid) and time.monotonic() < deadline:
             time.sleep(POLL_S)
 

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import Fatal
-from orchestrator.sim.machine import Domain, Ledger, Machine
+from orchestrator.sim.machine import Domain, SimulatedLedger, SimulatedMachine
 
 
-class KeptMachines:
+class MachineFiles:
     """Below one directory, by address."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
 
-    def keep(self, address: str, machine: Machine) -> None:
+    def keep(self, address: str, machine: SimulatedMachine) -> None:
         """Whole or not at all."""
         part = self._directory / f".{address}.part"
         part.write_text(json.dumps(_to_dict(machine)))
         part.replace(self._directory / address)
 
-    def restore(self, address: str, machine: Machine) -> bool:
+    def restore(self, address: str, machine: SimulatedMachine) -> bool:
         """Put what was kept onto the machine; False when nothing was.
 
         :raises Fatal: ``fleet.differs`` when it had other GPUs then
@@ -47,7 +47,7 @@ class KeptMachines:
         return True
 
 
-def _to_dict(machine: Machine) -> dict[str, Any]:
+def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
     kernel, ledger = machine.kernel, machine.ledger
     return {
         "gpus": [gpu.kind.model for gpu in kernel.gpus],
@@ -65,7 +65,7 @@ def _to_dict(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _onto(machine: Machine, kept: dict[str, Any]) -> None:
+def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     kernel = machine.kernel
     for gpu, functions in zip(kernel.gpus, kept["functions"], strict=True):
         gpu.functions = functions
@@ -73,7 +73,7 @@ def _onto(machine: Machine, kept: dict[str, Any]) -> None:
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
     ledger = kept["ledger"]
     owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
-    machine.ledger = Ledger(**{**ledger, "owners": owners, "managed": frozenset(ledger["managed"])})
+    machine.ledger = SimulatedLedger(**{**ledger, "owners": owners, "managed": frozenset(ledger["managed"])})
     machine.boot = kept["boot"]
     machine.domains = {
         uuid: Domain(**{**domain, "devices": tuple(domain["devices"])}) for uuid, domain in kept["domains"].items()

@@ -11,7 +11,7 @@ from orchestrator.core.image import Image
 from orchestrator.services.messages import HostKey
 
 
-class PaperImages:
+class InMemoryImages:
     """Implements ports.files.ImageFiles."""
 
     def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:

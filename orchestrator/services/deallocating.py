@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a VM's place back and leaving it its disk: at the end of its lease, or for a more important one."""
+"""Deallocating a VM: its claim is given back, its disk stays: at the end of its lease, or for a more important one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.preemptible import preemptible
 from orchestrator.core.priority import Priority
-from orchestrator.core.vm import Freed, Vm
+from orchestrator.core.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import new_operation, record
 
 
-def begin_freeing(tx: Transaction, vm: Vm, why: Freed, *, clock: Clock, ids: Ids) -> Operation:
-    """The operation that stops it and gives its place back. The VM must be running or stopped, and :func:`idle`."""
+def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, clock: Clock, ids: Ids) -> Operation:
+    """The operation that stops it and gives its claim back. The VM must be running or stopped, and :func:`idle`."""
     operation = new_operation("free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=clock, ids=ids)
     tx.vms.update(replace(vm, state="stopping", operation=operation.id))
     inputs: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state, "freed": why}

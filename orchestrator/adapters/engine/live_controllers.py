@@ -15,7 +15,7 @@ _MISSED = 3
 """A controller that was seen unchanged as many times in a row has gone."""
 
 
-class Living:
+class LiveControllers:
     """What this controller knows of all. ``alone``: the database can have no other controller."""
 
     def __init__(self, store: Store, name: str, *, alone: bool) -> None:

@@ -16,7 +16,7 @@ _NOT_COMPARED = frozenset({"operations", "steps", "audit", "meta", "snapshots", 
 Rows = list[dict[str, Any]]
 
 
-class Books(Protocol):
+class ResettableDatabase(Protocol):
     """``url`` is what the control plane opens; ``keep`` remembers all rows, ``restore`` brings them back."""
 
     url: str
@@ -29,7 +29,7 @@ class Books(Protocol):
     def close(self) -> None: ...
 
 
-class SqliteBooks:
+class ResettableSqlite:
     def __init__(self, directory: Path) -> None:
         self._file = directory / "vgpuctl.sqlite"
         self._kept = sqlite3.connect(":memory:")
@@ -56,7 +56,7 @@ class SqliteBooks:
         self._kept.close()
 
 
-class PostgresBooks:
+class ResettablePostgres:
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = create_engine(url)

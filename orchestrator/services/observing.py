@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at hosts: keeps the last observation, the host's state and what is shown of its VMs up to date."""
+"""Observing hosts: keeps the last observation, the host's state and what is shown of its VMs up to date."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
 from orchestrator.ports.store.transaction import Store, Transaction
 
-_LOOKED_AT: frozenset[HostState] = frozenset({"ready", "unreachable"})
+_OBSERVED_STATES: frozenset[HostState] = frozenset({"ready", "unreachable"})
 _KEY_CHANGED = "host.key_changed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refresher:
-    """``refresh`` may be called from many threads; it never raises what a host does wrong."""
+class HostObserver:
+    """``observe`` may be called from many threads; it never raises what a host does wrong."""
 
     store: Store
     link: HostLink
     clock: Clock
 
-    def refresh(self, name: str) -> None:
-        """One look at one host. Hosts that come, go or are quarantined are left to their operations."""
+    def observe(self, name: str) -> None:
+        """One observation of one host. Hosts that come, go or are quarantined are left to their operations."""
         try:
             with self.store.read() as tx:
                 host = tx.hosts.get(name)
         except NotFound:
             return
-        if host.state not in _LOOKED_AT:
+        if host.state not in _OBSERVED_STATES:
             return
         began = self.clock.now()
         try:
@@ -41,7 +41,7 @@ class Refresher:
         except VgpuctlError as error:
             self._failed(name, error)
             return
-        self._seen(name, snapshot, began)
+        self._store(name, snapshot, began)
 
     def _failed(self, name: str, error: VgpuctlError) -> None:
         state: HostState = "quarantined" if error.code == _KEY_CHANGED else "unreachable"
@@ -50,7 +50,7 @@ class Refresher:
             if host is not None:
                 tx.hosts.update(replace(host, state=state, state_reason=error.message))
 
-    def _seen(self, name: str, snapshot: HostSnapshot, began: float) -> None:
+    def _store(self, name: str, snapshot: HostSnapshot, began: float) -> None:
         with self.store.begin() as tx:
             host = _still(tx, name)
             if host is None:
@@ -71,9 +71,9 @@ class Refresher:
                 elif domain.state in {"running", "shut_off", "crashed"}:
                     running = domain.state == "running"
                     addresses = (domain.addresses or vm.addresses) if running else ()
-                    seen = replace(vm, state="running" if running else "stopped", addresses=addresses)
-                    if seen != vm:
-                        tx.vms.update(seen)
+                    observed = replace(vm, state="running" if running else "stopped", addresses=addresses)
+                    if observed != vm:
+                        tx.vms.update(observed)
 
 
 def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
@@ -83,12 +83,12 @@ def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
 
 
 def _still(tx: Transaction, name: str) -> Host | None:
-    """The host, if it is still one that is looked at."""
+    """The host, if it is still one that is observed."""
     try:
         host = tx.hosts.get(name)
     except NotFound:
         return None
-    return host if host.state in _LOOKED_AT else None
+    return host if host.state in _OBSERVED_STATES else None
 
 
 def _at_rest(tx: Transaction, vm: Vm, since: float) -> bool:

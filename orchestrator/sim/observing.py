@@ -15,15 +15,15 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
-from orchestrator.sim.kernel import Gpu
-from orchestrator.sim.machine import Domain, Machine
+from orchestrator.sim.kernel import SimulatedGpu
+from orchestrator.sim.machine import Domain, SimulatedMachine
 
 _BOOT_S = 4.0
 """After what time a guest has got its address."""
 
 
-def snapshot_of(machine: Machine) -> HostSnapshot:
-    """A fresh look at the whole host."""
+def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
+    """A fresh observation of the whole host."""
     return HostSnapshot(
         machine_id=machine.machine_id,
         boot_id=f"{machine.index}-{machine.boot}",
@@ -48,19 +48,19 @@ def snapshot_of(machine: Machine) -> HostSnapshot:
     )
 
 
-def domain_of(machine: Machine, uuid: str) -> DomainSnapshot | None:
-    """A fresh look at one domain; None: it is not defined."""
+def domain_of(machine: SimulatedMachine, uuid: str) -> DomainSnapshot | None:
+    """A fresh observation of one domain; None: it is not defined."""
     domain = machine.domains.get(uuid)
     return None if domain is None else _domain(machine, uuid, domain)
 
 
-def _files(machine: Machine, kind: str, files: dict[str, int]) -> tuple[FileSnapshot, ...]:
+def _files(machine: SimulatedMachine, kind: str, files: dict[str, int]) -> tuple[FileSnapshot, ...]:
     return tuple(
         FileSnapshot(name=name, size_bytes=files[name], owner=machine.owner(f"{kind}:{name}")) for name in sorted(files)
     )
 
 
-def _domain(machine: Machine, uuid: str, domain: Domain) -> DomainSnapshot:
+def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnapshot:
     return DomainSnapshot(
         uuid=uuid,
         name=domain.name,
@@ -74,7 +74,7 @@ def _domain(machine: Machine, uuid: str, domain: Domain) -> DomainSnapshot:
     )
 
 
-def _gpu(machine: Machine, gpu: Gpu) -> GpuSnapshot:
+def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     kind = gpu.kind
     framework: Framework = "mdev" if not kind.total_vfs else "vendor_vfio" if gpu.functions else "none"
     creatable = _names(machine.kernel.creatable(gpu))
@@ -113,7 +113,7 @@ def _idle_function(address: str, creatable: tuple[str, ...]) -> VgpuParent:
     )
 
 
-def _parent(machine: Machine, gpu: Gpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
+def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
     kernel = machine.kernel
     typed = kernel.typed.get(address)
     if gpu.kind.total_vfs and typed is None:
