@@ -18,9 +18,11 @@ from orchestrator.cli.main import run
 from orchestrator.client.http import HttpAnswer, UnixHttp
 from tests.fakes.running import running_server
 
+NOWHERE = Path("/vgpuctl-lie")
+"""Absolute and not there: a command that obeyed must find nothing to remove."""
 LIES = (
     "../../kept",
-    "/etc",
+    str(NOWHERE),
     "a/../../../kept",
     "..",
     ".",
@@ -123,6 +125,7 @@ def test_no_id_of_its_own_making_becomes_a_path(
         told(words, lie, "id")
         made = {path for path in _files(state.parent) - before if "cli.log" not in path.name}
         assert (kept / "file").read_text() == "mine"
+        assert not NOWHERE.exists()
         assert [path for path in made if path.parent.name != "ssh" and path.parent.parent.name != "ssh"] == []
         assert [path for path in made if not re.fullmatch("ssh|[0-9a-f-]{36}|identity", path.name)] == []
 

@@ -78,7 +78,7 @@ class DurableEngine:
         return len(unfinished)
 
     def health(self) -> TimerHealth:
-        """Of the looks at what is due."""
+        """Of the polls of what is due."""
         return self._course.health()
 
     def stop(self) -> None:
@@ -96,10 +96,10 @@ class DurableEngine:
     def _attend(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            self._course.round(self._look_now)
+            self._course.round(self._poll_now)
             self._wake.wait(POLL_S)
 
-    def _look_now(self) -> None:
+    def _poll_now(self) -> None:
         now = time.monotonic()
         beat = now >= self._next_beat
         self._poll(beat=beat, forget=self._beats % _FORGET_EVERY == 0)
