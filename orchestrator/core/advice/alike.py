@@ -38,7 +38,7 @@ class OneOfEach:
         """How many VMs fit on all hosts, nothing moved, and whether that is proved to be the most.
 
         The proof: each host has as many as it has vCPUs or memory for, or as its GPUs could ever hold beside what is
-        on them. ``request`` names no other VMs to be near or apart from.
+        on them. ``request`` names no other VMs to be apart from.
         """
         total, proved = 0, True
         for kind in self._kinds:
@@ -126,11 +126,11 @@ def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
         host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
-        host.free_hugepages_mib, host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus, host.driver_branch,
+        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
 
 def _held_on(gpu: GpuView) -> Hashable:
     held = tuple((one.profile, one.start, one.size, one.tenant, one.priority) for one in gpu.occupied)
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, gpu.exclusive_tenant, held
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, held

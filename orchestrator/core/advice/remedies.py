@@ -142,7 +142,7 @@ def _elsewhere(engine: PlacementEngine, host: FleetHost, vm: VmOnHost) -> Reques
     """The VM asked for again: on another host where a running VM can follow."""
     gpu = engine.fleet.gpu_by_id[host.view.host_id, vm.gpu_ids[0]]
     asked = on_like_gpus(engine.vms[vm.vm_id].request, gpu)
-    return replace(asked, vm_id=f"{vm.vm_id} (moved)", apart_from_vms=(vm.vm_id,), apart="host")
+    return replace(asked, vm_id=f"{vm.vm_id} (moved)", apart_from_vms=(vm.vm_id,))
 
 
 def _to_copy(vm: VmOnHost) -> int:

@@ -20,14 +20,11 @@ _HostRule = Callable[[Request, FleetHost], bool]
 
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
-    ("host.driver_branch", lambda r, h: bool(r.driver_branches) and h.view.driver_branch not in r.driver_branches),
-    ("host.affinity", lambda r, h: any(vm not in h.vms for vm in r.near_vms)),
-    ("host.anti_affinity", lambda r, h: r.apart == "host" and any(vm in h.vms for vm in r.apart_from_vms)),
+    ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
     ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
     ("host.memory", lambda r, h: h.memory_mib < r.memory_mib),
     ("host.disk", lambda r, h: h.disk_gib < r.disk_gib),
     ("host.nic_vfs", lambda r, h: r.nic_vfs > 0 and h.nic_vfs is not None and h.nic_vfs < r.nic_vfs),
-    ("host.hugepages", lambda r, h: r.hugepages_mib > 0 and (h.hugepages_mib or 0) < r.hugepages_mib),
 )  # fmt: skip
 
 
@@ -44,11 +41,6 @@ def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
     """Codes of the rules that keep the request off the GPU, room aside."""
     if not gpu.usable:
         yield "gpu.unusable"
-    others = {item.tenant for _, item in gpu.held} - {request.tenant}
-    if (request.exclusive_gpu and others) or (gpu.tenant is not None and gpu.tenant != request.tenant):
-        yield "gpu.other_tenant"
-    if request.apart == "gpu" and any(item.vm_id in request.apart_from_vms for _, item in gpu.held):
-        yield "gpu.anti_affinity"
     if request.numa_strict and not numa_fits(request, gpu):
         yield "host.numa"
 

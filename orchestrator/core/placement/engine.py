@@ -90,7 +90,7 @@ class PlacementEngine:
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
         several = request.count > 1 or (request.numa_strict and request.whole_gpus > 0)
-        if several or request.host is not None or request.near_vms:
+        if several or request.host is not None:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
@@ -107,7 +107,7 @@ class PlacementEngine:
 
     def _walk(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool] | None) -> PlacementPlan | None:
         classes = self.fleet.classes
-        fits = classes.fitting(request.vcpus, request.memory_mib, request.tenant)
+        fits = classes.fitting(request.vcpus, request.memory_mib)
         if not classes.tells_apart(request.vcpus, request.memory_mib):
             accept = _with_room(request, accept)
         best: RankedPlace | None = None
@@ -187,8 +187,6 @@ class PlacementEngine:
             old = gpu.state
             taken, slots = self._occupy(gpu, step)
             gpu.held.append((taken, _occupied_of(request, taken)))
-            if request.exclusive_gpu:
-                gpu.tenant = request.tenant
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
             gpus.append(gpu)
@@ -216,8 +214,6 @@ class PlacementEngine:
         host.disk_gib -= sign * request.disk_gib
         if host.nic_vfs is not None:
             host.nic_vfs -= sign * request.nic_vfs
-        if host.hugepages_mib is not None:
-            host.hugepages_mib -= sign * request.hugepages_mib
 
     def release(self, vm_id: str) -> None:
         """Give back what a VM has."""
@@ -233,8 +229,6 @@ class PlacementEngine:
             gpu.whole = False
             if cut >= 0:
                 self.fleet.set_state(gpu, cut)
-            if not gpu.held:
-                gpu.tenant = None
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
         self.count(request, -1)

@@ -32,8 +32,6 @@ class Gpu:
     whole: bool = False
     usable: bool = True
     reason: str | None = None
-    tenant: str | None = None
-    """Who has it exclusively."""
     held: list[tuple[Taken, Occupied]] = field(default_factory=list)
     bucket: int | None = None
     """Class under which it is indexed; None: not indexed."""
@@ -57,7 +55,6 @@ class FleetHost:
     memory_mib: int
     disk_gib: int
     nic_vfs: int | None
-    hugepages_mib: int | None
     numa_vcpus: dict[int, int]
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
@@ -123,14 +120,13 @@ class Fleet:
         board = self._board(view, tables)
         host = FleetHost(
             len(self.hosts), view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
-            view.free_nic_vfs, view.free_hugepages_mib, dict(view.numa_free_vcpus), vms=set(view.vms),
+            view.free_nic_vfs, dict(view.numa_free_vcpus), vms=set(view.vms),
         )  # fmt: skip
         self.hosts.append(host)
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)
         for position, (gpu_view, table) in enumerate(zip(view.gpus, tables, strict=True)):
-            tenant = gpu_view.exclusive_tenant if gpu_view.occupied else None
-            gpu = Gpu(len(self.gpus), host, position, gpu_view, table, tenant=tenant)
+            gpu = Gpu(len(self.gpus), host, position, gpu_view, table)
             host.gpus.append(gpu)
             self.gpus.append(gpu)
             self.gpu_by_id[view.host_id, gpu_view.gpu_id] = gpu
@@ -259,7 +255,7 @@ class Fleet:
         if host.levels is None:
             return
         host.group = self._group(host)
-        host.bucket = self.classes.class_of(host.levels, None)
+        host.bucket = self.classes.class_of(host.levels)
         host.group.members.setdefault(host.bucket, IndexSet()).add(host.number)
 
     def _group(self, host: FleetHost) -> Group:
@@ -284,7 +280,7 @@ class Fleet:
             self.unindex_gpu(gpu, gpu.state)
         levels = gpu.host.levels
         if levels is not None and gpu.state != EMPTY and gpu.usable:
-            gpu.bucket = self.classes.class_of(levels, gpu.tenant)
+            gpu.bucket = self.classes.class_of(levels)
             self.members[gpu.table.number][gpu.state].setdefault(gpu.bucket, IndexSet()).add(gpu.number)
 
     def learn_amounts(self, vcpus: int, memory_mib: int) -> None:

@@ -33,14 +33,13 @@ class Steps:
 
 
 class HostClasses:
-    """Interned (CPU level, memory level, tenant that GPUs are kept for) and which of them serve a request."""
+    """Interned (CPU level, memory level) and which of them serve a request."""
 
     def __init__(self) -> None:
         self.vcpus, self.memory = Steps(), Steps()
-        self._ids: dict[tuple[int, int, str | None], int] = {}
-        self._keys: list[tuple[int, int, str | None]] = []
-        self._fitting: dict[tuple[int, int, str], list[bool]] = {}
-        self._kept_for: set[str] = set()
+        self._ids: dict[tuple[int, int], int] = {}
+        self._keys: list[tuple[int, int]] = []
+        self._fitting: dict[tuple[int, int], list[bool]] = {}
         self._learned: set[tuple[int, int]] = set()
         self._levels: dict[tuple[int, int], tuple[int, int]] = {}
         self._told_apart: dict[tuple[int, int], bool] = {}
@@ -79,15 +78,12 @@ class HostClasses:
             found = self._levels[vcpus, memory_mib] = self.vcpus.level(vcpus), self.memory.level(memory_mib)
         return found
 
-    def class_of(self, levels: tuple[int, int], tenant: str | None) -> int:
-        """The class of GPUs on hosts of these levels, kept for ``tenant`` alone if one is given."""
-        key = (*levels, tenant)
-        found = self._ids.get(key)
+    def class_of(self, levels: tuple[int, int]) -> int:
+        """The class of GPUs on hosts of these levels."""
+        found = self._ids.get(levels)
         if found is None:
-            found = self._ids[key] = len(self._keys)
-            self._keys.append(key)
-            if tenant is not None:
-                self._kept_for.add(tenant)
+            found = self._ids[levels] = len(self._keys)
+            self._keys.append(levels)
         return found
 
     def recount(self, old: tuple[int, int] | None, new: tuple[int, int] | None) -> None:
@@ -109,17 +105,16 @@ class HostClasses:
                 return True
         return False
 
-    def fitting(self, vcpus: int, memory_mib: int, tenant: str) -> list[bool]:
-        """By class id: whether its members have room for this and may serve ``tenant``.
+    def fitting(self, vcpus: int, memory_mib: int) -> list[bool]:
+        """By class id: whether its members have room for this.
 
         Unless ``tells_apart`` says yes, some members of the classes found may lack the last bit.
         """
         cpu, memory = self.levels(vcpus, memory_mib)
-        key = (cpu, memory, tenant if tenant in self._kept_for else "")
-        row = self._fitting.get(key)
+        row = self._fitting.get((cpu, memory))
         if row is None:
-            row = self._fitting[key] = []
+            row = self._fitting[cpu, memory] = []
         if len(row) < len(self._keys):
             for known in self._keys[len(row) :]:
-                row.append(known[0] >= cpu and known[1] >= memory and known[2] in {None, key[2] or None})
+                row.append(known[0] >= cpu and known[1] >= memory)
         return row

@@ -82,7 +82,7 @@ def _why_it_stays(engine: PlacementEngine, vm: VmOnHost) -> tuple[Reason, ...]:
     request = engine.vms[vm.vm_id].request
     if request.count > 1:
         return (_SEVERAL,)
-    found = refusal(engine, replace(request, vm_id="", apart_from_vms=(vm.vm_id,), apart="host"))
+    found = refusal(engine, replace(request, vm_id="", apart_from_vms=(vm.vm_id,)))
     elsewhere = tuple(reason for reason in found.reasons if reason.code != "host.anti_affinity")
     return elsewhere or (_NO_OTHER,)
 

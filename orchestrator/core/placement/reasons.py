@@ -23,19 +23,14 @@ _MESSAGES = {
     "gpu.no_partition": "{count} GPUs are free, but they do not form a partition or set for {profile}",
     "gpu.too_few": "fewer free GPUs than {profile} needs",
     "gpu.unusable": "the GPU may not be used",
-    "gpu.other_tenant": "the GPU is kept for one tenant",
-    "gpu.anti_affinity": "a VM to stay apart from is on the GPU",
     "host.cordoned": "the host is cordoned",
     "host.other": "another host was asked for",
-    "host.driver_branch": "the host's driver is of another branch",
-    "host.affinity": "a VM to stay near is not on the host",
     "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.vcpus": "too few free vCPUs for {vcpus}",
     "host.memory": "too little free memory for {memory_mib} MiB",
     "host.disk": "too little free disk for {disk_gib} GiB",
     "host.numa": "the GPU's NUMA node has too few free vCPUs for {vcpus}",
     "host.nic_vfs": "too few free network functions for {nic_vfs}",
-    "host.hugepages": "too few free huge pages for {hugepages_mib} MiB",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
 }
 
@@ -91,7 +86,7 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
     elif free < request.whole_gpus:
         code = "gpu.too_few"
     elif board.choices(host.busy, request.profile):
-        code = "host.numa" if request.numa_strict else "gpu.other_tenant"
+        code = "host.numa" if request.numa_strict else "host.devices" if request.count > 1 else "profile.unsupported"
     else:
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
@@ -128,6 +123,6 @@ def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ..
 def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
-        nic_vfs=request.nic_vfs, hugepages_mib=request.hugepages_mib, count=free, devices=request.count,
+        nic_vfs=request.nic_vfs, count=free, devices=request.count,
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

@@ -11,13 +11,11 @@ from orchestrator.core.placement.views import Request
 
 
 def on_like_gpus(request: Request, gpu: Gpu) -> Request:
-    """The request, bound to GPUs of the model it is on, cut in the same way, under a driver of the same branch."""
-    branch = gpu.host.view.driver_branch
+    """The request, bound to GPUs of the model it is on, cut in the same way."""
     return replace(
         request,
         gpu_models=(gpu.table.geometry.model,),
         cut_kinds=() if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,),
-        driver_branches=(branch,) if branch else (),
     )
 
 

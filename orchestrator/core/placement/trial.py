@@ -17,7 +17,6 @@ class _GpuBefore:
     cut: int
     state: int
     whole: bool
-    tenant: str | None
     held: tuple[tuple[Taken, Occupied], ...]
 
 
@@ -28,7 +27,6 @@ class _HostBefore:
     memory_mib: int
     disk_gib: int
     nic_vfs: int | None
-    hugepages_mib: int | None
     numa: dict[int, int]
     vms: frozenset[str]
 
@@ -82,9 +80,9 @@ class Trial:
 
     def _note(self, vm_id: str, held: HeldClaim, gpus: list[Gpu]) -> None:
         seen = dict.fromkeys(gpus)
-        before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, g.tenant, tuple(g.held)) for g in seen)
+        before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, tuple(g.held)) for g in seen)
         hosts = tuple(
-            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, h.hugepages_mib, dict(h.numa_vcpus),
+            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, dict(h.numa_vcpus),
                         frozenset(h.vms))
             for h in dict.fromkeys(g.host for g in seen)
         )  # fmt: skip
@@ -99,12 +97,11 @@ class Trial:
             for gpu in gpus:
                 self.engine.fleet.unindex_gpu(gpu.gpu, gpu.gpu.state)
                 gpu.gpu.cut, gpu.gpu.state, gpu.gpu.whole = gpu.cut, gpu.state, gpu.whole
-                gpu.gpu.tenant, gpu.gpu.held = gpu.tenant, list(gpu.held)
+                gpu.gpu.held = list(gpu.held)
             for host in hosts:
                 now = host.host
                 now.vcpus, now.memory_mib, now.disk_gib = host.vcpus, host.memory_mib, host.disk_gib
-                now.nic_vfs, now.hugepages_mib = host.nic_vfs, host.hugepages_mib
-                now.numa_vcpus, now.vms = dict(host.numa), set(host.vms)
+                now.nic_vfs, now.numa_vcpus, now.vms = host.nic_vfs, dict(host.numa), set(host.vms)
                 self.engine.fleet.reindex(now)
             for gpu in gpus:
                 self.engine.layouts.note(gpu.gpu)

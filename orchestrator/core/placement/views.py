@@ -46,8 +46,6 @@ class GpuView:
     usable: bool = True
     """False: never placed on (quarantined, not ours, driver gone); ``reason_unusable`` says why."""
     reason_unusable: str | None = None
-    exclusive_tenant: str | None = None
-    """Only this tenant's VMs may be on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,15 +63,12 @@ class HostView:
     """Why it is cordoned or not ready; None with ``cordoned``: no reason was given."""
     free_nic_vfs: int | None = None
     """None: not counted."""
-    free_hugepages_mib: int | None = None
-    """None: not counted."""
     numa_free_vcpus: tuple[tuple[int, int], ...] = ()
     """(NUMA node, free vCPUs); empty: not known, strict NUMA then cannot be promised."""
     fabric_partitions: tuple[tuple[int, ...], ...] = ()
     """Module ids of the baseboard's partitions; empty: no fabric, any set of GPUs will do."""
     whole_gpus: bool = True
     """Whether GPUs of it may be given out as a whole."""
-    driver_branch: str | None = None
     vms: frozenset[str] = frozenset()
     """Every VM on it, for affinity."""
 
@@ -96,19 +91,11 @@ class Request:
     """Models that will do; empty: any."""
     cut_kinds: tuple[CutKind, ...] = ()
     """Ways of cutting that will do, e.g. ``("mixed",)``; empty: any that has the profile."""
-    near_vms: tuple[str, ...] = ()
-    """Affinity: only on hosts with all of these VMs."""
     apart_from_vms: tuple[str, ...] = ()
-    """Anti-affinity: on no host (``apart="host"``) or no GPU (``apart="gpu"``) with any of these."""
-    apart: str = "host"
-    exclusive_gpu: bool = False
-    """No other tenant may share the GPU while this VM is on it."""
+    """On no host with any of these."""
     numa_strict: bool = False
     """vCPUs must come from the NUMA node of the GPU."""
     nic_vfs: int = 0
-    hugepages_mib: int = 0
-    driver_branches: tuple[str, ...] = ()
-    """Host driver branches that will do (``R580``); empty: any."""
     priority: int = 0
     migratable: bool = False
     now_s: float = 0.0
@@ -126,11 +113,7 @@ class Request:
     @property
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
-        return bool(
-            self.host or self.near_vms or self.apart_from_vms or self.exclusive_gpu
-            or self.numa_strict or self.nic_vfs or self.hugepages_mib or self.driver_branches
-            or self.disk_gib
-        )  # fmt: skip
+        return bool(self.host or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +172,8 @@ class Refusal:
     """Nothing fits. ``reasons`` are grouped, biggest group first: ``subjects`` are host names or GPU ids.
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
-    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.unusable`` · ``gpu.other_tenant`` ·
-    ``gpu.anti_affinity`` · ``host.vcpus`` · ``host.memory`` · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` ·
-    ``host.hugepages`` · ``host.devices`` · ``host.cordoned`` · ``host.driver_branch`` · ``host.affinity`` ·
+    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.unusable`` · ``host.vcpus`` ·
+    ``host.memory`` · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.anti_affinity`` · ``host.other`` (another host was named) · ``host.none`` (there are no hosts) ·
     ``quota.<what>``.
     """

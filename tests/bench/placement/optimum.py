@@ -65,7 +65,7 @@ def best_compaction(engine: PlacementEngine, maximise: Maximise, seconds: float)
 
 
 def _takes_vms(gpu: Gpu) -> bool:
-    return gpu.usable and not gpu.whole and gpu.tenant is None and not gpu.host.view.cordoned
+    return gpu.usable and not gpu.whole and not gpu.host.view.cordoned
 
 
 def _vms(gpu: Gpu) -> list[str]:

@@ -146,10 +146,6 @@ CASES = {
             host("kvm2", gpu("41", L4, "time_sliced:4096", vm("b", "NVIDIA L4-4Q", 0)), free_memory_mib=12288),
         ),
     ),
-    "driver_branch": Case(
-        request=replace(asks("NVIDIA L4-4Q"), driver_branches=("R580",)),
-        hosts=tuple(replace(host(f"kvm{n}", gpu("41", L4)), driver_branch="R535") for n in (1, 2)),
-    ),
     "quarantined_gpu": Case(
         request=asks("NVIDIA L4-4Q"),
         hosts=(

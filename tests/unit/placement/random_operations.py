@@ -76,7 +76,7 @@ class Exercise:
         return ask(
             f"v{self._number}", rng.choice(PROFILES), vcpus=rng.choice((0, 1, 2, 8)), count=rng.choice((1, 1, 1, 1, 2)),
             tenant=rng.choice(("t", "small")), host=rng.choice((None, None, None, "h1")),
-            exclusive_gpu=rng.random() < 0.1, numa_strict=rng.random() < 0.1, migratable=rng.random() < 0.8,
+            numa_strict=rng.random() < 0.1, migratable=rng.random() < 0.8,
             apart_from_vms=(rng.choice(live),) if live and rng.random() < 0.1 else (),
         )  # fmt: skip
 

@@ -90,10 +90,7 @@ def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
         ({"free_disk_gib": 5}, {"disk_gib": 6}, "host.disk"),
         ({"cordoned": True, "reason": "being upgraded"}, {}, "host.cordoned"),
         ({"free_nic_vfs": 0}, {"nic_vfs": 1}, "host.nic_vfs"),
-        ({"free_hugepages_mib": 512}, {"hugepages_mib": 1024}, "host.hugepages"),
-        ({"driver_branch": "R550"}, {"driver_branches": ("R580",)}, "host.driver_branch"),
         ({"vms": frozenset({"other"})}, {"apart_from_vms": ("other",)}, "host.anti_affinity"),
-        ({}, {"near_vms": ("other",)}, "host.affinity"),
         ({"numa_free_vcpus": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
         ({}, {"host": "elsewhere"}, "host.other"),
         ({}, {"profile": "NVIDIA L4-4Q"}, "profile.unsupported"),
@@ -110,20 +107,6 @@ def test_full_and_other_sized_gpus_are_told_apart() -> None:
     full = t4("full", "time_sliced:8192", held("a", Q8, 0), held("b", Q8, 1))
     other = t4("other", "time_sliced:4096", held("c", Q4, 0))
     assert sorted(codes(place(ask("v", Q8), [full, other]))) == ["gpu.no_capacity", "gpu.other_size_in_use"]
-
-
-def test_an_exclusive_gpu_is_shared_by_its_tenant_only() -> None:
-    (view,) = gpus(T4, 1, "time_sliced")
-    kept = replace(view, cut="time_sliced:4096", occupied=(held("x", Q4, 0, tenant="rich"),), exclusive_tenant="rich")
-    hosts = [host("h", (kept,))]
-    assert codes(place(ask("a", Q4, tenant="poor"), hosts)) == ["gpu.other_tenant"]
-    assert placed(place(ask("a", Q4, tenant="rich"), hosts)).slots == (1,)
-
-
-def test_a_vm_that_wants_a_gpu_for_its_tenant_alone_avoids_shared_ones() -> None:
-    shared = t4("shared", "time_sliced:4096", held("x", Q4, 0, tenant="other"))
-    answer = placed(place(ask("a", Q4, exclusive_gpu=True), [shared, t4("empty")]))
-    assert answer.host_id == "empty"
 
 
 def test_a_quota_refuses_before_anything_else() -> None:
