@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.client.program import own_program
+from orchestrator.core.errors import Unknown
 
 _DIRECTORY: Final = "ssh"
 
 
 def _directory(state: Path, vm_id: str) -> Path:
-    """``vm_id`` comes from a server: the client has made sure that it is an id (client/connection.py)."""
+    """``vm_id`` comes from a server. The client has looked at it (client/connection.py); what is made and deleted by
+    that name looks again.
+
+    :raises Unknown: ``server.malformed``
+    """
+    if Path(vm_id).name != vm_id:
+        raise Unknown("server.malformed", f"the server's answer has an id that is none: {ascii(vm_id)[:80]}")
     return state / _DIRECTORY / vm_id
 
 
