@@ -97,14 +97,17 @@ check-licences:
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-server bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-api bench-create-vm
+.PHONY: bench-placement bench-control-plane bench-server bench-api bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims against bare inserts, operations, 1,000 SSH connections, memory with 10,000 hosts
 	@$(ENSURE) tests/bench/control_plane/packages.txt
 	@$(BIN)/python -m tests.bench.control_plane
+bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BENCH_SERVER="--hosts 10 --policy sqlite" chooses
+	@$(ENSURE) tests/bench/control_plane/packages.txt
+	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
 	@$(BIN)/python -m tests.bench.api
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install

@@ -37,6 +37,7 @@ from orchestrator.api.routes import (
 )
 from orchestrator.api.services import ApiServices, Process
 from orchestrator.api.unambiguous import say_it_once
+from orchestrator.api.waiting import Waiting
 from orchestrator.client.version import VERSION
 
 
@@ -53,6 +54,7 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
     )
     app.state.services = services
     app.state.process = process
+    app.state.waiting = Waiting(services.operations)
     app.state.metrics = Metrics(services, process)
     checks = [Depends(authorize), Depends(only_known_parameters), Depends(say_it_once), Depends(look_up_key)]
     v1 = APIRouter(prefix="/v1", dependencies=checks, responses=PROBLEMS)

@@ -20,6 +20,7 @@ from orchestrator.api.listening import GroupSocket, Tls, network_socket, tell_se
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.waiting import Waiting
 from orchestrator.client.file_lock import LockTimeout, file_lock
 from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from orchestrator.core.errors import Conflict
@@ -53,7 +54,7 @@ def only_one(state: Path, timeout_s: float) -> Iterator[None]:
         yield
 
 
-async def _end_when_done(servers: list[_Server], process: Process, services: ApiServices) -> None:
+async def _end_when_done(servers: list[_Server], process: Process, services: ApiServices, waiting: Waiting) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
     told = False
     while not process.stopping:
@@ -66,6 +67,7 @@ async def _end_when_done(servers: list[_Server], process: Process, services: Api
             busy = await to_thread.run_sync(running_operations, services)
             process.stopping = process.stopping or not busy
     tell_service_manager("STOPPING=1")
+    waiting.close()
     for server in servers:
         server.should_exit = True
 
@@ -102,7 +104,7 @@ async def _serve(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, leave)
-    watching = _end_when_done([server for server, _ in ears], process, services)
+    watching = _end_when_done([server for server, _ in ears], process, services, app.state.waiting)
     await asyncio.gather(watching, *(server.serve(sockets=[listener]) for server, listener in ears))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict
@@ -14,8 +15,6 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job
 from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
-
-_POLL_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +45,19 @@ class OperationService:
         with self.world.store.read() as tx:
             return tx.operations.counts()
 
-    def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
-        """The operation as soon as its revision is above ``since``, or as it is after ``timeout_s``."""
-        clock = self.world.clock
-        deadline = clock.monotonic() + timeout_s
-        while True:
-            job = self._job(operation_id)
-            if job.revision > since or clock.monotonic() >= deadline or job.operation.state in FINISHED:
-                return Watched(operation=job.operation, revision=job.revision)
-            clock.sleep(_POLL_S)
+    def watched(self, operation_id: str) -> Watched:
+        """As it is now. :raises NotFound: ``operation.unknown``"""
+        job = self._job(operation_id)
+        return Watched(operation=job.operation, revision=job.revision)
+
+    def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
+        """Of those that are stored."""
+        with self.world.store.read() as tx:
+            return tx.operations.revisions(operation_ids)
+
+    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        """``told`` is called on some thread after each change that this process commits, until the returned is."""
+        return self.world.store.listen(operation_id, told)
 
     def cancel(self, operation_id: str) -> Operation:
         """Ask it to stop after the current step and take everything back.

@@ -14,7 +14,7 @@ from tests.bench.placement.rows import read
 PAGE = Path("docs/reference/numbers.md")
 BY_HAND = "## Notes"
 """What follows this heading is kept when the page is written again."""
-REPORTS = tuple(Path("build/bench") / f"{name}.json" for name in ("create_vm", "control_plane", "api"))
+REPORTS = tuple(Path("build/bench") / f"{name}.json" for name in ("create_vm", "control_plane", "server_path", "api"))
 
 
 def _tables() -> Iterator[str]:
@@ -22,9 +22,10 @@ def _tables() -> Iterator[str]:
         if not report.exists():
             continue
         day = datetime.datetime.fromtimestamp(report.stat().st_mtime, datetime.UTC).date()
-        yield f"\n## {report.stem}\n\nMeasured {day}.\n\n| suite | case | metric | value |\n|---|---|---|---:|"
+        yield f"\n## {report.stem}\n\nMeasured {day}.\n"
+        yield "| suite | case | policy | metric | value |\n|---|---|---|---|---:|"
         for row in read(report):
-            yield f"| {row.suite} | {row.case or '-'} | {row.metric} | {row.value:.6g} |"
+            yield f"| {row.suite} | {row.case or '-'} | {row.policy or '-'} | {row.metric} | {row.value:.6g} |"
 
 
 def page(by_hand: str) -> str:

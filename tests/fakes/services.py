@@ -10,6 +10,7 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -192,11 +193,20 @@ class Operations:
     def counts(self) -> dict[tuple[str, str], int]:
         return Counter((one.operation.kind, one.operation.state) for one in self._world.operations.values())
 
-    def wait(self, operation_id: str, *, timeout_s: float, since: int) -> Watched:
-        watched = self._watched(operation_id)
-        if watched.operation.state in FINISHED or watched.revision > since or not timeout_s:
-            return watched
-        return self._world.put(self._moved_on(watched.operation, watched.revision))
+    def watched(self, operation_id: str) -> Watched:
+        return self._watched(operation_id)
+
+    def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
+        return {one: self._watched(one).revision for one in operation_ids}
+
+    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        """Whoever waits sees the next step at once."""
+        if operation_id in self._world.operations:
+            watched = self._watched(operation_id)
+            if watched.operation.state not in FINISHED:
+                self._world.put(self._moved_on(watched.operation, watched.revision))
+                told()
+        return lambda: None
 
     def _moved_on(self, operation: Operation, step: int) -> Operation:
         start = EPOCH + step

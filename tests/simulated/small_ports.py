@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
@@ -78,6 +78,9 @@ class SharedStore:
     def read(self) -> Iterator[SqlTransaction]:
         with self._store.read() as tx:
             yield tx
+
+    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        return self._store.listen(operation_id, told)
 
     def _let_others(self) -> None:
         if self._schedule.current is not None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
+from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
@@ -63,6 +64,7 @@ class SqlStore:
         self._engine = _engine(url)
         self._cipher = Fernet(key)
         self._parsed: Parsed = {}
+        self._listeners = Listeners()
         with self._connect(reading=False) as connection:
             bring_up_to_date(connection)
             if _site_of(connection) is None:
@@ -81,7 +83,14 @@ class SqlStore:
     def begin(self) -> Iterator[SqlTransaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
         with self._connect(reading=False) as connection:
-            yield SqlTransaction(connection, self._cipher, self._parsed)
+            tx = SqlTransaction(connection, self._cipher, self._parsed)
+            yield tx
+        self._listeners.tell(tx.operations.changed)
+
+    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
+        it may not wait. Calling what is returned ends it."""
+        return self._listeners.add(operation_id, told)
 
     @contextmanager
     def read(self) -> Iterator[SqlTransaction]:

@@ -31,6 +31,8 @@ _STEP: Final = update(steps).where(
 class SqlOperations:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
+        self.changed: set[str] = set()
+        """Ids of those that this transaction has changed."""
 
     def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
@@ -61,6 +63,11 @@ class SqlOperations:
     def attempt_of(self, operation_id: str) -> int:
         """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
         return int(self._one(_ATTEMPT, operation_id))
+
+    def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
+        """Of those that are stored."""
+        query = select(operations.c.id, operations.c.revision).where(operations.c.id.in_(operation_ids))
+        return {row.id: row.revision for row in self._db.execute(query)}
 
     def is_cancelled(self, operation_id: str) -> bool:
         """:raises NotFound: ``operation.unknown``"""
@@ -166,6 +173,7 @@ class SqlOperations:
         self._touch(operation_id, cancelled=True)
 
     def _touch(self, operation_id: str, **values: Any) -> None:
+        self.changed.add(operation_id)
         self._db.execute(_TOUCHED, {"operation_id": operation_id, **values})
 
     def _all(self, query: Select[Any]) -> tuple[Operation, ...]:

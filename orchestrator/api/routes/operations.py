@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from typing import Annotated, Final
 
-from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
@@ -14,8 +13,8 @@ from orchestrator.api import events
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
-from orchestrator.api.services import ApiServices, Process, ProcessOf, ServicesOf
-from orchestrator.core.operation import FINISHED
+from orchestrator.api.services import ServicesOf
+from orchestrator.api.waiting import WaitingOf
 from orchestrator.services.messages import Watched
 
 router = APIRouter(prefix="/operations", tags=["operations"])
@@ -25,8 +24,6 @@ MAX_STREAM_S: Final = 3600.0
 ALIVE_S: Final = 15.0
 """How often a stream of events says that it is still there."""
 MAX_REVISION: Final = 2**62
-SLICE_S: Final = 1.0
-"""A wait looks this often whether the client or this process is leaving."""
 _TEXT: Final = {"schema": {"type": "string"}}
 
 
@@ -43,13 +40,12 @@ def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, active: b
 async def get(
     operation_id: str,
     request: Request,
-    services: ServicesOf,
-    process: ProcessOf,
+    waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change")] = 0,
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
-    watched = await _wait(services, process, request, operation_id, wait, since)
+    watched = await waiting.until_changed(operation_id, since=since, timeout_s=wait, request=request)
     return OperationAnswer.of(watched.operation, watched.revision)
 
 
@@ -60,40 +56,21 @@ async def get(
 )
 async def stream(
     operation_id: str,
-    request: Request,
-    services: ServicesOf,
-    process: ProcessOf,
+    waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
     last_event_id: Annotated[int, Header(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> StreamingResponse:
     """Server-sent events, one for each change: the operation as JSON under its revision."""
     deadline = time.monotonic() + wait
-    first = await to_thread.run_sync(_poll, services, operation_id, 0.0, last_event_id)
+    first = await waiting.read(operation_id)
 
     async def poll(since: int) -> Watched | None:
         left = deadline - time.monotonic()
-        if left <= 0 or process.stopping or await request.is_disconnected():
-            return None
-        return await _wait(services, process, request, operation_id, min(left, ALIVE_S), since)
+        with waiting.watching(operation_id) as watcher:
+            return None if left <= 0 or watcher.leaving else await watcher.until_changed(since, min(left, ALIVE_S))
 
     stream = events.events(first, last_event_id, poll)
     return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
-
-
-async def _wait(
-    services: ApiServices, process: Process, request: Request, operation_id: str, wait: float, since: int
-) -> Watched:
-    deadline = time.monotonic() + wait
-    while True:
-        left = max(0.0, deadline - time.monotonic())
-        watched = await to_thread.run_sync(_poll, services, operation_id, min(left, SLICE_S), since)
-        changed = watched.revision > since or watched.operation.state in FINISHED
-        if changed or left <= 0 or process.stopping or await request.is_disconnected():
-            return watched
-
-
-def _poll(services: ApiServices, operation_id: str, timeout_s: float, since: int) -> Watched:
-    return services.operations.wait(operation_id, timeout_s=timeout_s, since=since)
 
 
 @router.post("/{operation_id}/retry")

@@ -44,6 +44,9 @@ class Operations(Protocol):
     def attempt_of(self, operation_id: str) -> int:
         """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
 
+    def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
+        """Of those that are stored."""
+
     def is_cancelled(self, operation_id: str) -> bool:
         """:raises NotFound: ``operation.unknown``"""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -69,3 +70,7 @@ class Store(Protocol):
 
     def begin(self) -> AbstractContextManager[Transaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
+
+    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
+        it may not wait. Calling what is returned ends it. Commits of other processes tell nobody."""

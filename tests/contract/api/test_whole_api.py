@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 import schemathesis
@@ -14,9 +14,10 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
-from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.services import Process
 from tests.contract.api.real_app import furnished_plane, real_app
 from tests.fakes.control_plane import ControlPlane
+from tests.fakes.services import InMemory
 
 SHARE, WHOLE = 25, 500
 """Cases for each route: in ``make test``, and in ``make soak``, where they are more than 10,000 together."""
@@ -33,7 +34,7 @@ def _no_bug(_: schemathesis.CheckContext, response: schemathesis.Response, case:
 
 def _routes() -> list[tuple[str, str]]:
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
-    paths = create_app(cast(ApiServices, None), process).openapi()["paths"]
+    paths = create_app(InMemory().as_services(), process).openapi()["paths"]
     return [(verb.upper(), path) for path, verbs in paths.items() for verb in verbs]
 
 

@@ -16,6 +16,7 @@ from orchestrator.api.limits import Activity
 from orchestrator.api.permissions import RULES
 from orchestrator.api.routes import guest_streams
 from orchestrator.api.services import Process
+from orchestrator.api.waiting import Waiting
 from orchestrator.core.access import EVERYWHERE, Role
 from tests.fakes.services import InMemory
 
@@ -109,6 +110,7 @@ def scene(app: FastAPI) -> Scene:
         fake.tenancy.tenants.create(name)
     operations = {name: fake.world.begin("create_vm", name, name, lambda: None) for name in ("own", "foreign")}
     app.state.services = fake.as_services()
+    app.state.waiting = Waiting(app.state.services.operations)
     return Scene(app, fake, operations)
 
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who in this process wants to hear when an operation has changed: told by the commit, so that nobody has to ask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+
+class Listeners:
+    """By operation. Safe to call from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[str, list[Callable[[], None]]] = {}
+
+    def add(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+        """``told`` is called on the thread that commits, so it may not wait; calling what is returned ends it."""
+        with self._lock:
+            self._told.setdefault(operation_id, []).append(told)
+
+        def leave() -> None:
+            with self._lock:
+                left = [one for one in self._told.get(operation_id, []) if one is not told]
+                if left:
+                    self._told[operation_id] = left
+                else:
+                    self._told.pop(operation_id, None)
+
+        return leave
+
+    def tell(self, changed: Iterable[str]) -> None:
+        """These have changed, and everybody can read it."""
+        with self._lock:
+            told = [one for operation_id in changed for one in self._told.get(operation_id, ())]
+        for one in told:
+            one()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.types import Message
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.api import waiting
+from orchestrator.api.waiting import Waiting
+from orchestrator.services.messages import Watched
+from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, create_vm, plane_with
+
+CLIENTS = 500
+LONG_S = 3600.0
+
+
+class Client:
+    """As the application sees it: stays until it hangs up."""
+
+    def __init__(self) -> None:
+        self.hung_up = asyncio.Event()
+        self.request = Request({"type": "http"}, self._receive)
+
+    async def _receive(self) -> Message:
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+
+@dataclass
+class Scene:
+    plane: ControlPlane
+    waiting: Waiting
+    operation: str
+    revision: int
+
+    def begin(self, client: Client) -> asyncio.Task[Watched]:
+        return asyncio.ensure_future(
+            self.waiting.until_changed(
+                self.operation, since=self.revision, timeout_s=LONG_S, request=client.request
+            )
+        )  # fmt: skip
+
+    async def all_wait(self, clients: int) -> None:
+        """Until as many wait and nothing is being read."""
+        while (
+            len([one for watch in self.waiting.watches.values() for one in watch.watchers]) < clients
+            or to_thread.current_default_thread_limiter().borrowed_tokens
+        ):
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with plane_with(tmp_path, T4_HOST) as plane:
+        operation = str(plane.services.vms.create(create_vm()).operation)
+        revision = plane.services.operations.watched(operation).revision
+        yield Scene(plane, Waiting(plane.services.operations), operation, revision)
+
+
+def test_a_commit_wakes_five_hundred_clients_that_wait_and_hold_no_thread(scene: Scene) -> None:
+    async def play() -> list[Watched]:
+        waits = [scene.begin(Client()) for _ in range(CLIENTS)]
+        await scene.all_wait(CLIENTS)
+        await to_thread.run_sync(scene.plane.services.operations.cancel, scene.operation)
+        return await asyncio.gather(*waits)
+
+    assert {watched.revision for watched in asyncio.run(play())} == {scene.revision + 1}
+    assert scene.waiting.watches == {}
+
+
+def test_what_another_controller_commits_is_seen_too(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "ELSEWHERE_S", 0.02)
+    other = SqlStore(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+
+    async def play() -> Watched:
+        wait = scene.begin(Client())
+        await scene.all_wait(1)
+        with other.begin() as tx:
+            tx.operations.request_cancel(scene.operation)
+        return await wait
+
+    assert asyncio.run(play()).revision == scene.revision + 1
+    other.close()
+
+
+def test_nobody_waits_for_a_client_that_has_hung_up(scene: Scene) -> None:
+    async def play() -> Watched:
+        client = Client()
+        wait = scene.begin(client)
+        await scene.all_wait(1)
+        client.hung_up.set()
+        return await wait
+
+    assert asyncio.run(play()).revision == scene.revision
+    assert scene.waiting.watches == {}
+
+
+def test_a_server_that_leaves_answers_everybody_who_waits(scene: Scene) -> None:
+    async def play() -> list[Watched]:
+        waits = [scene.begin(Client()) for _ in range(3)]
+        await scene.all_wait(3)
+        scene.waiting.close()
+        return [*await asyncio.gather(*waits), await scene.begin(Client())]
+
+    assert {watched.revision for watched in asyncio.run(play())} == {scene.revision}
