@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, DeviceClaim
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, GpuSnapshot, HostSnapshot
-from orchestrator.core.vm import Device
 
 _KEPT_AS_IT_IS = "what it runs is left as it is; make a VM with create-vm and move the work there"
 
@@ -67,22 +68,14 @@ def device_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> Dev
 
 def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
     """:raises Conflict: ``domain.vgpu_ours``"""
-    for parent in gpu.parents:
-        if parent.address == name and parent.current_type is not None:
-            _check_foreign(name, parent.owner)
-            return Device(kind="vendor_vfio", gpu=gpu.address, parent=name, type_name=parent.current_type)
-        for mdev in parent.mdevs:
-            if mdev.uuid == name:
-                _check_foreign(name, mdev.owner)
-                return Device(
-                    kind="mdev", gpu=gpu.address, parent=parent.address, type_name=mdev.type_name, mdev_uuid=name
-                )
-    return None
-
-
-def _check_foreign(name: str, owner: str | None) -> None:
-    if owner is not None:
-        raise Conflict("domain.vgpu_ours", f"vGPU {name} was made by us for VM {owner}", hint="see 'vgpuctl doctor'")
+    there = next((one for one in observed_on(gpu) if one.device.name == name), None)
+    if there is None:
+        return None
+    if there.owner is not None:
+        raise Conflict(
+            "domain.vgpu_ours", f"vGPU {name} was made by us for VM {there.owner}", hint="see 'vgpuctl doctor'"
+        )
+    return there.device
 
 
 def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> DeviceClaim:
@@ -91,7 +84,7 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
     :raises Conflict: ``domain.type_unknown``, ``gpu.cut_differs``
     :raises NoCapacity: ``gpu.no_capacity``
     """
-    here = [claim.device for claim in claims if claim.device.gpu == device.gpu]
+    here = [one for claim in claims for one in claim.devices if one.gpu == device.gpu]
     cuts = [cut for cut, _ in geometry.options.get(device.type_name, ())]
     if not cuts:
         raise Conflict(
@@ -115,4 +108,4 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
             f"every place of GPU {device.gpu} is claimed, also by VMs that are stopped",
             hint="delete one of them: 'vgpuctl gpu show' names them",
         )
-    return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,))
+    return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,), function=device.function)

@@ -15,6 +15,8 @@ class DeviceClaim:
     cut: str
     """How the GPU is divided; all claims on a GPU share it (``time_sliced:2048``, ``mig`` …)."""
     slots: tuple[int, ...]
+    function: str | None
+    """PCI address of the virtual function that is this device's alone; None: made on the GPU itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +25,8 @@ class Claim:
 
     vm: str
     host: str
-    device: DeviceClaim
-    function: str | None
-    """PCI address of the virtual function that is this VM's alone; None: made on the GPU itself."""
+    devices: tuple[DeviceClaim, ...]
+    """At least one."""
     vcpus: int
     memory_mib: int
     disk_bytes: int

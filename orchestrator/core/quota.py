@@ -87,7 +87,7 @@ def amounts_of(vm: Vm) -> Counter[str]:
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
     if vm.deallocated is not None:
         return Counter({name: machine[name] for name in ("vms", "disk")})
-    return machine + vgpu_amounts(vm.device.type_name, spec.profile)
+    return sum((vgpu_amounts(device.type_name, spec.profile) for device in vm.devices), machine)
 
 
 def machine_amounts(vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:

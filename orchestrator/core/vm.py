@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.device import Device
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import MIB, parse_size
@@ -65,19 +66,6 @@ class VmSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
-    """The vGPU of one VM on its host. Drawn and stored before the first effect; exists while the VM runs."""
-
-    kind: Literal["mdev", "vendor_vfio"]
-    gpu: str
-    """PCI address of the physical GPU."""
-    parent: str
-    """PCI address it is made on: the GPU or one of its virtual functions."""
-    type_name: str
-    mdev_uuid: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Vm:
     """A VM as the database holds it. Times are seconds since the epoch, UTC."""
 
@@ -87,7 +75,8 @@ class Vm:
     state: VmState
     host: str
     """Name of the host its claim is on."""
-    device: Device
+    devices: tuple[Device, ...]
+    """In the order of its claim's; of one without a claim, what it had last."""
     addresses: tuple[str, ...]
     operation: str | None
     """Id of the operation that works on it now or did last."""

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.vm import Device, Vm
+from orchestrator.core.vm import Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
@@ -85,12 +86,12 @@ class Context:
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input {key}")
         return value
 
-    def device_before(self) -> Device:
-        """The device that the VM had before the operation gave it another one."""
-        value = self.inputs.get("device")
-        if not isinstance(value, dict):
-            raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input device")
-        return Device(**value)
+    def devices_before(self) -> tuple[Device, ...]:
+        """The devices that the VM had before the operation gave it others."""
+        value = self.inputs.get("devices")
+        if not isinstance(value, list):
+            raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input devices")
+        return tuple(Device(**one) for one in value)
 
     def begin(self) -> AbstractContextManager[Transaction]:
         """A writing transaction of this attempt, refused once another one has begun."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.diff import ExpectedHost, ExpectedVm
 from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
@@ -53,8 +54,7 @@ def _to_run(vm: Vm, operation: Operation) -> bool:
 
 
 def _owners(snapshot: HostSnapshot) -> Iterator[str]:
-    parents = [parent for gpu in snapshot.gpus for parent in gpu.parents]
     owners = [one.owner for one in snapshot.domains]
     owners += [one.owner for one in (*snapshot.volumes, *snapshot.seeds)]
-    owners += [parent.owner for parent in parents] + [mdev.owner for parent in parents for mdev in parent.mdevs]
+    owners += [one.owner for gpu in snapshot.gpus for one in observed_on(gpu)]
     return (owner for owner in owners if owner is not None)

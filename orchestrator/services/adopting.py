@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.core.adoption import device_of, find_domain, place_of
-from orchestrator.core.attachments import exclusive_function
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.host import Host
@@ -95,11 +94,11 @@ class AdoptionService:
     ) -> tuple[Vm, Claim]:
         claims = tx.claims.of_host(host.name)
         device = device_of(host, snapshot, domain)
-        function = exclusive_function(device)
-        if function is not None and any(claim.function == function for claim in claims):
+        functions = {one.function for claim in claims for one in claim.devices}
+        if device.function is not None and device.function in functions:
             raise NoCapacity(
                 "gpu.function_claimed",
-                f"function {function} is claimed by a stopped VM",
+                f"function {device.function} is claimed by a stopped VM",
                 hint="start that VM, which then takes another function, or delete it",
             )
         place = place_of(next(geometry_of(g) for g in snapshot.gpus if g.address == device.gpu), device, claims)
@@ -127,7 +126,7 @@ class AdoptionService:
             spec=spec,
             state="adopting",
             host=request.host,
-            device=device,
+            devices=(device,),
             addresses=domain.addresses,
             operation=None,
             created_at=self.clock.now(),
@@ -136,8 +135,7 @@ class AdoptionService:
         claim = Claim(
             vm=vm.id,
             host=vm.host,
-            device=place,
-            function=function,
+            devices=(place,),
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             disk_bytes=0,

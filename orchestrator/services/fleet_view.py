@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
@@ -72,7 +73,7 @@ def _host_view(
 ) -> HostView:
     capacity = capacity_of(snapshot, overcommit)
     coming = _coming(claims, vms)
-    cleared = frozenset(vm.device.gpu for vm in coming)
+    cleared = frozenset(device.gpu for vm in coming for device in vm.devices)
     disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in vms.values() if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
@@ -120,9 +121,8 @@ def gpu_view(
 ) -> GpuView:
     """One GPU with its claims and the vGPUs that others have made on it."""
     geometry = geometry_of(gpu)
-    here = [claim for claim in claims if claim.device.gpu == gpu.address]
-    cut = here[0].device.cut if here else None
-    occupied = [_occupied(claim, vms[claim.vm]) for claim in here]
+    occupied = [one for claim in claims for one in _occupied(claim, vms[claim.vm], gpu.address)]
+    cut = next((one.cut for claim in claims for one in claim.devices if one.gpu == gpu.address), None)
     foreign = _foreign_types(geometry, gpu, vms)
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
     strange = [name for found, name in foreign if found is None]
@@ -146,18 +146,20 @@ def gpu_view(
     )
 
 
-def _occupied(claim: Claim, vm: Vm) -> Occupied:
-    return Occupied(
-        vm_id=claim.vm,
-        profile=vm.device.type_name,
-        start=claim.device.slots[0],
-        size=len(claim.device.slots),
-        tenant=vm.spec.tenant,
-        since_s=vm.created_at,
-        vcpus=claim.vcpus,
-        memory_mib=claim.memory_mib,
-        disk_gib=-(-claim.disk_bytes // GIB),
-    )
+def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
+    for claimed, device in zip(claim.devices, vm.devices, strict=True):
+        if claimed.gpu == gpu:
+            yield Occupied(
+                vm_id=claim.vm,
+                profile=device.type_name,
+                start=claimed.slots[0],
+                size=len(claimed.slots),
+                tenant=vm.spec.tenant,
+                since_s=vm.created_at,
+                vcpus=claim.vcpus,
+                memory_mib=claim.memory_mib,
+                disk_gib=-(-claim.disk_bytes // GIB),
+            )
 
 
 def _unusable(host: Host, gpu: GpuSnapshot) -> str | None:
@@ -180,10 +182,7 @@ def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
 
 def _foreign_types(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:
     """(cut, type) of every vGPU on it that no VM of ours has."""
-    names = [mdev.type_name for parent in gpu.parents for mdev in parent.mdevs if mdev.owner not in vms]
-    names += [
-        parent.current_type for parent in gpu.parents if parent.current_type is not None and parent.owner not in vms
-    ]
+    names = [one.device.type_name for one in observed_on(gpu) if one.owner not in vms]
     return [(next((cut for cut, _ in geometry.options.get(name, ())), None), name) for name in names]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.core.claim import Claim
@@ -49,23 +50,24 @@ def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
 
 def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
     view = gpu_view(host, gpu, claims, vms)
-    here = [vms[claim.vm] for claim in claims if claim.device.gpu == gpu.address]
+    here = [vms[claim.vm] for claim in claims if any(one.gpu == gpu.address for one in claim.devices)]
+    devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
     return GpuInfo(
         host=host.name,
         gpu=gpu,
         managed=gpu.address in host.managed_gpus,
         cut=view.cut,
-        types=tuple(_use(one, view, here) for one in gpu.types),
+        types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),
         vms=tuple(f"{vm.spec.tenant}/{vm.spec.name}" for vm in here),
     )
 
 
-def _use(one: HostVgpuType, view: GpuView, here: list[Vm]) -> TypeUse:
+def _use(one: HostVgpuType, view: GpuView, used: int) -> TypeUse:
     return TypeUse(
         name=one.name,
         framebuffer_mib=one.framebuffer_mib,
         max_instances=one.max_instances,
-        used=sum(vm.device.type_name == one.name for vm in here),
+        used=used,
         free=free_places(view, one.name) if view.usable else 0,
     )
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.core.attachments import draw, exclusive_function
+from orchestrator.core.attachments import draw
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug, InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.place import place
@@ -16,7 +17,7 @@ from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.deallocating import preemptible_now
@@ -72,7 +73,7 @@ class Planner:
             spec=spec,
             state="creating",
             host=host,
-            device=device,
+            devices=(device,),
             addresses=(),
             operation=None,
             created_at=self.clock.now(),
@@ -80,8 +81,7 @@ class Planner:
         claim = Claim(
             vm=vm_id,
             host=host,
-            device=DeviceClaim(gpu=address, cut=placement.cut, slots=placement.slots),
-            function=exclusive_function(device),
+            devices=(DeviceClaim(gpu=address, cut=placement.cut, slots=placement.slots, function=device.function),),
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             disk_bytes=spec.disk_bytes,
@@ -126,7 +126,7 @@ class Planner:
 
     def _draw(self, tx: Transaction, host: str, gpu: GpuSnapshot, type_name: str, leaving: frozenset[str]) -> Device:
         staying = (claim for claim in tx.claims.of_host(host) if claim.vm not in leaving)
-        taken = frozenset(claim.function for claim in staying if claim.function is not None)
+        taken = frozenset(one.function for claim in staying for one in claim.devices if one.function is not None)
         device = draw(gpu, type_name, taken=taken, new_uuid=self.ids.new_uuid())
         if device is None:
             reason = Reason(

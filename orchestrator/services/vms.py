@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from orchestrator.core.attachments import attachment_of
+from orchestrator.core.attachments import make
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
 from orchestrator.core.host_actions import (
@@ -143,7 +143,7 @@ class VmService:
             actions = _actions(tx, plan.vm)
         return DryRun(
             host=plan.vm.host,
-            gpu=plan.claim.device.gpu,
+            gpu=plan.claim.devices[0].gpu,
             why=plan.why,
             actions=actions,
             domain_xml=domain_xml(plan.vm),
@@ -212,10 +212,11 @@ class VmService:
     def _placed_again(self, tx: Transaction, vm: Vm) -> Started:
         """Claimed like a new VM, on the host where its disk is."""
         plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
-        placed = replace(vm, device=plan.vm.device, deallocated=None)
+        placed = replace(vm, devices=plan.vm.devices, deallocated=None)
         within_quota(tx, placed, vm)
         tx.claims.take(plan.claim, plan.capacity)
-        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "device": asdict(vm.device)})
+        before = [asdict(device) for device in vm.devices]
+        return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "devices": before})
 
     def stop(self, tenant: str, name: str) -> Started:
         """Shut down (power off after a grace time) and remove the device; the claim stays.
@@ -338,5 +339,6 @@ def _actions(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
     define = DefineDomain(vm=vm.id, xml=domain_xml(vm))
     if vm.spec.start:
         start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
-        return (*actions, attachment_of(vm.device).create(vm.id, vm.device), define, start)
+        made = (action for device in vm.devices for action in make(vm.id, device))
+        return (*actions, *made, define, start)
     return (*actions, define)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables
 from orchestrator.core.advice.remedies import OtherMode
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.ports.store.transaction import Transaction
@@ -50,7 +51,7 @@ def _widened(
 ) -> GpuView:
     """A GPU that is only in another mode than vGPUs need is usable here; claims keep the cut they were made with."""
     reason = view.reason_unusable
-    if not view.usable and set_aside(managed, gpu) is None and not view.occupied and not _vgpus_on(gpu):
+    if not view.usable and set_aside(managed, gpu) is None and not view.occupied and not any(observed_on(gpu)):
         reason = None
     held = tuple(replace(item, migratable=migratable(item.vm_id)) for item in view.occupied)
     lost = view.cut is not None and tables.now.cut(view.cut) is None
@@ -58,10 +59,6 @@ def _widened(
         view, geometry=view.geometry if lost else tables.now, occupied=held, usable=reason is None,
         reason_unusable=reason,
     )  # fmt: skip
-
-
-def _vgpus_on(gpu: GpuSnapshot) -> bool:
-    return any(parent.mdevs or parent.current_type is not None for parent in gpu.parents)
 
 
 def _partitions(

@@ -17,12 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from orchestrator.api.services import ApiServices
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, unknown_operation
-from orchestrator.core.vm import Device, Vm, VmSpec, VmState
+from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.messages import (
     AdoptVm,
@@ -73,9 +74,9 @@ class Vms:
         operation = self._world.begin(
             "create_vm", vm_id, spec.tenant, lambda: self._set(spec, end, ("192.168.122.7",) if request.start else ())
         )
-        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, mdev_uuid=self._world.new_id())
+        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, name=self._world.new_id())
         self._world.vms[spec.tenant, spec.name] = Vm(
-            id=vm_id, spec=spec, state="creating", host="gpu1", device=device, addresses=(), operation=operation,
+            id=vm_id, spec=spec, state="creating", host="gpu1", devices=(device,), addresses=(), operation=operation,
             created_at=EPOCH,
         )  # fmt: skip
         return Started(operation=operation, name=spec.name)
@@ -153,9 +154,9 @@ class Adoption:
             name=name, tenant=request.tenant, profile=PROFILE, image="", vcpus=2, memory_mib=2048,
             disk_bytes=1 << 30, network="", host=request.host, boot_policy=request.boot_policy, adopted=request.domain,
         )  # fmt: skip
-        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, mdev_uuid=self._world.new_id())
+        device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, name=self._world.new_id())
         self._world.vms[key] = Vm(
-            id=vm_id, spec=spec, state="adopting", host=request.host, device=device, addresses=(),
+            id=vm_id, spec=spec, state="adopting", host=request.host, devices=(device,), addresses=(),
             operation=operation, created_at=EPOCH,
         )  # fmt: skip
         return Started(operation=operation, name=name)

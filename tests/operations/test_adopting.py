@@ -61,13 +61,13 @@ def test_a_running_domain_with_an_mdev_becomes_a_vm_and_nothing_of_it_is_changed
     vm = vm_of(plane)
     assert (vm.id, vm.state, vm.host, vm.spec.adopted) == (DOMAIN_UUID, "running", T4_HOST, "byhand")
     assert (vm.spec.vcpus, vm.spec.memory_mib, vm.spec.disk_bytes) == (3, 4096, FOREIGN_DISK)
-    assert (vm.device.mdev_uuid, vm.device.type_name) == (MDEV_UUID, "GRID T4-2Q")
+    assert [(one.name, one.type_name) for one in vm.devices] == [(MDEV_UUID, "GRID T4-2Q")]
     assert machine.domains == before
     assert machine.mdevs[MDEV_UUID][2] == vm.id
     with plane.store.read() as tx:
         claim = tx.claims.find(vm.id)
     assert claim is not None
-    assert (claim.device.gpu, claim.vcpus, claim.memory_mib) == (machine.gpus[1].address, 3, 4096)
+    assert (claim.devices[0].gpu, claim.vcpus, claim.memory_mib) == (machine.gpus[1].address, 3, 4096)
     assert [effect for effect in plane.hosts.effects if "Domain" in effect] == ["AdoptDomain"]
 
 
@@ -77,7 +77,7 @@ def test_a_domain_with_a_typed_virtual_function_claims_that_function(plane: Cont
     with plane.store.read() as tx:
         claim = tx.claims.find(vm_of(plane, "train").id)
     assert claim is not None
-    assert claim.function == function
+    assert claim.devices[0].function == function
 
 
 def test_doctor_names_the_command_and_has_nothing_to_say_afterwards(plane: ControlPlane) -> None:
@@ -268,7 +268,7 @@ def test_a_domain_whose_name_is_no_vms_name_needs_one(plane: ControlPlane) -> No
 def test_a_gpu_that_is_claimed_for_another_size_is_said_to_be(plane: ControlPlane) -> None:
     _other_size(plane)
     machine = plane.machine(T4_HOST)
-    claimed = next(vm.device.gpu for vm in plane.services.vms.list(None))
+    claimed = next(vm.devices[0].gpu for vm in plane.services.vms.list(None))
     machine.mdevs[MDEV_UUID] = (claimed, "GRID T4-4Q", None)
     plane.observer.observe(T4_HOST)
     with pytest.raises(Conflict) as refused:

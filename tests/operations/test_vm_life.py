@@ -210,10 +210,10 @@ def test_after_a_reboot_a_start_enables_the_functions_again(plane: ControlPlane)
 
 def test_a_function_taken_by_others_is_replaced_at_start_and_the_definition_follows(plane: ControlPlane) -> None:
     make(plane, profile=L40S, start=False)
-    drawn = plane.services.vms.get("default", "train").device
+    drawn = plane.services.vms.get("default", "train").devices[0]
     plane.machine(L40S_HOST).vf_types[drawn.parent] = (L40S, None)
     assert finished(plane, plane.services.vms.start("default", "train").operation).state == "done"
-    device = plane.services.vms.get("default", "train").device
+    device = plane.services.vms.get("default", "train").devices[0]
     assert device.parent != drawn.parent
     assert plane.machine(L40S_HOST).vf_types[drawn.parent] == (L40S, None)
     slot = int(device.parent[8:10], 16)

@@ -49,8 +49,9 @@ class Memory:
 
 
 def i1_a_slot_belongs_to_one_vm(view: HostView, _: Memory) -> Iterator[str]:
-    slots = Counter((claim.device.gpu, slot) for claim in view.claims for slot in claim.device.slots)
-    functions = Counter(claim.function for claim in view.claims if claim.function is not None)
+    claimed = [one for claim in view.claims for one in claim.devices]
+    slots = Counter((one.gpu, slot) for one in claimed for slot in one.slots)
+    functions = Counter(one.function for one in claimed if one.function is not None)
     used = Counter(device for domain in view.machine.domains.values() if domain.running for device in domain.devices)
     for what, number in (*slots.items(), *functions.items(), *used.items()):
         if number > 1:
@@ -79,7 +80,7 @@ def i3_intent_comes_before_the_effect(view: HostView, _: Memory) -> Iterator[str
     kernel = view.machine.kernel
     for key in (*(f"mdev:{uuid}" for uuid in kernel.mdevs), *(f"vf:{function}" for function in kernel.typed)):
         vm = view.vms.get(view.machine.owner(key) or "")
-        if vm is not None and key.partition(":")[2] not in {vm.device.mdev_uuid, vm.device.parent}:
+        if vm is not None and key.partition(":")[2] not in {device.name for device in vm.devices}:
             yield f"{key} is not the device that was stored for VM {vm.id}"
 
 
@@ -123,13 +124,13 @@ def i9_a_vm_runs_on_one_host(view: HostView, memory: Memory) -> Iterator[str]:
 
 def i10_a_device_is_on_the_gpu_that_is_claimed(view: HostView, _: Memory) -> Iterator[str]:
     kernel = view.machine.kernel
-    gpus = {claim.vm: claim.device.gpu for claim in view.claims}
+    gpus = {claim.vm: {one.gpu for one in claim.devices} for claim in view.claims}
     places = {f"mdev:{uuid}": parent for uuid, (parent, _) in kernel.mdevs.items()}
     places |= {f"vf:{function}": function for function in kernel.typed}
     for key, place in places.items():
         owner, gpu = view.machine.owner(key), kernel.gpu_of(place)
-        if owner in gpus and gpu is not None and gpu.address != gpus[owner]:
-            yield f"{key} is on {gpu.address}, claimed is {gpus[owner]}"
+        if owner in gpus and gpu is not None and gpu.address not in gpus[owner]:
+            yield f"{key} is on {gpu.address}, claimed is {sorted(gpus[owner])}"
 
 
 def i11_no_more_is_claimed_than_there_is(view: HostView, _: Memory) -> Iterator[str]:
@@ -141,13 +142,14 @@ def i11_no_more_is_claimed_than_there_is(view: HostView, _: Memory) -> Iterator[
         ):
             if claimed > limit:
                 yield f"{claimed} {what} are claimed, there are {limit}"
-    for address in {claim.device.gpu for claim in view.claims}:
+    devices = [device for claim in view.claims if claim.vm in view.vms for device in view.vms[claim.vm].devices]
+    for address in {device.gpu for device in devices}:
         gpu = view.machine.gpu_at(address)
-        here = [view.vms[claim.vm] for claim in view.claims if claim.device.gpu == address and claim.vm in view.vms]
-        for vm in here:
-            kind = None if gpu is None else gpu.kind.type_named(vm.device.type_name)
+        here = [device.type_name for device in devices if device.gpu == address]
+        for type_name in here:
+            kind = None if gpu is None else gpu.kind.type_named(type_name)
             if kind is None or len(here) > kind.max_instances:
-                yield f"{len(here)} vGPUs are claimed on {address}, one of them {vm.device.type_name}"
+                yield f"{len(here)} vGPUs are claimed on {address}, one of them {type_name}"
 
 
 def i19_only_a_wish_stops_a_running_vm(view: HostView, _: Memory) -> Iterator[str]:

@@ -56,13 +56,13 @@ def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iter
         yield f"is {vm.state}, its domain {'runs' if domain.running else 'is off'}"
     if vm.spec.adopted is None and (vm.volume not in machine.volumes or vm.seed not in machine.seeds):
         yield "lacks its disk or its seed"
-    device = vm.device.mdev_uuid or vm.device.parent
-    key = f"mdev:{device}" if vm.device.mdev_uuid else f"vf:{device}"
-    exists = machine.owner(key) == vm.id and device in {*machine.kernel.mdevs, *machine.kernel.typed} - machine.foreign
-    if domain.running and not exists:
-        yield f"runs without its device {device}"
-    if exists and not domain.running and not disturbed:
-        yield f"is off and its device {device} is still there"
+    there = set(objects_on(machine))
+    for device in (device.name for device in vm.devices):
+        exists = any(key in there and machine.owner(key) == vm.id for key in (f"mdev:{device}", f"vf:{device}"))
+        if domain.running and not exists:
+            yield f"runs without its device {device}"
+        if exists and not domain.running and not disturbed:
+            yield f"is off and its device {device} is still there"
     if last is not None and last.state == "done" and last.kind not in _RUNS_OR_NOT_AFTER and not disturbed:
         wanted = last.kind in _RUNS_AFTER
         if domain.running != wanted:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -13,12 +15,13 @@ from sqlalchemy import Row, Text, cast
 
 from orchestrator.adapters.store.tables import vms
 from orchestrator.core.claim import Claim, DeviceClaim
+from orchestrator.core.device import Device
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation, StepRecord
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 
 AnyRow = Row[Any]
 
@@ -42,7 +45,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "image": vm.spec.image or None,
         "state": vm.state,
         "spec": asdict(vm.spec),
-        "device": asdict(vm.device),
+        "devices": [asdict(device) for device in vm.devices],
         "addresses": list(vm.addresses),
         "operation": vm.operation,
         "created_at": vm.created_at,
@@ -56,7 +59,7 @@ VM_COLUMNS: Final = (
     cast(vms.c.spec, Text),
     vms.c.state,
     vms.c.host,
-    cast(vms.c.device, Text),
+    cast(vms.c.devices, Text),
     cast(vms.c.addresses, Text),
     vms.c.operation,
     vms.c.created_at,
@@ -65,7 +68,7 @@ VM_COLUMNS: Final = (
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
 _spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
-_device_of: Final = TypeAdapter(Device).validator.validate_json
+_devices_of: Final = TypeAdapter(tuple[Device, ...]).validator.validate_json
 _addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
 
 
@@ -77,13 +80,13 @@ def vm_of(row: AnyRow) -> Vm:
 @lru_cache(maxsize=20_000)
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
-    vm_id, spec, state, host, device, addresses, operation, created_at, lease_end, deallocated = columns
+    vm_id, spec, state, host, devices, addresses, operation, created_at, lease_end, deallocated = columns
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
         state=state,
         host=host,
-        device=_device_of(device),
+        devices=_devices_of(devices),
         addresses=_addresses_of(addresses),
         operation=operation,
         created_at=created_at,
@@ -152,14 +155,18 @@ def offering_of(document: object) -> Offering:
 
 
 def claim_of(slots: Sequence[AnyRow]) -> Claim:
-    """``slots``: of one VM, by slot; each row has all that is claimed beside it, too."""
+    """``slots``: of one VM, by device and slot; each row has all that is claimed beside it, too."""
     one = slots[0]
     return Claim(
         vm=one.vm,
         host=one.host,
-        device=DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots)),
-        function=one.function,
+        devices=tuple(_device_claim(tuple(rows)) for _, rows in groupby(slots, key=attrgetter("device"))),
         vcpus=one.vcpus,
         memory_mib=one.memory_mib,
         disk_bytes=one.disk_bytes,
     )
+
+
+def _device_claim(slots: Sequence[AnyRow]) -> DeviceClaim:
+    one = slots[0]
+    return DeviceClaim(gpu=one.gpu, cut=one.cut, slots=tuple(row.slot for row in slots), function=one.function)

@@ -99,7 +99,7 @@ vms = Table(
     Column("image", ForeignKey("images.name")),
     Column("state", String(20), nullable=False),
     Column("spec", JSON, nullable=False),
-    Column("device", JSON, nullable=False),
+    Column("devices", JSON, nullable=False),
     Column("addresses", JSON, nullable=False),
     Column("operation", String(36)),
     Column("created_at", Float, nullable=False),
@@ -127,17 +127,21 @@ slot_claims = Table(
     Column("slot", Integer, primary_key=True),
     Column("cut", String(80), nullable=False),
     Column("vm", ForeignKey("vms.id"), nullable=False),
+    Column("device", Integer, nullable=False),
     ForeignKeyConstraint(["host", "gpu", "cut"], ["gpu_cuts.host", "gpu_cuts.gpu", "gpu_cuts.cut"]),
     CheckConstraint("slot >= 0", name="slot"),
     Index("ix_slot_claims_vm", "vm"),
 )
+"""``device``: which of the VM's devices, from 0, as its ``devices`` has them; the same in ``function_claims``."""
 
 function_claims = Table(
     "function_claims",
     metadata,
     Column("host", String(63), primary_key=True),
     Column("function", String(12), primary_key=True),
-    Column("vm", ForeignKey("vms.id"), nullable=False, unique=True),
+    Column("vm", ForeignKey("vms.id"), nullable=False),
+    Column("device", Integer, nullable=False),
+    UniqueConstraint("vm", "device"),
 )
 
 host_claims = Table(

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
@@ -104,14 +104,21 @@ _CLAIMED: Final[Select[Any]] = select(
 
 
 _PLACES: Final[Select[Any]] = (
-    select(host_claims, slot_claims.c.gpu, slot_claims.c.slot, slot_claims.c.cut, function_claims.c.function)
+    select(host_claims, *(slot_claims.c[name] for name in ("device", "gpu", "slot", "cut")), function_claims.c.function)
     .join_from(host_claims, slot_claims, slot_claims.c.vm == host_claims.c.vm)
-    .outerjoin(function_claims, function_claims.c.vm == host_claims.c.vm)
-    .order_by(host_claims.c.vm, slot_claims.c.slot)
+    .outerjoin(
+        function_claims,
+        and_(function_claims.c.vm == slot_claims.c.vm, function_claims.c.device == slot_claims.c.device),
+    )
+    .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
 _PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host == bindparam("host"))
 _PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
+
+
+_Cuts = tuple[tuple[str, str], ...]
+"""GPU and how it is cut, for each of several GPUs."""
 
 
 class SqlClaims:
@@ -123,8 +130,8 @@ class SqlClaims:
 
         :raises ClaimLost: the transaction must be given up
         """
-        place = {"host": claim.host, "gpu": claim.device.gpu, "cut": claim.device.cut}
-        is_cut_so = self._checked(claim, capacity, place)  # writers come one after the other (Store.begin)
+        cuts = tuple({one.gpu: one.cut for one in claim.devices}.items())
+        uncut = self._checked(claim, capacity, cuts)  # writers come one after the other (Store.begin)
         try:
             self._db.execute(
                 insert(host_claims).values(
@@ -135,14 +142,14 @@ class SqlClaims:
                     disk_bytes=claim.disk_bytes,
                 )
             )
-            if not is_cut_so:
-                self._db.execute(insert(gpu_cuts).values(place))
-            self._db.execute(
-                insert(slot_claims), [{**place, "slot": slot, "vm": claim.vm} for slot in claim.device.slots]
-            )
-            self._put_function(claim.vm, claim.host, claim.function)
+            if uncut:
+                self._db.execute(insert(gpu_cuts), [{"host": claim.host, "gpu": gpu, "cut": cut} for gpu, cut in uncut])
+            self._db.execute(insert(slot_claims), _slot_rows(claim))
+            functions = _function_rows(claim)
+            if functions:
+                self._db.execute(insert(function_claims), functions)
         except IntegrityError as error:
-            raise ClaimLost(f"{claim.device.gpu} on {claim.host}: {error.orig}") from error
+            raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""
@@ -163,18 +170,24 @@ class SqlClaims:
         _drop_place(self._db, vm_id)
         self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
 
-    def move_function(self, vm_id: str, function: str | None) -> None:
+    def move_function(self, vm_id: str, device: int, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""
         host = self._db.execute(select(host_claims.c.host).where(host_claims.c.vm == vm_id)).scalar_one()
-        self._db.execute(delete(function_claims).where(function_claims.c.vm == vm_id))
+        its_own = (function_claims.c.vm == vm_id, function_claims.c.device == device)
+        self._db.execute(delete(function_claims).where(*its_own))
+        if function is None:
+            return
+        row = {"host": host, "function": function, "vm": vm_id, "device": device}
         try:
-            self._put_function(vm_id, host, function)
+            self._db.execute(insert(function_claims).values(row))
         except IntegrityError as error:
             raise ClaimLost(f"{function} on {host}") from error
 
-    def _checked(self, claim: Claim, capacity: HostCapacity, place: dict[str, Any]) -> bool:
-        """Whether the GPU is cut as claimed. Its host has enough left; the disk that the VM kept counts no more."""
-        asked = {"vm": claim.vm, **place}
+    def _checked(self, claim: Claim, capacity: HostCapacity, cuts: _Cuts) -> _Cuts:
+        """Those of ``cuts`` that are still to be made. The host has enough left; the disk that the VM kept counts no
+        more."""
+        (gpu, cut), *others = cuts
+        asked = {"vm": claim.vm, "host": claim.host, "gpu": gpu, "cut": cut}
         vcpus, memory, disk, is_cut_so, kept_disk = self._db.execute(_CLAIMED, asked).one()
         fits = (
             vcpus + claim.vcpus <= capacity.vcpus
@@ -185,8 +198,25 @@ class SqlClaims:
             raise ClaimLost(f"{claim.host} has too little left")
         if kept_disk:
             self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
-        return bool(is_cut_so)
+        uncut = [] if is_cut_so else [(gpu, cut)]
+        uncut += [one for one in others if not self._is_cut(claim.host, *one)]
+        return tuple(uncut)
 
-    def _put_function(self, vm_id: str, host: str, function: str | None) -> None:
-        if function is not None:
-            self._db.execute(insert(function_claims).values(host=host, function=function, vm=vm_id))
+    def _is_cut(self, host: str, gpu: str, cut: str) -> bool:
+        return self._db.execute(_CUT_SO, {"host": host, "gpu": gpu, "cut": cut}).first() is not None
+
+
+def _slot_rows(claim: Claim) -> list[dict[str, Any]]:
+    return [
+        {"host": claim.host, "gpu": one.gpu, "slot": slot, "cut": one.cut, "vm": claim.vm, "device": number}
+        for number, one in enumerate(claim.devices)
+        for slot in one.slots
+    ]
+
+
+def _function_rows(claim: Claim) -> list[dict[str, Any]]:
+    return [
+        {"host": claim.host, "function": one.function, "vm": claim.vm, "device": number}
+        for number, one in enumerate(claim.devices)
+        if one.function is not None
+    ]

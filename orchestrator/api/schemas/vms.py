@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.priority import Priority
@@ -134,13 +135,13 @@ class AdoptVmBody(RequestBody):
 
 
 class DeviceAnswer(AnswerBody):
-    """The vGPU of a VM; it exists on the host while the VM runs."""
+    """A vGPU of a VM; it exists on the host while the VM runs."""
 
-    kind: Literal["mdev", "vendor_vfio"]
+    kind: DeviceKind
     gpu: str = Field(description="PCI address of the GPU")
     parent: str = Field(description="PCI address of the function it is made on")
     type_name: str
-    mdev_uuid: str | None
+    mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
 
 
 class VmAnswer(AnswerBody):
@@ -154,7 +155,8 @@ class VmAnswer(AnswerBody):
     state: VmState
     host: str
     profile: str
-    device: DeviceAnswer
+    device: DeviceAnswer = Field(description="The first of ``devices``")
+    devices: tuple[DeviceAnswer, ...]
     addresses: tuple[str, ...]
     image: str
     vcpus: int
@@ -181,7 +183,7 @@ class VmAnswer(AnswerBody):
 
 def vm_members(vm: Vm) -> dict[str, object]:
     """Of a :class:`VmAnswer`: of a long list no model is made for each VM."""
-    spec, device = vm.spec, vm.device
+    spec, devices = vm.spec, [_device_members(device) for device in vm.devices]
     return {
         "id": vm.id,
         "name": spec.name,
@@ -189,13 +191,8 @@ def vm_members(vm: Vm) -> dict[str, object]:
         "state": vm.state,
         "host": vm.host,
         "profile": spec.profile,
-        "device": {
-            "kind": device.kind,
-            "gpu": device.gpu,
-            "parent": device.parent,
-            "type_name": device.type_name,
-            "mdev_uuid": device.mdev_uuid,
-        },
+        "device": devices[0],
+        "devices": devices,
         "addresses": vm.addresses,
         "image": spec.image,
         "vcpus": spec.vcpus,
@@ -212,6 +209,16 @@ def vm_members(vm: Vm) -> dict[str, object]:
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
         "deallocated": vm.deallocated,
+    }
+
+
+def _device_members(device: Device) -> dict[str, object]:
+    return {
+        "kind": device.kind,
+        "gpu": device.gpu,
+        "parent": device.parent,
+        "type_name": device.type_name,
+        "mdev_uuid": device.name if device.name != device.parent else None,
     }
 
 

@@ -49,7 +49,7 @@ COLUMNS: Final = (
     Column("STATE", state_of, Fit.WHOLE),
     field("PROFILE", "profile"),
     field("HOST", "host", Fit.WHOLE, spare=True),
-    Column("GPU", lambda vm: shown(vm["device"]["gpu"]), Fit.WHOLE, spare=True),
+    Column("GPU", lambda vm: shown([one["gpu"] for one in vm["devices"]]), Fit.WHOLE, spare=True),
     field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
     field("LEASE END", "lease_end", Fit.WHOLE, spare=True),
 )
@@ -189,7 +189,7 @@ def _started_lines(started: Json) -> list[str]:
 
 def details(vm: Mapping[str, Any]) -> list[str]:
     """A VM for people."""
-    device = vm["device"]
+    devices = [f"{one['type_name']} ({one['kind']}) on {one['parent']}" for one in vm["devices"]]
     return render_details(
         [
             ("name", shown(vm["name"])),
@@ -197,8 +197,8 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("state", state_of(vm)),
             ("host", shown(vm["host"])),
             ("profile", shown(vm["profile"])),
-            ("device", f"{shown(device['type_name'])} ({shown(device['kind'])}) on {shown(device['parent'])}"),
-            ("GPU", shown(device["gpu"])),
+            ("device", shown(devices)),
+            ("GPU", shown([one["gpu"] for one in vm["devices"]])),
             ("addresses", shown(vm["addresses"])),
             (
                 "image",

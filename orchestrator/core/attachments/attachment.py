@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
+from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vm import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +18,11 @@ class Attachment:
 
     draw: Callable[[GpuSnapshot, str, frozenset[str], str], Device | None]
     """(GPU, vGPU type, functions taken by claims, fresh UUID) → the device to make."""
-    create: Callable[[str, Device], HostAction]
-    """(VM id, device) → the action that makes it; ``core.host_actions.inverse`` removes it."""
+    make: Callable[[str, Device], tuple[HostAction, ...]]
+    """(VM id, device) → the actions that make it, in order; their inverses backwards remove it."""
     still_free: Callable[[GpuSnapshot, Device, str], bool]
     """(GPU, device, VM id): whether it can be made there now, or is there and ours."""
+    observed: Callable[[GpuSnapshot], Iterator[ObservedDevice]]
+    """Devices of the kind that exist on the GPU."""
     hostdev: Callable[[Device], Element]
     """The domain's ``<hostdev>``."""

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import first_free
+from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import CreateMdev, HostAction
 from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vm import Device
 
 
 def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str) -> Device | None:
@@ -17,30 +18,32 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
     parent = own or first_free([p for p in gpu.parents if not p.mdevs], type_name, taken)
     if parent is None:
         return None
-    return Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=type_name, mdev_uuid=new_uuid)
+    return Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=type_name, name=new_uuid)
 
 
-def _create(vm: str, device: Device) -> HostAction:
-    return CreateMdev(vm=vm, uuid=_uuid(device), parent=device.parent, type_name=device.type_name)
+def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    return (CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name),)
 
 
-def _still_free(gpu: GpuSnapshot, device: Device, vm: str) -> bool:
+def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
     parent = next((p for p in gpu.parents if p.address == device.parent), None)
     if parent is None:
         return False
-    return not parent.is_vf or all(mdev.owner == vm for mdev in parent.mdevs)
+    return not parent.is_vf or all(mdev.owner == vm_id for mdev in parent.mdevs)
+
+
+def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    """One among several on a GPU: which of them a process holds, only the agent can tell when it removes it."""
+    for parent in gpu.parents:
+        for one in parent.mdevs:
+            device = Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=one.type_name, name=one.uuid)
+            yield ObservedDevice(device=device, owner=one.owner, in_use=False)
 
 
 def _hostdev(device: Device) -> ET.Element:
     element = ET.Element("hostdev", mode="subsystem", type="mdev", managed="no", model="vfio-pci", display="off")
-    ET.SubElement(ET.SubElement(element, "source"), "address", uuid=_uuid(device))
+    ET.SubElement(ET.SubElement(element, "source"), "address", uuid=device.name)
     return element
 
 
-def _uuid(device: Device) -> str:
-    if device.mdev_uuid is None:
-        raise ValueError("an mdev has a UUID")
-    return device.mdev_uuid
-
-
-ATTACHMENT = Attachment(draw=_draw, create=_create, still_free=_still_free, hostdev=_hostdev)
+ATTACHMENT = Attachment(draw=_draw, make=_make, still_free=_still_free, observed=_observed, hostdev=_hostdev)

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import first_free
+from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import HostAction, SetVgpuType
 from orchestrator.core.pci import split_pci_address
 from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vm import Device
 
 
 def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], _new_uuid: str) -> Device | None:
@@ -18,16 +19,27 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], _new_uuid: st
     parent = first_free(free, type_name, taken)
     if parent is None:
         return None
-    return Device(kind="vendor_vfio", gpu=gpu.address, parent=parent.address, type_name=type_name)
+    return _device(gpu, parent.address, type_name)
 
 
-def _create(vm: str, device: Device) -> HostAction:
-    return SetVgpuType(vm=vm, vf=device.parent, type_name=device.type_name)
+def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
+    return Device(kind="vendor_vfio", gpu=gpu.address, parent=function, type_name=type_name, name=function)
 
 
-def _still_free(gpu: GpuSnapshot, device: Device, vm: str) -> bool:
+def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    return (SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name),)
+
+
+def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
     parent = next((p for p in gpu.parents if p.address == device.parent), None)
-    return parent is not None and (parent.current_type is None or parent.owner == vm)
+    return parent is not None and (parent.current_type is None or parent.owner == vm_id)
+
+
+def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    for parent in gpu.parents:
+        if parent.current_type is not None:
+            device = _device(gpu, parent.address, parent.current_type)
+            yield ObservedDevice(device=device, owner=parent.owner, in_use=parent.in_use is not False)
 
 
 def _hostdev(device: Device) -> ET.Element:
@@ -45,4 +57,4 @@ def _hostdev(device: Device) -> ET.Element:
     return element
 
 
-ATTACHMENT = Attachment(draw=_draw, create=_create, still_free=_still_free, hostdev=_hostdev)
+ATTACHMENT = Attachment(draw=_draw, make=_make, still_free=_still_free, observed=_observed, hostdev=_hostdev)

@@ -6,15 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
-from orchestrator.core.host_actions import (
-    ClearVgpuType,
-    DeleteSeed,
-    DeleteVolume,
-    HostAction,
-    RemoveMdev,
-    UndefineDomain,
-)
+from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, UndefineDomain
 from orchestrator.core.snapshot import HostSnapshot
 
 _NO_REPAIR: dict[Whose, str] = {
@@ -32,7 +26,7 @@ class _Object:
     owner: str | None
     used: bool
     """By a running domain or a process, or nobody can tell."""
-    remove: HostAction
+    remove: tuple[HostAction, ...]
     adoptable: str | None = None
     """UUID of the domain by which it may be taken over."""
 
@@ -57,7 +51,7 @@ def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Fi
             whose=whose,
             wanted="nothing",
             observed=f"{found.name}, owned by {found.owner or 'nobody we know'}{', in use' if found.used else ''}",
-            repair=Repair(kind="clean_up", automatic=True, actions=(found.remove,)) if safe else None,
+            repair=Repair(kind="clean_up", automatic=True, actions=found.remove) if safe else None,
             reason="a deleted VM left it behind; it is removed" if safe else _why_not(wanted, found, whose),
         )
 
@@ -79,34 +73,26 @@ def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
         # A VM's domain that lost its owner is told of with the VM.
         owner = domain.owner or (domain.uuid if any(one.vm.id == domain.uuid for one in wanted.vms) else None)
         used = domain.active
-        remove = UndefineDomain(vm=owner or domain.uuid)
         yield _Object(
-            code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used, remove=remove,
-            adoptable=domain.uuid if domain.devices else None,
+            code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used,
+            remove=(UndefineDomain(vm=owner or domain.uuid),), adoptable=domain.uuid if domain.devices else None,
         )  # fmt: skip
     yield from _vgpus(wanted, snapshot)
     for file in snapshot.volumes:
         delete = DeleteVolume(vm=file.owner or "", volume=file.name)
-        yield _Object(code="orphan.volume", name=f"volume {file.name}", owner=file.owner, used=False, remove=delete)
+        yield _Object(code="orphan.volume", name=f"volume {file.name}", owner=file.owner, used=False, remove=(delete,))
     for file in snapshot.seeds:
         seed = DeleteSeed(vm=file.owner or "", seed=file.name)
-        yield _Object(code="orphan.seed", name=f"seed {file.name}", owner=file.owner, used=False, remove=seed)
+        yield _Object(code="orphan.seed", name=f"seed {file.name}", owner=file.owner, used=False, remove=(seed,))
 
 
 def _vgpus(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     """On GPUs that were given to us: what others do on theirs is none of our business."""
     held = {name: one.uuid for one in snapshot.domains if one.active for name in one.devices}
     ours = (gpu for gpu in snapshot.gpus if gpu.address in wanted.host.managed_gpus)
-    for parent in (parent for gpu in ours for parent in gpu.parents):
-        # One mediated device among several on a GPU: which of them a process holds, only the agent can tell.
-        for mdev in parent.mdevs:
-            yield _Object(
-                code="orphan.vgpu", name=f"vGPU {mdev.uuid}", owner=mdev.owner, used=mdev.uuid in held,
-                remove=RemoveMdev(vm=mdev.owner or "", uuid=mdev.uuid), adoptable=held.get(mdev.uuid),
-            )  # fmt: skip
-        if parent.current_type is not None:
-            used = parent.address in held or parent.in_use is not False
-            yield _Object(
-                code="orphan.vgpu", name=f"vGPU {parent.address}", owner=parent.owner, used=used,
-                remove=ClearVgpuType(vm=parent.owner or "", vf=parent.address), adoptable=held.get(parent.address),
-            )  # fmt: skip
+    for one in (one for gpu in ours for one in observed_on(gpu)):
+        name = one.device.name
+        yield _Object(
+            code="orphan.vgpu", name=f"vGPU {name}", owner=one.owner, used=one.in_use or name in held,
+            remove=remove(one.owner or "", one.device), adoptable=held.get(name),
+        )  # fmt: skip

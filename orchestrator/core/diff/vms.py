@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.core.attachments import attachment_of
+from orchestrator.core.attachments import observed_on, remove
+from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
-from orchestrator.core.errors import Bug
-from orchestrator.core.host_actions import HostAction, inverse
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.vm import Vm
 
 _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"
@@ -41,7 +39,8 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
     else:
         yield from _run_state(wanted, domain)
         if vm.deallocated is None:  # what it had is somebody else's now
-            yield from _device(wanted, domain, snapshot)
+            for device in vm.devices:
+                yield from _device(wanted, device, domain, snapshot)
         yield from _definition(wanted, domain)
 
 
@@ -69,51 +68,34 @@ def _run_state(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
         yield vm_finding(wanted.vm, "vm.running", "warning", ("stopped", shown), why, stop)
 
 
-def _device(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
-    vm, active = wanted.vm, domain.state in _ACTIVE
-    device = _device_observed(vm, snapshot)
-    if device is None:
+def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
+    vm, active, text = wanted.vm, domain.state in _ACTIVE, f"{device.type_name} on {device.parent}"
+    there = _observed(device, snapshot)
+    if there is None:
         if active:
-            yield vm_finding(vm, "vm.device_missing", "error", (_device_text(vm), "no such vGPU"), _RESTART)
-    elif device != (vm.device.type_name, vm.id):
-        observed = f"{device[0]}, owned by {device[1] or 'nobody we know'}"
-        yield vm_finding(vm, "vm.device_differs", "error", (_device_text(vm), observed), _RESTART)
+            yield vm_finding(vm, "vm.device_missing", "error", (text, "no such vGPU"), _RESTART)
+    elif (there.device.type_name, there.owner) != (device.type_name, vm.id):
+        observed = f"{there.device.type_name}, owned by {there.owner or 'nobody we know'}"
+        yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
     elif not active and not wanted.running:
-        remove = Repair(kind="clean_up", automatic=True, actions=(remove_device(vm),))
-        differ = ("no vGPU while it is stopped", _device_text(vm))
-        yield vm_finding(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", remove)
+        repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
+        differ = ("no vGPU while it is stopped", text)
+        yield vm_finding(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", repair)
 
 
 def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     vm = wanted.vm
-    ours = vm.device.mdev_uuid or vm.device.parent
-    if domain.name != vm.domain_name or domain.devices != (ours,):
+    ours = tuple(device.name for device in vm.devices)
+    if domain.name != vm.domain_name or domain.devices != ours:
         observed = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
-        differ = (f"{vm.domain_name} with {ours}", observed)
+        differ = (f"{vm.domain_name} with {', '.join(ours)}", observed)
         why = "the next start writes our definition again"
         if vm.spec.adopted is not None:
             why = "it keeps the definition it came with: put that right on the host"
         yield vm_finding(vm, "vm.definition_changed", "warning", differ, why)
 
 
-def remove_device(vm: Vm) -> HostAction:
-    """The action that removes the VM's vGPU."""
-    action = inverse(attachment_of(vm.device).create(vm.id, vm.device))
-    if action is None:
-        raise Bug("device.no_inverse", f"a device of kind {vm.device.kind} cannot be removed")
-    return action
-
-
-def _device_observed(vm: Vm, snapshot: HostSnapshot) -> tuple[str, str | None] | None:
-    """(type, owner) of what is where the VM's vGPU should be; None: nothing."""
-    for parent in (parent for gpu in snapshot.gpus for parent in gpu.parents):
-        if vm.device.mdev_uuid is None and parent.address == vm.device.parent and parent.current_type is not None:
-            return (parent.current_type, parent.owner)
-        for mdev in parent.mdevs:
-            if mdev.uuid == vm.device.mdev_uuid:
-                return (mdev.type_name, mdev.owner)
-    return None
-
-
-def _device_text(vm: Vm) -> str:
-    return f"{vm.device.type_name} on {vm.device.parent}"
+def _observed(device: Device, snapshot: HostSnapshot) -> ObservedDevice | None:
+    """What is where the VM's device should be; None: nothing."""
+    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
+    return next((one for one in there if (one.device.kind, one.device.name) == (device.kind, device.name)), None)

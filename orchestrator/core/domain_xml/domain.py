@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.attachments import attachment_of
+from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.disk import seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
@@ -18,7 +18,7 @@ ET.register_namespace("vgpuctl", METADATA_NAMESPACE)
 
 
 def domain_xml(vm: Vm) -> str:
-    """The whole definition, with the drawn device.
+    """The whole definition, with the drawn devices.
 
     BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
     whatever is not written here is the host's libvirt's decision.
@@ -32,7 +32,7 @@ def domain_xml(vm: Vm) -> str:
     _machine(root)
     devices = ET.SubElement(root, "devices")
     devices.extend([volume_disk(vm), seed_disk(vm), interface(vm), *serial_console()])
-    devices.append(attachment_of(vm.device).hostdev(vm.device))
+    devices.extend(hostdev(device) for device in vm.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)
     ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
 from orchestrator.core.vm import Vm
@@ -13,11 +14,12 @@ from orchestrator.operations.step import Step
 
 
 def _action(context: Context, vm: Vm) -> AdoptDomain:
+    (device,) = vm.devices  # core/adoption.py takes no others
     return AdoptDomain(
         vm=vm.id,
-        parent=vm.device.parent,
-        type_name=vm.device.type_name,
-        mdev_uuid=vm.device.mdev_uuid,
+        parent=device.parent,
+        type_name=device.type_name,
+        mdev_uuid=_own_name(device),
         running=context.inputs.get("running") is True,
         boot_policy=vm.spec.boot_policy,
     )
@@ -26,14 +28,20 @@ def _action(context: Context, vm: Vm) -> AdoptDomain:
 def _adopt(context: Context) -> str:
     vm = context.known_vm()
     context.perform(_action(context, vm))
-    return f"{vm.domain_name} with {vm.device.type_name} on {vm.device.parent}"
+    devices = ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
+    return f"{vm.domain_name} with {devices}"
 
 
 def _release(context: Context) -> None:
     vm = context.vm()
     if vm is None:
         return
-    context.perform(ReleaseDomain(vm=vm.id, parent=vm.device.parent, mdev_uuid=vm.device.mdev_uuid))
+    (device,) = vm.devices
+    context.perform(ReleaseDomain(vm=vm.id, parent=device.parent, mdev_uuid=_own_name(device)))
+
+
+def _own_name(device: Device) -> str | None:
+    return device.name if device.name != device.parent else None
 
 
 def _remains(context: Context) -> tuple[str, ...]:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The VM's vGPU. It exists while the VM runs; its claim exists as long as the VM."""
+"""The VM's vGPUs. They exist while the VM runs; their claim exists as long as the VM."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.attachments import attachment_of, draw, exclusive_function
-from orchestrator.core.diff.vms import remove_device
+from orchestrator.core.attachments import draw, make, remove, still_free
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
 from orchestrator.core.host_actions import EnableVirtualFunctions
 from orchestrator.core.snapshot import GpuSnapshot
-from orchestrator.core.vm import Device, Vm
+from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.claims import ClaimLost
@@ -21,33 +21,41 @@ _ELSEWHERE = frozenset({"vgpu.foreign", "vgpu.no_room", "vgpu.type_unknown", "vg
 
 def _create(context: Context) -> str:
     vm = context.known_vm()
-    try:
-        context.perform(attachment_of(vm.device).create(vm.id, vm.device))
-    except (Conflict, Fatal) as error:
-        if error.code not in _ELSEWHERE:
-            raise
-        vm = _redraw(context, vm, error)
-        context.perform(attachment_of(vm.device).create(vm.id, vm.device))
-    return _text(vm.device)
+    for number in range(len(vm.devices)):
+        try:
+            _make(context, vm.devices[number])
+        except (Conflict, Fatal) as error:
+            if error.code not in _ELSEWHERE:
+                raise
+            vm = _redraw(context, vm, number, error)
+            _make(context, vm.devices[number])
+    return ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
 
 
-def _redraw(context: Context, vm: Vm, cause: Conflict | Fatal) -> Vm:
+def _make(context: Context, device: Device) -> None:
+    for action in make(context.subject, device):
+        context.perform(action)
+
+
+def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> Vm:
     """Another function of the claimed GPU, or the same one once the GPU's functions are on again."""
-    gpu = _gpu_now(context, vm.device.gpu)
-    if attachment_of(vm.device).still_free(gpu, vm.device, vm.id) and cause.code != "vgpu.foreign":
+    before = vm.devices[number]
+    gpu = _gpu_now(context, before.gpu)
+    if still_free(gpu, before, vm.id) and cause.code != "vgpu.foreign":
         return vm
     if vm.spec.adopted is not None:  # its definition names the device, and is not ours to change
-        raise _taken_away(gpu, vm) from cause
+        raise _taken_away(gpu, vm, before) from cause
     with context.begin() as tx:
-        taken = frozenset(c.function for c in tx.claims.of_host(vm.host) if c.function and c.vm != vm.id)
-        device = draw(gpu, vm.device.type_name, taken=taken | {vm.device.parent}, new_uuid=context.world.ids.new_uuid())
+        claimed = {one.function for claim in tx.claims.of_host(vm.host) for one in claim.devices if one.function}
+        taken = frozenset(claimed | {before.parent})
+        device = draw(gpu, before.type_name, taken=taken, new_uuid=context.world.ids.new_uuid())
         if device is None:
-            raise _taken_away(gpu, vm) from cause
-        moved = replace(vm, device=device)
+            raise _taken_away(gpu, vm, before) from cause
+        moved = replace(vm, devices=(*vm.devices[:number], device, *vm.devices[number + 1 :]))
         try:
-            tx.claims.move_function(vm.id, exclusive_function(device))
+            tx.claims.move_function(vm.id, number, device.function)
         except ClaimLost as error:
-            raise _taken_away(gpu, vm) from error
+            raise _taken_away(gpu, vm, before) from error
         tx.vms.update(moved)
     return moved
 
@@ -71,7 +79,7 @@ def _find(context: Context, address: str) -> GpuSnapshot:
     )
 
 
-def _taken_away(gpu: GpuSnapshot, vm: Vm) -> NoCapacity:
+def _taken_away(gpu: GpuSnapshot, vm: Vm, device: Device) -> NoCapacity:
     reason = Reason(
         code="gpu.taken_by_others",
         message="functions of the GPU are used by vGPUs that we did not make",
@@ -79,7 +87,7 @@ def _taken_away(gpu: GpuSnapshot, vm: Vm) -> NoCapacity:
     )
     return NoCapacity(
         "gpu.no_capacity",
-        f"no function of GPU {gpu.address} is free for {vm.device.type_name}",
+        f"no function of GPU {gpu.address} is free for {device.type_name}",
         hint="look at what else uses the GPU: vgpuctl gpu show",
         reasons=(reason,),
     )
@@ -89,7 +97,9 @@ def _remove(context: Context) -> None:
     vm = context.vm()
     if vm is None or vm.deallocated is not None:  # what a deallocated one had may be somebody else's now
         return
-    context.perform(remove_device(vm))
+    for device in reversed(vm.devices):
+        for action in remove(vm.id, device):
+            context.perform(action)
 
 
 def _removed(context: Context) -> str:
@@ -97,16 +107,13 @@ def _removed(context: Context) -> str:
     return ""
 
 
-def _text(device: Device) -> str:
-    return f"{device.type_name} on {device.parent}"
-
-
 def _remains(context: Context) -> tuple[str, ...]:
     vm = context.vm()
     if vm is None:
         return ()
-    name = vm.device.mdev_uuid or vm.device.parent
-    return (f"vGPU {name} ({vm.device.type_name}) on GPU {vm.device.gpu} of host {vm.host}",)
+    return tuple(
+        f"vGPU {device.name} ({device.type_name}) on GPU {device.gpu} of host {vm.host}" for device in vm.devices
+    )
 
 
 DEVICE = Step(name="device.1", title="vGPU", do=_create, undo=_remove, remains=_remains)

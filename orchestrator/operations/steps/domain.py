@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
@@ -22,9 +23,9 @@ def _define(context: Context) -> str:
 
 
 def _define_as_before(context: Context) -> None:
-    """With the device that it had before it was placed again."""
+    """With the devices that it had before it was placed again."""
     vm = context.known_vm()
-    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(replace(vm, device=context.device_before()))))
+    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(replace(vm, devices=context.devices_before()))))
 
 
 def _undefine(context: Context) -> None:
@@ -101,11 +102,8 @@ def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
         *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
     ]
     domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
-    vgpus = []
-    for parent in (parent for gpu in snapshot.gpus for parent in gpu.parents):
-        vgpus += [f"vGPU {mdev.uuid}" for mdev in parent.mdevs if mdev.owner == vm_id]
-        if parent.current_type is not None and parent.owner == vm_id:
-            vgpus.append(f"vGPU {parent.address}")
+    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
+    vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
     return (*domains, *vgpus, *files)
 
 

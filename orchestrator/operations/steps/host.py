@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Bug, Conflict, InvalidInput, WorldError
 from orchestrator.core.host import HostState
 from orchestrator.core.host_actions import (
@@ -115,8 +116,7 @@ def choose_gpus(policy: str, snapshot: HostSnapshot) -> tuple[str, ...]:
 def _is_used(gpu: GpuSnapshot, devices: set[str]) -> bool:
     """By a domain, by vGPUs somebody made, or by another driver."""
     functions = {gpu.address, *(parent.address for parent in gpu.parents)}
-    vgpus = any(parent.mdevs or parent.current_type for parent in gpu.parents)
-    return vgpus or bool(functions & devices) or gpu.driver not in {"nvidia", None}
+    return any(observed_on(gpu)) or bool(functions & devices) or gpu.driver not in {"nvidia", None}
 
 
 def _choose(context: Context) -> str:

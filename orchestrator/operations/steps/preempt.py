@@ -34,9 +34,8 @@ def _planned(context: Context) -> tuple[Claim, HostCapacity]:
     claim, capacity = context.inputs.get("claim"), context.inputs.get("capacity")
     if not isinstance(claim, dict) or not isinstance(capacity, dict):
         raise Bug("operation.inputs", f"operation {context.operation_id} lacks its planned claim")
-    device = claim["device"]
-    placed = DeviceClaim(gpu=device["gpu"], cut=device["cut"], slots=tuple(device["slots"]))
-    return Claim(**{**claim, "device": placed}), HostCapacity(**capacity)
+    devices = tuple(DeviceClaim(**{**one, "slots": tuple(one["slots"])}) for one in claim["devices"])
+    return Claim(**{**claim, "devices": devices}), HostCapacity(**capacity)
 
 
 CLAIM_DEALLOCATED = Step(

@@ -18,8 +18,10 @@ def claim_text(context: Context) -> tuple[str, ...]:
         claim = tx.claims.find(context.subject)
     if claim is None:
         return ()
-    slots = ", ".join(str(slot) for slot in claim.device.slots)
-    return (f"claim on GPU {claim.device.gpu} of host {claim.host}, slots {slots}",)
+    return tuple(
+        f"claim on GPU {one.gpu} of host {claim.host}, slots {', '.join(str(slot) for slot in one.slots)}"
+        for one in claim.devices
+    )
 
 
 def drop_vm(tx: Transaction, vm: Vm) -> None:
@@ -63,7 +65,8 @@ def claim_of(context: Context) -> str:
         claim = tx.claims.find(context.subject)
     if vm is None or claim is None:
         return "it holds nothing any more"
-    return f"{vm.device.type_name} on GPU {claim.device.gpu} of {claim.host}"
+    devices = ", ".join(f"{device.type_name} on GPU {device.gpu}" for device in vm.devices)
+    return f"{devices} of {claim.host}"
 
 
 def _as_observed(context: Context) -> None:
@@ -114,11 +117,11 @@ def _deallocate(context: Context) -> str:
 
 
 def _free_again(context: Context) -> None:
-    """As it was before it was to be started: without a place, and with the device it once had."""
+    """As it was before it was to be started: without a place, and with the devices it once had."""
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _mark_deallocated(tx, replace(vm, device=context.device_before()), context.text("freed"))
+            _mark_deallocated(tx, replace(vm, devices=context.devices_before()), context.text("freed"))
 
 
 def _mark_deallocated(tx: Transaction, vm: Vm, why: str) -> None:

@@ -31,5 +31,5 @@ class Claims(Protocol):
     def free_place(self, vm_id: str) -> None:
         """All but the disk. Free already is fine."""
 
-    def move_function(self, vm_id: str, function: str | None) -> None:
+    def move_function(self, vm_id: str, device: int, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""

@@ -140,11 +140,11 @@ def _vm(slot: Slot) -> Vm:
 def _claiming(store: SqlStore) -> Callable[[Slot], None]:
     def claim(slot: Slot) -> None:
         made = _vm(slot)
-        device = DeviceClaim(gpu=slot[1], cut=CUT, slots=(slot[2],))
+        device = DeviceClaim(gpu=slot[1], cut=CUT, slots=(slot[2],), function=None)
         with store.begin() as tx:
             tx.vms.add(made)
             tx.claims.take(
-                Claim(vm=made.id, host=slot[0], device=device, function=None, vcpus=1, memory_mib=1, disk_bytes=1),
+                Claim(vm=made.id, host=slot[0], devices=(device,), vcpus=1, memory_mib=1, disk_bytes=1),
                 AMPLE,
             )
             tx.audit.append(at=0.0, actor="bench", action="create_vm", subject=made.id, outcome="begun")

@@ -59,7 +59,7 @@ class Racer:
             claim = tx.claims.find(held[name])
         assert claim is not None
         self.over += len(held) > self.quota
-        self.own[name] = [self.books / f"{claim.host} {claim.device.gpu} {slot}" for slot in claim.device.slots]
+        self.own[name] = [self.books / f"{claim.host} {one.gpu} {slot}" for one in claim.devices for slot in one.slots]
         for file in self.own[name]:
             try:
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL))

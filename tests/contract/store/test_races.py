@@ -53,5 +53,5 @@ def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed
     with plane.store.read() as tx:
         claims = tx.claims.of_host(T4_HOST)
     plane.store.close()
-    held = [f"{T4_HOST} {claim.device.gpu} {slot}" for claim in claims for slot in claim.device.slots]
+    held = [f"{T4_HOST} {one.gpu} {slot}" for claim in claims for one in claim.devices for slot in one.slots]
     assert sorted(held) == sorted(file.name for file in books.iterdir())

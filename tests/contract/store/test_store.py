@@ -24,12 +24,13 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound, error_to_dict
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from tests.postgres.cluster import Cluster
@@ -38,24 +39,6 @@ KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 OTHER_KEY = b"uUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 AMPLE = HostCapacity(vcpus=10_000, memory_mib=10_000_000, disk_bytes=10**15)
 GPU = "0000:41:00.0"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
-    postgres: Cluster = request.getfixturevalue("postgres")
-    return postgres.database()
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="site-1")
-    with made.begin() as tx:
-        tx.hosts.add(host())
-        tx.images.add(IMAGE)
-    yield made
-    made.close()
 
 
 IMAGE = Image(name="guest", sha256="a" * 64, format="qcow2", size_bytes=1, virtual_size_bytes=2, created_at=0.5)
@@ -90,13 +73,13 @@ def vm(name: str, number: int = 0) -> Vm:
         network="default",
         ssh_keys=("ssh-ed25519 AAAA x",),
     )
-    device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name="T", mdev_uuid="u")
+    device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name="T", name="u")
     return Vm(
         id=f"{number:08d}-{name}",
         spec=spec,
         state="creating",
         host="h1",
-        device=device,
+        devices=(device,),
         addresses=("10.0.0.2",),
         operation=None,
         created_at=1.25,
@@ -104,8 +87,8 @@ def vm(name: str, number: int = 0) -> Vm:
 
 
 def claim(of: Vm, *slots: int, cut: str = "time_sliced:1024", function: str | None = None, vcpus: int = 1) -> Claim:
-    device = DeviceClaim(gpu=GPU, cut=cut, slots=slots)
-    return Claim(vm=of.id, host="h1", device=device, function=function, vcpus=vcpus, memory_mib=1, disk_bytes=1)
+    device = DeviceClaim(gpu=GPU, cut=cut, slots=slots, function=function)
+    return Claim(vm=of.id, host="h1", devices=(device,), vcpus=vcpus, memory_mib=1, disk_bytes=1)
 
 
 def put(store: SqlStore, of: Vm, wanted: Claim, capacity: HostCapacity = AMPLE) -> None:
@@ -162,11 +145,12 @@ def test_a_virtual_function_has_one_owner(store: SqlStore) -> None:
         put(store, vm("b"), claim(vm("b"), 1, function="0000:41:00.4"))
     put(store, vm("b"), claim(vm("b"), 1, function="0000:41:00.5"))
     with store.begin() as tx, pytest.raises(ClaimLost):
-        tx.claims.move_function(vm("b").id, "0000:41:00.4")
+        tx.claims.move_function(vm("b").id, 0, "0000:41:00.4")
 
 
 def test_only_managed_gpus_can_be_claimed(store: SqlStore) -> None:
-    wanted = replace(claim(vm("a"), 0), device=DeviceClaim(gpu="0000:99:00.0", cut="c", slots=(0,)))
+    device = DeviceClaim(gpu="0000:99:00.0", cut="c", slots=(0,), function=None)
+    wanted = replace(claim(vm("a"), 0), devices=(device,))
     with pytest.raises(ClaimLost):
         put(store, vm("a"), wanted)
 
@@ -194,7 +178,7 @@ def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: SqlStore) 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(race, range(40))) == 5
     with store.read() as tx:
-        assert sorted(slot for one in tx.claims.of_host("h1") for slot in one.device.slots) == [0, 1, 2, 3, 4]
+        assert sorted(slot for one in tx.claims.of_host("h1") for slot in one.devices[0].slots) == [0, 1, 2, 3, 4]
 
 
 @settings(max_examples=25, deadline=None)

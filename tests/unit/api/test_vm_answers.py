@@ -12,6 +12,7 @@ from orchestrator.core.vm import Vm
 from tests.contract.store.test_store import vm
 
 ONE = vm("one")
+TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,8 @@ ONE = vm("one")
             ONE,
             spec=replace(ONE.spec, user_data="secret", label="file", adopted="byhand", boot_policy="ask-controller"),
         ),
-        replace(ONE, device=replace(ONE.device, kind="vendor_vfio", mdev_uuid=None), created_at=1795255200.0),
+        replace(ONE, devices=(TYPED,), created_at=1795255200.0),
+        replace(ONE, devices=(*ONE.devices, TYPED)),
     ],
 )
 def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm) -> None:

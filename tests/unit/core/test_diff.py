@@ -7,10 +7,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.core.device import Device
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 
 GPU, L40S = "0000:41:00.0", "0000:81:00.0"
@@ -26,18 +27,16 @@ def vm(vm_id: str) -> Vm:
     spec = VmSpec(
         name=f"v{vm_id[0]}", tenant="t", profile="p", image="i", vcpus=1, memory_mib=64, disk_bytes=1, network="n"
     )
-    device = Device(
-        kind="mdev", gpu=GPU, parent=GPU, type_name="GRID T4-2Q", mdev_uuid=vm_id.replace("0000-4", "0001-4")
-    )
+    device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name="GRID T4-2Q", name=vm_id.replace("0000-4", "0001-4"))
     return Vm(
-        id=vm_id, spec=spec, state="running", host="h1", device=device, addresses=(), operation="o", created_at=0.0
+        id=vm_id, spec=spec, state="running", host="h1", devices=(device,), addresses=(), operation="o", created_at=0.0
     )
 
 
 owners = st.sampled_from([None, *KNOWN])
 STATES: tuple[DomainState, ...] = ("running", "paused", "shut_off", "crashed", "other")
 states = st.sampled_from(STATES)
-uuids = st.sampled_from([vm(one).device.mdev_uuid or "" for one in KNOWN])
+uuids = st.sampled_from([vm(one).devices[0].name for one in KNOWN])
 
 
 @st.composite

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.network import Network, network_xml
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "domain_xml"
 
@@ -36,9 +37,11 @@ DEVICES = {
         gpu="0000:41:00.0",
         parent="0000:41:00.0",
         type_name="GRID T4-2Q",
-        mdev_uuid="6cb3ba9a-8b0a-4b1e-a0f0-94b3c2e2f0c1",
+        name="6cb3ba9a-8b0a-4b1e-a0f0-94b3c2e2f0c1",
     ),
-    "vendor_vfio": Device(kind="vendor_vfio", gpu="0000:81:00.0", parent="0000:81:01.4", type_name="NVIDIA L40S-12Q"),
+    "vendor_vfio": Device(
+        kind="vendor_vfio", gpu="0000:81:00.0", parent="0000:81:01.4", type_name="NVIDIA L40S-12Q", name="0000:81:01.4"
+    ),
 }
 
 
@@ -48,7 +51,7 @@ def vm(device: Device, spec: VmSpec = SPEC) -> Vm:
         spec=spec,
         state="creating",
         host="h",
-        device=device,
+        devices=(device,),
         addresses=(),
         operation=None,
         created_at=0.0,
@@ -68,6 +71,12 @@ def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge:
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
     judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
+
+
+def test_a_vm_takes_all_of_its_devices_in_their_order() -> None:
+    both = replace(vm(DEVICES["mdev"]), devices=tuple(DEVICES.values()))
+    hostdevs = ET.fromstring(domain_xml(both)).findall("devices/hostdev")
+    assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci"]
 
 
 def test_a_virtual_function_is_never_rebound_by_libvirt() -> None:

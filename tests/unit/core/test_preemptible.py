@@ -7,10 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.device import Device
 from orchestrator.core.preemptible import preemptible
 from orchestrator.core.priority import PRIORITIES, Priority, rank
 from orchestrator.core.quota import Limit, totals_of
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 
 TENANTS = st.sampled_from(["red", "green", "blue"])
 RESOURCES = st.sampled_from(["gpus", "framebuffer", "vcpus", "memory", "vms", "disk", "gpus:L40S", "vgpus:p"])
@@ -22,9 +23,9 @@ def vm(number: int, tenant: str, priority: Priority, kind: str, state: str, age:
         name=f"vm{number}", tenant=tenant, profile="p", image="guest", vcpus=2, memory_mib=1024, disk_bytes=1 << 30,
         network="default", priority=priority, adopted="byhand" if adopted else None,
     )  # fmt: skip
-    device = Device(kind="mdev", gpu="0000:41:00.0", parent="0000:41:00.0", type_name=kind)
+    device = Device(kind="mdev", gpu="0000:41:00.0", parent="0000:41:00.0", type_name=kind, name="u")
     made = Vm(
-        id=f"id{number}", spec=spec, state="running", host="h", device=device, addresses=(), operation=None,
+        id=f"id{number}", spec=spec, state="running", host="h", devices=(device,), addresses=(), operation=None,
         created_at=float(age),
     )  # fmt: skip
     if state == "deallocated":

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
 from orchestrator.core.quota import Limit, amounts_of, check_quota, check_resource, parse_amount, show_amount
-from orchestrator.core.vm import Device, Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec
 
 TENANTS, RESOURCES = ("a", "b", "c"), ("gpus", "vcpus")
 LIMITS = st.dictionaries(
@@ -84,8 +85,8 @@ def test_a_vm_counts_by_model_by_profile_and_by_its_nominal_framebuffer() -> Non
     spec = VmSpec(
         name="x", tenant="a", profile="t4-small", image="i", vcpus=3, memory_mib=512, disk_bytes=2**20 + 1, network="n"
     )
-    device = Device(kind="mdev", gpu="g", parent="g", type_name="NVIDIA A100-2-10C")
-    vm = Vm(id="i", spec=spec, state="stopped", host="h", device=device, addresses=(), operation=None, created_at=0)
+    device = Device(kind="mdev", gpu="g", parent="g", type_name="NVIDIA A100-2-10C", name="u")
+    vm = Vm(id="i", spec=spec, state="stopped", host="h", devices=(device,), addresses=(), operation=None, created_at=0)
     assert amounts_of(vm) == {
         "vms": 1, "gpus": 1, "gpus:A100": 1, "vgpus": 1, "vgpus:t4-small": 1, "framebuffer": 10240, "mig-slices": 2,
         "vcpus": 3, "memory": 512, "disk": 2,

@@ -59,7 +59,7 @@ def test_whatever_takes_a_profile_takes_an_offering_of_the_site(plane: ControlPl
     put(plane)
     plane.services.vms.create(create_vm("front", profile=FIXED.name))
     plane.engine.drain()
-    assert plane.services.vms.get("default", "front").device.type_name == "GRID T4-2Q"
+    assert plane.services.vms.get("default", "front").devices[0].type_name == "GRID T4-2Q"
     assert plane.services.profiles.get(FIXED.name).free == 15
     assert FIXED.name in {info.offering.name for info in plane.services.profiles.list()}
     capacity = CapacityService(

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.core.claim import DeviceClaim
+from orchestrator.ports.store.claims import ClaimLost
+from tests.contract.store.test_store import GPU, claim, put, vm
+
+
+def test_several_devices_of_a_vm_keep_their_slots_and_functions_apart(store: SqlStore) -> None:
+    first = DeviceClaim(gpu=GPU, cut="mixed", slots=(0, 1), function="0000:41:00.4")
+    second = DeviceClaim(gpu=GPU, cut="mixed", slots=(3,), function="0000:41:00.5")
+    both = replace(claim(vm("a")), devices=(first, second))
+    put(store, vm("a"), both)
+    with store.begin() as tx:
+        assert tx.claims.list() == (both,)
+        tx.claims.move_function(vm("a").id, 1, None)
+        assert tx.claims.find(vm("a").id) == replace(both, devices=(first, replace(second, function=None)))
+    with pytest.raises(ClaimLost):
+        put(store, vm("b"), claim(vm("b"), 3, cut="mixed"))
+    with store.begin() as tx:
+        tx.vms.remove(vm("a").id)
+        assert tx.claims.list() == ()
+    put(store, vm("b"), claim(vm("b"), 3))

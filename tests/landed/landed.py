@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stored database and hosts of an older version, as a control plane opens them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from sqlalchemy import MetaData, create_engine, insert
+
+from orchestrator.adapters.store.schema import alembic_config
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane
+from tests.fakes.fake_host import FakeHosts
+from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4
+
+HERE = Path(__file__).parent
+
+
+def landed_control_plane(state: Path, url: str) -> ControlPlane:
+    """``url``: of an empty database."""
+    kept = json.loads((HERE / "database.json").read_text())
+    _restore(url, kept["revision"], kept["tables"])
+    machines = json.loads((HERE / "machines.json").read_text())
+    hosts = {
+        f"{T4_HOST}.test": _machine(machines[f"{T4_HOST}.test"], t4),
+        f"{L40S_HOST}.test": _machine(machines[f"{L40S_HOST}.test"], l40s),
+    }
+    plane = control_plane(state, hosts=FakeHosts(hosts), url=url)
+    plane.ids.count = kept["drawn"]
+    plane.world.clock.sleep(kept["clock"] - plane.world.clock.now())
+    return plane
+
+
+def _restore(url: str, revision: str, tables: dict[str, list[dict[str, Any]]]) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        command.upgrade(alembic_config(connection), revision)
+        then = MetaData()
+        then.reflect(connection)
+        for table in then.sorted_tables:
+            counted = {column.name for column in table.primary_key if column.autoincrement is True}  # by the database
+            rows = [
+                {name: _value(one) for name, one in row.items() if name not in counted}
+                for row in tables.get(table.name, [])
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
+    engine.dispose()
+
+
+def _value(stored: Any) -> Any:
+    return base64.b64decode(stored["base64"]) if isinstance(stored, dict) and set(stored) == {"base64"} else stored
+
+
+def _machine(kept: dict[str, Any], gpu: Any) -> FakeMachine:
+    sets = {field.name for field in fields(FakeMachine) if "set" in str(field.type)}
+    plain: dict[str, Any] = {name: set(value) if name in sets else value for name, value in kept.items()}
+    for name in ("mdevs", "vf_types", "domains", "volumes"):
+        plain[name] = {key: tuple(value) for key, value in kept[name].items()}
+    plain["gpus"] = [_gpu(one, gpu(one["address"])) for one in kept["gpus"]]
+    return FakeMachine(**{**plain, "managed": tuple(kept["managed"])})
+
+
+def _gpu(kept: dict[str, Any], gpu: FakeGpu) -> FakeGpu:
+    gpu.enabled = kept["enabled"]
+    return gpu
