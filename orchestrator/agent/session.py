@@ -3,23 +3,34 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import select
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
 from orchestrator.agent.libvirt.events import subscribed
 from orchestrator.agent.version import agent_version
-from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError, error_to_dict
-from orchestrator.core.protocol import PROTOCOL_VERSION, SUPPORTED_VERSIONS, encode_frame, read_frame
+from orchestrator.core.contained import Contained
+from orchestrator.core.errors import Fatal, InvalidInput, Unknown, VgpuctlError, error_to_dict
+from orchestrator.core.protocol import (
+    HELLO_BYTES,
+    PROTOCOL_VERSION,
+    REQUEST_BYTES,
+    SUPPORTED_VERSIONS,
+    encode_frame,
+    read_frame,
+)
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, snapshot_to_dict, token_from_dict
 
 HELLO_SECONDS = 30.0
 _EVENT_POLL_SECONDS = 1.0
 
 Message = dict[str, object]
+log = logging.getLogger(__name__)
 
 
 class AgentSession:
@@ -37,14 +48,11 @@ class AgentSession:
 
     def run(self) -> None:
         try:
-            self._socket.settimeout(HELLO_SECONDS)
-            hello = self._hello()
-            self._socket.settimeout(None)
-            self._serve(hello)
-        except VgpuctlError as error:
-            self._send_error({}, error)
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            return  # the controller went away; it will ask again
+            with Contained(partial(self._send_error, {})):
+                self._socket.settimeout(HELLO_SECONDS)
+                hello = self._hello()
+                self._socket.settimeout(None)
+                self._serve(hello)
         finally:
             self._reader.close()
             self._socket.close()
@@ -52,7 +60,7 @@ class AgentSession:
     def _hello(self) -> Message:
         """:raises InvalidInput: ``agent.request_invalid``, ``agent.protocol_unsupported``
         :raises Denied: ``agent.other_site``"""
-        hello = (read_frame(self._reader) or {}).get("hello")
+        hello = (read_frame(self._reader, HELLO_BYTES) or {}).get("hello")
         if not isinstance(hello, dict):
             raise InvalidInput("agent.request_invalid", "the first message must be a hello")
         offered = hello.get("protocol")
@@ -84,17 +92,15 @@ class AgentSession:
 
     def _channel(self) -> None:
         while True:
-            request = read_frame(self._reader)
+            request = read_frame(self._reader, REQUEST_BYTES)
             if request is None:
                 return
             answer: Message = {"id": request.get("id")}
             if request.get("method") == "watch":
                 self._watch(answer)
                 return
-            try:
+            with Contained(partial(self._send_error, answer)):
                 self._send({**answer, "result": self._answer(request)})
-            except VgpuctlError as error:
-                self._send_error(answer, error)
 
     def _answer(self, request: Message) -> Message:
         method, params = request.get("method"), request.get("params")
@@ -105,12 +111,7 @@ class AgentSession:
                 f"this agent has no method {ascii(method)[:60]}",
                 hint="upgrade the agent with vgpuctl host upgrade-agent",
             )
-        try:
-            return function(params)
-        except OSError as error:
-            raise Fatal(
-                "host.failed", "the host's system refused", hint="see the details", details=str(error)
-            ) from error
+        return function(params)
 
     def _perform(self, params: Message) -> Message:
         fields = {key: value for key, value in params.items() if key != "token"}
@@ -133,8 +134,23 @@ class AgentSession:
     def _send(self, message: Message) -> None:
         self._socket.sendall(encode_frame(message))
 
-    def _send_error(self, answer: Message, error: VgpuctlError) -> None:
+    def _send_error(self, answer: Message, error: Exception) -> None:
         try:
-            self._send({**answer, "error": error_to_dict(error)})
+            self._send({**answer, "error": error_to_dict(_as_told(error))})
         except OSError:
             return  # nobody is left to be told
+
+
+def _as_told(error: Exception) -> VgpuctlError:
+    """One question that could not be answered ends neither the session nor the agent."""
+    if isinstance(error, VgpuctlError):
+        return error
+    if isinstance(error, OSError):
+        return Fatal("host.failed", "the host's system refused", hint="see the details", details=str(error))
+    log.error("a request broke", exc_info=error)
+    return Unknown(
+        "agent.broke",
+        "the agent broke over a request",
+        hint="on the host: journalctl -u vgpuctl-agent",
+        details=f"{type(error).__name__}: {error}"[:500],
+    )

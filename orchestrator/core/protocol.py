@@ -2,7 +2,8 @@
 """How controller and agent talk: length-prefixed JSON frames on one byte stream (SSH or a unix socket).
 
 A frame is four bytes of big-endian length and that many bytes of UTF-8 JSON. A stream that ends inside a frame
-is an error, never a result (reliability: a half answer is not an answer).
+is an error, never a result (reliability: a half answer is not an answer). What a frame holds is bounded, whoever
+sends it: its size by its kind, its depth, its integers, and no text that a database or an encoder would choke on.
 
 The controller's first frame is ``Hello``; the agent answers with its own ``Hello`` or an error frame and closes.
 Then, on a ``channel`` stream: ``{"id": n, "method": "observe"|"perform"|…, "params": {…}}`` is answered by
@@ -14,8 +15,10 @@ A ``console``, ``tcp`` or ``image`` stream carries raw bytes after the two hello
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from orchestrator.core.errors import Unknown
 
@@ -23,8 +26,35 @@ PROTOCOL_VERSION = 1
 SUPPORTED_VERSIONS = (1,)
 """Agents and controllers speak N and N-1."""
 
-MAX_FRAME_BYTES = 64 * 1024 * 1024
+HELLO_BYTES: Final = 64 * 1024
+REQUEST_BYTES: Final = 16 * 1024 * 1024
+"""The largest is a seed: 8 MiB, in base64."""
+OBSERVED_BYTES: Final = 4 * 1024 * 1024
+"""Several times what a host with 16 GPUs, 512 virtual functions and 1,000 domains tells."""
+ANSWER_BYTES: Final = 256 * 1024
+EVENT_BYTES: Final = 64 * 1024
+
+_DEPTH: Final = 32
+_INT64: Final = 2**63
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""As JSON writes it, and not where an escaped backslash comes before ``u0000``."""
+_NO_TEXT: Final = re.compile("[\\0\ud800-\udfff]")
+"""A NUL, or half of a pair that stands for one character: no database and no encoder takes them."""
 _LENGTH = struct.Struct(">I")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(text)
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 class ByteSource(Protocol):
@@ -34,8 +64,10 @@ class ByteSource(Protocol):
 
 
 def encode_frame(message: dict[str, object]) -> bytes:
-    """One frame, ready to be written whole."""
-    body = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+    """One frame, ready to be written whole. Text that no frame may hold (a file name that is not UTF-8, a NUL) comes
+    with question marks in its place: it must cost nobody the rest of the message."""
+    text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+    body = _NUL.sub(r"\1?", text).encode(errors="replace")
     return _LENGTH.pack(len(body)) + body
 
 
@@ -51,8 +83,8 @@ def _read_exactly(source: ByteSource, size: int) -> bytes:
     return b"".join(chunks)
 
 
-def read_frame(source: ByteSource) -> dict[str, object] | None:
-    """The next message; None when the stream ended cleanly between two frames.
+def read_frame(source: ByteSource, most: int = REQUEST_BYTES) -> dict[str, object] | None:
+    """The next message; None when the stream ended cleanly between two frames. ``most`` bytes may it have.
 
     :raises Unknown: ``agent.channel_cut`` when it ended inside a frame, ``agent.protocol`` for anything malformed.
     """
@@ -62,15 +94,50 @@ def read_frame(source: ByteSource) -> dict[str, object] | None:
     if len(head) < _LENGTH.size:
         raise Unknown("agent.channel_cut", "the connection to the agent was cut inside an answer")
     (size,) = _LENGTH.unpack(head)
-    if size > MAX_FRAME_BYTES:
-        raise Unknown("agent.protocol", "the agent's stream carries something else than frames", details=repr(head))
+    if size > most:
+        raise _malformed("the agent's stream carries something else than frames", f"{head!r}: more than {most} bytes")
     body = _read_exactly(source, size)
     if len(body) < size:
         raise Unknown("agent.channel_cut", "the connection to the agent was cut inside an answer")
     try:
-        message = json.loads(body)
-    except ValueError as error:
-        raise Unknown("agent.protocol", "the agent sent a frame that is not JSON", details=str(error)) from error
+        # Strictly UTF-8: the library would guess, and let surrogates pass.
+        message = _DECODER.decode(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise _malformed("the agent sent a frame that is not JSON", str(error)[:200]) from error
     if not isinstance(message, dict):
-        raise Unknown("agent.protocol", "the agent sent a frame that is not an object")
+        raise _malformed("the agent sent a frame that is not an object")
+    _check(message)
     return message
+
+
+def _check(message: dict[str, object]) -> None:
+    """Without recursion: how deep it goes is what is asked. A thousand hosts send such messages again and again, so
+    text and numbers are gathered and looked at once."""
+    texts: list[str] = []
+    numbers: list[int] = []
+    level: list[object] = [message]
+    for _ in range(_DEPTH):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                texts.append(value)
+            elif isinstance(value, int):
+                numbers.append(value)
+            elif isinstance(value, dict):
+                texts.extend(value)
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+        if not below:
+            break
+        level = below
+    else:
+        raise _malformed(f"the agent sent a frame nested more than {_DEPTH} deep")
+    if _NO_TEXT.search("".join(texts)):
+        raise _malformed("the agent sent text that is none")
+    if numbers and not -_INT64 <= min(numbers) <= max(numbers) < _INT64:
+        raise _malformed("the agent sent a number that nothing can have")
+
+
+def _malformed(message: str, details: str | None = None) -> Unknown:
+    return Unknown("agent.protocol", message, details=details)

@@ -8,9 +8,9 @@ leases at once, so after a jump nothing ends until the clock has run evenly for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, lease_finding
 from orchestrator.core.lease import show_moment
 from orchestrator.ports.clock import Clock, Ids
@@ -59,12 +59,16 @@ class LeaseKeeper:
             return ()
         with self.store.read() as tx:
             over = tx.vms.lease_over(host, now)
-        if not over:
-            return ()
-        with self.store.begin() as tx:
-            begun = list(self._begin(tx, host, now))
-        for operation in begun:
-            self.engine.submit(operation)
+        begun, broken = list[str](), list[Exception]()
+        for vm in over:  # each in a transaction of its own: one that cannot be ended keeps no other
+            with Contained(broken.append):
+                with self.store.begin() as tx:
+                    operation = self._begin(tx, vm.id, now)
+                if operation is not None:
+                    self.engine.submit(operation)
+                    begun.append(operation)
+        if broken:
+            raise broken[0]
         return tuple(begun)
 
     def _believed(self, now: float) -> bool:
@@ -75,14 +79,14 @@ class LeaseKeeper:
             even.wall, even.monotonic = now, monotonic
             return monotonic >= even.doubted_until
 
-    def _begin(self, tx: Transaction, host: str, now: float) -> Iterator[str]:
-        """Decided again: since the first look a lease may have been extended, or an operation begun."""
-        over = tx.vms.lease_over(host, now)
-        if not over or tx.hosts.get(host).state != "ready":
-            return
-        for vm in over:
-            if vm.state in {"running", "stopped"} and idle(tx, vm):
-                operation = begin_deallocation(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
-                subject, ended = vm.full_name, show_moment(vm.lease_end or now)
-                tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
-                yield operation.id
+    def _begin(self, tx: Transaction, vm_id: str, now: float) -> str | None:
+        """Decided again: since the first look its lease may have been extended, or an operation begun."""
+        vm = tx.vms.find_id(vm_id)
+        if vm is None or vm.id not in {one.id for one in tx.vms.lease_over(vm.host, now)}:
+            return None
+        if tx.hosts.get(vm.host).state != "ready" or vm.state not in {"running", "stopped"} or not idle(tx, vm):
+            return None
+        operation = begin_deallocation(tx, vm, "lease_over", clock=self.clock, ids=self.ids)
+        subject, ended = vm.full_name, show_moment(vm.lease_end or now)
+        tx.audit.append(at=now, actor=ACTOR, action="end_lease", subject=subject, outcome=f"it ended {ended}")
+        return operation.id

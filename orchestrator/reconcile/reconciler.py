@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from orchestrator.core.diff import Finding, compare, host_findings
-from orchestrator.core.errors import NotFound
+from orchestrator.core.contained import Contained
+from orchestrator.core.diff import Finding, compare, host_broke, host_findings
+from orchestrator.core.errors import NotFound, WorldError
+from orchestrator.core.host import Host
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.observing import HostObserver
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +56,36 @@ class Reconciler:
         self._begin([name])
 
     def observe(self, name: str) -> None:
-        """See the host, compare, write down, end leases, repair what is safe. Never raises what a host does wrong."""
-        self.observer.observe(name)
-        self._compare(name)
-        self.leases.end_leases(name)
+        """See the host, compare, write down, end leases, repair what is safe. What one part makes of a host's answers
+        keeps no other part, and no other host, from its turn: it becomes a finding about that host.
+
+        :raises WorldError: of the database alone"""
+        parts: list[Callable[[str], object]] = [self.observer.observe, self._compare, self.leases.end_leases]
         if self.repairs:
-            self.repairer.take_up(name)
-            self.repairer.repair(host=name, automatic_only=True)
+            parts += [self.repairer.take_up, self._repair]
+        broken: list[Exception] = []
+        for part in parts:
+            with Contained(broken.append):
+                part(name)
+        if broken:
+            self._tell(name, broken)
+
+    def _repair(self, name: str) -> None:
+        self.repairer.repair(host=name, automatic_only=True)
+
+    def _tell(self, name: str, broken: Sequence[Exception]) -> None:
+        away = [error for error in broken if isinstance(error, WorldError)]
+        ours = [error for error in broken if not isinstance(error, WorldError)]
+        for error in ours:
+            log.error("what %s answered broke us", name, exc_info=error)
+        if away:
+            raise away[0]
+        with self.store.begin() as tx:
+            host = _find(tx, name)
+            if host is not None:
+                found = [*host_findings(host), host_broke(host, [type(error).__name__ for error in ours])]
+                now = self.clock.now()
+                _audit(tx, tx.findings.record(name, found, at=now, complete=False), now)
 
     def close(self) -> None:
         """Looks that have begun go on until their own time limits; nobody waits for them."""
@@ -71,7 +99,7 @@ class Reconciler:
         return list(begun.values())
 
     def _wait_for(self, observations: list[Future[None]]) -> None:
-        """A look that raised has found a mistake of ours: let it show."""
+        """:raises WorldError: the database was away for one of them"""
         for observation in wait(observations, timeout=self.timeout_s).done:
             if not observation.cancelled():
                 observation.result()
@@ -79,9 +107,8 @@ class Reconciler:
     def _compare(self, name: str) -> None:
         now = self.clock.now()
         with self.store.begin() as tx:
-            try:
-                host = tx.hosts.get(name)
-            except NotFound:
+            host = _find(tx, name)
+            if host is None:
                 return
             snapshot = tx.hosts.snapshot(name)
             found = [*host_findings(host), *self.leases.findings(tx, name, now)]
@@ -92,6 +119,13 @@ class Reconciler:
                 complete = not any(one.code == "host.half_seen" for one in found)
             fresh = tx.findings.record(name, found, at=now, complete=complete)
             _audit(tx, fresh, now)
+
+
+def _find(tx: Transaction, name: str) -> Host | None:
+    try:
+        return tx.hosts.get(name)
+    except NotFound:
+        return None
 
 
 def _audit(tx: Transaction, fresh: Iterable[Finding], now: float) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, StoredFinding, changes
 from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import FINISHED, Operation
@@ -37,20 +38,30 @@ class Repairer:
 
     def repair(self, *, host: str | None, automatic_only: bool) -> tuple[str, ...]:
         """Ids of the operations that were begun."""
-        begun = []
-        with self.store.begin() as tx:
-            kept = {one.finding.key: one for one in tx.findings.list(host=host)}
-            standing = [one.finding for one in kept.values() if self._due(tx, one, automatic_only)]
-            groups: dict[tuple[str, str], list[Finding]] = {}
-            for finding in changes(standing, automatic_only=automatic_only):
-                groups.setdefault((finding.host, finding.vm or finding.subject), []).append(finding)
-            for group in groups.values():
-                operation = self._begin(tx, group)
+        with self.store.read() as tx:
+            standing = [one.finding for one in tx.findings.list(host=host) if self._due(tx, one, automatic_only)]
+        groups: dict[tuple[str, str], list[Finding]] = {}
+        for finding in changes(standing, automatic_only=automatic_only):
+            groups.setdefault((finding.host, finding.vm or finding.subject), []).append(finding)
+        begun, broken = list[str](), list[Exception]()
+        for group in groups.values():  # each in a transaction of its own: one that cannot be begun keeps no other
+            with Contained(broken.append):
+                operation = self._begin_due(group, automatic_only)
                 if operation is not None:
                     begun.append(operation)
-        for operation in begun:
-            self.engine.submit(operation)
+        if broken:
+            raise broken[0]
         return tuple(begun)
+
+    def _begin_due(self, group: Sequence[Finding], automatic_only: bool) -> str | None:
+        keys = {one.key for one in group}
+        with self.store.begin() as tx:
+            kept = [one for one in tx.findings.list(host=group[0].host) if one.finding.key in keys]
+            due = [one.finding for one in kept if self._due(tx, one, automatic_only)]
+            operation = self._begin(tx, due) if due else None
+        if operation is not None:
+            self.engine.submit(operation)
+        return operation
 
     def take_up(self, name: str) -> tuple[str, ...]:
         """Operations that got stuck while the host was away go on once it has been seen whole since; their ids."""

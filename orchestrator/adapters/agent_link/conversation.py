@@ -9,9 +9,17 @@ from collections.abc import Mapping
 import paramiko
 
 from orchestrator.adapters.agent_link.ssh import unreachable
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.agent_error import agent_error
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
-from orchestrator.core.protocol import SUPPORTED_VERSIONS, encode_frame, read_frame
+from orchestrator.core.protocol import (
+    ANSWER_BYTES,
+    HELLO_BYTES,
+    OBSERVED_BYTES,
+    SUPPORTED_VERSIONS,
+    encode_frame,
+    read_frame,
+)
 
 COMMAND = "vgpuctl-agent"
 """What we ask sshd to run; the key's forced command checks it."""
@@ -57,12 +65,16 @@ class Conversation:
     ) -> tuple[Conversation, Message]:
         """The conversation and the agent's hello.
 
-        :raises Retryable: ``host.unreachable``, ``agent.not_running``
+        :raises Retryable: ``host.unreachable``, ``host.busy``, ``agent.not_running``
         :raises VgpuctlError: the agent's own refusal
         """
         try:
             channel = transport.open_session(timeout=_OPEN_SECONDS)
             channel.exec_command(COMMAND)
+        except paramiko.ChannelException as error:  # sshd has as many sessions on this connection as it allows
+            raise Retryable(
+                "host.busy", f"{host.name} takes no more sessions for now", hint="try again", details=str(error)
+            ) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise unreachable(host.address, error) from error
         conversation = cls(host, channel)
@@ -77,7 +89,7 @@ class Conversation:
         """Until the agent has greeted back, nothing was done: whatever goes wrong may be tried again."""
         try:
             self._channel.sendall(encode_frame({"hello": hello}))
-            answer = read_frame(_Source(self._channel, HELLO_SECONDS))
+            answer = read_frame(_Source(self._channel, HELLO_SECONDS), HELLO_BYTES)
         except (OSError, EOFError, Unknown) as error:
             raise self._not_running(str(error)) from error
         if answer is None:
@@ -117,20 +129,20 @@ class Conversation:
             self._channel.sendall(encode_frame({"id": self._last_id, "method": method, "params": params}))
         except (OSError, EOFError) as error:
             raise unreachable(self._host.address, error) from error
-        answer = self.receive(limit_s)
+        answer = self.receive(limit_s, OBSERVED_BYTES if method == "observe" else ANSWER_BYTES)
         if answer.get("id") != self._last_id:
             raise Unknown("agent.protocol", f"the agent on {self._host.name} answered another question")
         self.settled = True
         _raise_error(answer)
         return _result(answer)
 
-    def receive(self, limit_s: float | None) -> Message:
-        """The next frame.
+    def receive(self, limit_s: float | None, most: int) -> Message:
+        """The next frame, of at most so many bytes.
 
         :raises Unknown: ``agent.channel_cut``, ``agent.answer_late``, ``agent.protocol``
         """
         try:
-            answer = read_frame(_Source(self._channel, limit_s))
+            answer = read_frame(_Source(self._channel, limit_s), most)
         except TimeoutError as error:
             raise Unknown(
                 "agent.answer_late",
@@ -146,7 +158,7 @@ class Conversation:
 
     def receive_result(self, limit_s: float) -> Message:
         """The result that ends a stream."""
-        answer = self.receive(limit_s)
+        answer = self.receive(limit_s, ANSWER_BYTES)
         _raise_error(answer)
         return _result(answer)
 
@@ -178,7 +190,7 @@ def _cut(host: Host, why: str) -> Unknown:
 def _raise_error(answer: Message) -> None:
     error = answer.get("error")
     if isinstance(error, dict):
-        raise error_from_dict(error)
+        raise agent_error(error)
 
 
 def _result(answer: Message) -> Message:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import paramiko
@@ -12,10 +13,14 @@ import paramiko
 from orchestrator.adapters.agent_link.conversation import CUT, Conversation, Message
 from orchestrator.adapters.agent_link.pool import HostLine
 from orchestrator.adapters.agent_link.ssh import UNREACHABLE, connect
+from orchestrator.adapters.agent_link.stream_lines import StreamLines
+from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import NotFound, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
+from orchestrator.core.protocol import EVENT_BYTES
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.snapshot_rules import checked
 from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
 
 AGENT_USER = "vgpuctl-agent"
@@ -28,12 +33,16 @@ IMAGE_STALL_SECONDS = 120.0
 
 _CHUNK = 256 * 1024
 
+_Key = tuple[str, str, int, str]
+"""A host's name, and what a connection to it was made to."""
+
 
 class AgentStream:
     """A console or a TCP connection, as ports.host.ByteStream."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, leave: Callable[[], None]) -> None:
         self._conversation = conversation
+        self._leave = leave
 
     def send(self, data: bytes, /) -> None:
         self._conversation.send(data)
@@ -43,6 +52,7 @@ class AgentStream:
 
     def close(self) -> None:
         self._conversation.close()
+        self._leave()
 
 
 class SshHostLink:
@@ -53,10 +63,11 @@ class SshHostLink:
         self._key_file = key_file
         self._user = user
         self._lock = threading.Lock()
-        self._lines: dict[tuple[str, str, int, str], HostLine] = {}
+        self._lines: dict[_Key, HostLine] = {}
+        self._streams: dict[_Key, StreamLines] = {}
 
     def observe(self, host: Host) -> HostSnapshot:
-        return snapshot_from_dict(self._observe(host, "observe", {}))
+        return checked(snapshot_from_dict(self._observe(host, "observe", {})))
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
@@ -72,7 +83,8 @@ class SshHostLink:
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {**action_to_dict(action), "token": token_to_dict(token)}
-        return result_from_dict(self._ask(host, "perform", params, _limit(action)))
+        result = result_from_dict(self._ask(host, "perform", params, _limit(action)))
+        return replace(result, message=one_line(result.message))
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
@@ -88,20 +100,21 @@ class SshHostLink:
                 hint="add the image again with 'vgpuctl image add'",
             ) from error
         params = {"sha256": sha256, "format": image_format, "size": size, "token": token_to_dict(token)}
-        conversation, hello = self._stream(host, "image", params)
+        (conversation, hello), leave = self._stream(host, "image", params, None)
         try:
             if not hello.get("present"):
                 _send_file(conversation, path)
             return result_from_dict(conversation.receive_result(IMAGE_STALL_SECONDS))
         finally:
             conversation.close()
+            leave()
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        conversation, _ = self._stream(host, "channel", {})
+        conversation = self._line(host).use(host, lambda transport: self._open_channel(host, transport))
         try:
             conversation.ask("watch", {}, limit_s=OBSERVE_SECONDS)
             while True:
-                event = conversation.receive(None).get("event")
+                event = conversation.receive(None, EVENT_BYTES).get("event")
                 if isinstance(event, dict):
                     yield event
         except Unknown:
@@ -110,29 +123,28 @@ class SshHostLink:
             conversation.close()
 
     def open_console(self, host: Host, vm: str) -> AgentStream:
-        return AgentStream(self._stream(host, "console", {"vm": vm})[0])
+        return self._guest_stream(host, "console", vm, {"vm": vm})
 
     def open_tcp(self, host: Host, vm: str, port: int) -> AgentStream:
-        return AgentStream(self._stream(host, "tcp", {"vm": vm, "port": port})[0])
+        return self._guest_stream(host, "tcp", vm, {"vm": vm, "port": port})
 
     def forget(self, host: Host) -> None:
         with self._lock:
-            forgotten = [self._lines.pop(key) for key in list(self._lines) if key[0] == host.name]
-        for line in forgotten:
-            line.close()
+            lines = [self._lines.pop(key) for key in list(self._lines) if key[0] == host.name]
+            streams = [self._streams.pop(key) for key in list(self._streams) if key[0] == host.name]
+        _close([*lines, *streams])
 
     def close(self) -> None:
         """Close everything to all hosts."""
         with self._lock:
-            lines = list(self._lines.values())
+            all_lines: list[HostLine | StreamLines] = [*self._lines.values(), *self._streams.values()]
             self._lines.clear()
-        for line in lines:
-            line.close()
+            self._streams.clear()
+        _close(all_lines)
 
     def _line(self, host: Host) -> HostLine:
-        key = (host.name, host.address, host.port, host.host_key)
         with self._lock:
-            return self._lines.setdefault(key, HostLine(self._connect))
+            return self._lines.setdefault(_key(host), HostLine(self._connect))
 
     def _connect(self, host: Host) -> paramiko.Transport:
         return connect(host, user=self._user, key_file=self._key_file)
@@ -144,9 +156,25 @@ class SshHostLink:
         with self._line(host).conversation(host, self._open_channel, fresh=fresh) as conversation:
             return conversation.ask(method, params, limit_s=limit_s)
 
-    def _stream(self, host: Host, kind: str, params: Message) -> tuple[Conversation, Message]:
-        transport = self._line(host).transport(host)
-        return Conversation.open(host, transport, self._site, kind, params)
+    def _guest_stream(self, host: Host, kind: str, vm: str, params: Message) -> AgentStream:
+        (conversation, _), leave = self._stream(host, kind, params, vm)
+        return AgentStream(conversation, leave)
+
+    def _stream(
+        self, host: Host, kind: str, params: Message, vm: str | None
+    ) -> tuple[tuple[Conversation, Message], Callable[[], None]]:
+        with self._lock:
+            lines = self._streams.setdefault(_key(host), StreamLines(self._connect))
+        return lines.open(host, vm, lambda transport: Conversation.open(host, transport, self._site, kind, params))
+
+
+def _close(lines: list[HostLine | StreamLines]) -> None:
+    for one in lines:
+        one.close()
+
+
+def _key(host: Host) -> _Key:
+    return (host.name, host.address, host.port, host.host_key)
 
 
 def _limit(action: HostAction) -> float:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One SSH transport per host and a few idle conversations on it. Hosts never wait for each other."""
+"""An SSH transport to a host and a few idle conversations on it. Hosts never wait for each other."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import paramiko
 
@@ -14,8 +15,10 @@ from orchestrator.adapters.agent_link.ssh import UNREACHABLE
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 
+T = TypeVar("T")
+
 MAX_CONVERSATIONS = 5
-"""At once on one transport: sshd's MaxSessions is 10 by default, and streams need some."""
+"""At once on one transport: sshd's MaxSessions is 10 by default, and watching needs one."""
 
 Connect = Callable[[Host], paramiko.Transport]
 Open = Callable[[Host, paramiko.Transport], Conversation]
@@ -47,15 +50,20 @@ class HostLine:
                 self._keep(conversation)
 
     def _open(self, host: Host, open_new: Open) -> Conversation:
-        transport = self.transport(host)
+        return self.use(host, lambda transport: open_new(host, transport))
+
+    def use(self, host: Host, opening: Callable[[paramiko.Transport], T]) -> T:
+        """What ``opening`` makes of the live transport. One that turns out dead is dropped: the next caller connects
+        anew. One that is only busy is not: others' conversations are on it."""
+        transport = self._live(host)
         try:
-            return open_new(host, transport)
+            return opening(transport)
         except Retryable as error:
             if error.code == UNREACHABLE:
                 self._drop(transport)
             raise
 
-    def transport(self, host: Host) -> paramiko.Transport:
+    def _live(self, host: Host) -> paramiko.Transport:
         """The live transport; connects when there is none."""
         with self._lock:
             if self._transport is None or not self._transport.is_active():

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, sel
 
 from orchestrator.adapters.store.tables import findings
 from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _KEPT_SECONDS = 30 * 24 * 3600.0
@@ -27,7 +28,7 @@ class SqlFindings:
         """What was found at ``at``; returns those that are new."""
         known = {one.finding.key: one for one in self.list(host=host, cleared=True)}
         fresh = []
-        for finding in found:
+        for finding in {one.key: one for one in found}.values():
             before = known.pop(finding.key, None)
             if before is None:
                 self._db.execute(insert(findings).values(**_values(finding), first_seen=at, last_seen=at))
@@ -75,11 +76,9 @@ def _values(finding: Finding) -> dict[str, Any]:
 
 
 def _kept(row: Row[Any]) -> StoredFinding:
-    repair = row.repair and Repair(
-        kind=row.repair["kind"],
-        automatic=row.repair["automatic"],
-        actions=tuple(action_from_dict(action) for action in row.repair["actions"]),
-    )
+    repair, reason = _repair(row.repair), row.reason
+    if row.repair and repair is None:
+        reason = "another version of vgpuctl wrote down how to repair it: it is found again"
     finding = Finding(
         code=row.code,
         severity=row.severity,
@@ -90,7 +89,7 @@ def _kept(row: Row[Any]) -> StoredFinding:
         wanted=row.wanted,
         observed=row.observed,
         repair=repair,
-        reason=row.reason,
+        reason=reason,
     )
     return StoredFinding(
         finding=finding,
@@ -99,3 +98,14 @@ def _kept(row: Row[Any]) -> StoredFinding:
         cleared_at=row.cleared_at,
         operation=row.operation,
     )
+
+
+def _repair(document: Any) -> Repair | None:
+    """None: there is none, or it holds an action that this version does not know."""
+    if not document:
+        return None
+    try:
+        actions = tuple(action_from_dict(action) for action in document["actions"])
+    except InvalidInput:
+        return None
+    return Repair(kind=document["kind"], automatic=document["automatic"], actions=actions)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,12 +11,14 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select,
 
 from orchestrator.adapters.store.rows import host_of, host_values
 from orchestrator.adapters.store.tables import gpus, hosts, snapshots
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import Conflict, NotFound, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
-Parsed = dict[str, tuple[float, HostSnapshot]]
+log = logging.getLogger(__name__)
+
+Parsed = dict[str, tuple[float, HostSnapshot | None]]
 """Host → when the observation began, and what was observed: reading its JSON costs more than all queries together."""
 
 # Put together once, as that takes as long as asking.
@@ -121,16 +124,24 @@ class SqlHosts:
         """Of every host that was observed."""
         if self._all is None:
             rows = self._db.execute(select(snapshots.c.host, snapshots.c.taken_at)).all()
-            self._all = {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
+            found = {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
+            self._all = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
         return dict(self._all)
 
-    def _taken_at(self, name: str, taken_at: float) -> HostSnapshot:
+    def _taken_at(self, name: str, taken_at: float) -> HostSnapshot | None:
         known = self._parsed.get(name)
         if known is None or known[0] != taken_at:
-            document = self._db.execute(_DOCUMENT, {"host": name}).scalar_one()
-            known = (taken_at, snapshot_from_dict(document))
+            known = (taken_at, self._read(name))
             self._parsed[name] = known
         return known[1]
+
+    def _read(self, name: str) -> HostSnapshot | None:
+        """None: it cannot be read, so its host is as one that was never observed; the next observation replaces it."""
+        try:
+            return snapshot_from_dict(self._db.execute(_DOCUMENT, {"host": name}).scalar_one())
+        except (ValueError, Unknown):
+            log.exception("the stored snapshot of %s cannot be read", name)
+            return None
 
     def _gpus_of(self, name: str) -> tuple[str, ...]:
         return tuple(self._db.execute(_ITS_GPUS, {"host": name}).scalars())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -190,7 +191,8 @@ class Storage:
                 size = path.stat().st_size
             except FileNotFoundError:
                 continue
-            found.append(FileSnapshot(name=path.name, size_bytes=size, owner=self._owner(kind, path.name)))
+            name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
+            found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
         return tuple(found)
 
 

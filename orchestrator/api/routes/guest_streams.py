@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -15,7 +17,7 @@ from orchestrator.api.auth import authorize
 from orchestrator.api.errors import problem
 from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.services import ServicesOf, TenantOf
-from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 
@@ -23,6 +25,9 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 
 CHUNK: Final = 65536
 MAX_STREAMS: Final = 64
+MAX_STREAMS_PER_TENANT: Final = 16
+_open: Counter[str] = Counter()
+"""Streams by tenant. Lives on the event loop only."""
 _threads = CapacityLimiter(MAX_STREAMS * 2)
 """Streams have threads of their own, so that open consoles never starve requests."""
 
@@ -30,7 +35,7 @@ _threads = CapacityLimiter(MAX_STREAMS * 2)
 @router.websocket("/{name}/console")
 async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """The serial console."""
-    await _serve(socket, lambda: services.vms.open_console(tenant, name))
+    await _serve(socket, tenant, lambda: services.vms.open_console(tenant, name))
 
 
 @router.websocket("/{name}/tcp/{port}")
@@ -42,7 +47,7 @@ async def tcp(
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> None:
     """A TCP port of the guest, reached from its host."""
-    await _serve(socket, lambda: services.vms.open_tcp(tenant, name, _port(port)))
+    await _serve(socket, tenant, lambda: services.vms.open_tcp(tenant, name, _port(port)))
 
 
 def _port(text: str) -> int:
@@ -51,16 +56,40 @@ def _port(text: str) -> int:
     return int(text)
 
 
-async def _serve(socket: WebSocket, open_stream: Callable[[], ByteStream]) -> None:
+async def _serve(socket: WebSocket, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
     try:
         await authorize(socket)
         await only_known_parameters(socket)
-        stream = await to_thread.run_sync(open_stream, limiter=_threads)
+        with stream_place(tenant):
+            stream = await to_thread.run_sync(open_stream, limiter=_threads)
+            await _join(socket, stream)
     except VgpuctlError as error:
         await socket.send_denial_response(problem(error))
-        return
-    await socket.accept()
+
+
+@contextmanager
+def stream_place(tenant: str) -> Iterator[None]:
+    """:raises Conflict: ``stream.too_many``"""
+    of_tenant = _open[tenant] >= MAX_STREAMS_PER_TENANT
+    if of_tenant or _open.total() >= MAX_STREAMS:
+        raise Conflict(
+            "stream.too_many",
+            f"{'the tenant' if of_tenant else 'this server'} has as many streams open as it may",
+            hint="close a console or a connection that is no longer needed",
+        )
+    _open[tenant] += 1
     try:
+        yield
+    finally:
+        _open[tenant] -= 1
+        if not _open[tenant]:
+            del _open[tenant]
+
+
+async def _join(socket: WebSocket, stream: ByteStream) -> None:
+    """Until one of the ends closes."""
+    try:
+        await socket.accept()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
             await _to_guest(socket, stream)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from orchestrator.core.contained import Contained
 from orchestrator.core.diff.finding import (
     ExpectedHost,
     ExpectedVm,
@@ -14,6 +15,7 @@ from orchestrator.core.diff.finding import (
     Severity,
     StoredFinding,
     Whose,
+    vm_finding,
 )
 from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
@@ -32,12 +34,14 @@ __all__ = [
     "Whose",
     "changes",
     "compare",
+    "host_broke",
     "host_findings",
     "lease_finding",
 ]  # fmt: skip
 
 _ORDER: dict[str, int] = {"clean_up": 0, "stop_vm": 1, "start_vm": 2}
 """What gives something back comes before what may need it."""
+_SHOWN = 300
 
 
 def host_findings(host: Host) -> tuple[Finding, ...]:
@@ -73,8 +77,37 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
         return ()
     if snapshot.problems and not snapshot.domains:
         return (_half_observed(wanted.host, snapshot.problems[0]),)
-    of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in vm_findings(one, snapshot)]
+    of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     return (*of_vms, *orphan_findings(wanted, snapshot))
+
+
+def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
+    """One VM that cannot be compared hides nothing about the others."""
+    found: list[Finding] = []
+
+    def broke(error: Exception) -> None:
+        differ = ("something to compare with", f"{type(error).__name__}: {error}"[:_SHOWN])
+        found.append(vm_finding(wanted.vm, "vm.not_compared", "error", differ, "please report it: the server's log"))
+
+    with Contained(broke):
+        found.extend(vm_findings(wanted, snapshot))
+    return found
+
+
+def host_broke(host: Host, what: Sequence[str]) -> Finding:
+    """What it answered was none of what we expect of any host. ``what``: names of the exceptions."""
+    return Finding(
+        code="host.broke",
+        severity="error",
+        host=host.name,
+        subject=f"host {host.name}",
+        vm=None,
+        whose="ours",
+        wanted="answers that can be dealt with",
+        observed=f"unexpected {', '.join(sorted(set(what)))}",
+        repair=None,
+        reason="what is known of it may be old; the server's log says what broke",
+    )
 
 
 def _half_observed(host: Host, problem: str) -> Finding:

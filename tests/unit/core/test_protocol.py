@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import Unknown
-from orchestrator.core.protocol import MAX_FRAME_BYTES, encode_frame, read_frame
+from orchestrator.core.protocol import REQUEST_BYTES, encode_frame, read_frame
 
-_messages = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=4)
+_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+_numbers = st.integers(-(2**63), 2**63 - 1)
+_messages = st.dictionaries(_texts, st.none() | _numbers | _texts | st.lists(_texts), max_size=4)
 
 
 class Trickle(io.BytesIO):
@@ -38,7 +40,7 @@ def test_a_frame_cut_anywhere_is_unknown_and_never_a_result(message: dict[str, o
     "noise",
     [
         b"Welcome to Debian GNU/Linux 13\n",
-        (MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"{}",
+        (REQUEST_BYTES + 1).to_bytes(4, "big") + b"{}",
         b"\x00\x00\x00\x02[]",
         b"\x00\x00\x00\x01{",
         b"\x00\x00\x00\x02\xff\xfe",
@@ -47,3 +49,10 @@ def test_a_frame_cut_anywhere_is_unknown_and_never_a_result(message: dict[str, o
 def test_noise_on_the_stream_is_unknown_and_never_a_result(noise: bytes) -> None:
     with pytest.raises(Unknown):
         read_frame(io.BytesIO(noise))
+
+
+@given(st.dictionaries(st.text(), st.text() | st.lists(st.text()), max_size=4))
+def test_text_that_no_frame_may_hold_costs_nobody_the_rest_of_the_message(message: dict[str, object]) -> None:
+    sent = read_frame(io.BytesIO(encode_frame({**message, "more": "kept \ud800 \0 \\u0000"})))
+    assert sent is not None
+    assert sent["more"] == "kept ? ? \\u0000"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.hostile.site import HOST, VM, Site, problem_of
+from tests.hostile.site import HOST, VM, Site, problem_of
 
 BLOB = base64.b64encode(struct.pack(">I", 11) + b"ssh-ed25519" + b"\0\0\0\x20" + b"k" * 32).decode()
 KEY = f"ssh-ed25519 {BLOB} me@desk"

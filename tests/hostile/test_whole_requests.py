@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from orchestrator.client.location import SOCKET_NAME
-from tests.contract.hostile.site import VM, Site, problem_of
+from tests.hostile.site import VM, Site, problem_of
 
 GOOD = json.dumps(VM)
 POST = "POST /v1/vms HTTP/1.1\nHost: x\nContent-Type: application/json"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.api.conftest import sender
-from tests.contract.hostile.site import HOST, VM, Site
 from tests.fakes.running import running_server
+from tests.hostile.site import HOST, VM, Site
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.hostile.site import HOST, VM, Site, problem_of
+from tests.hostile.site import HOST, VM, Site, problem_of
 
 HOSTILE = (
     "", " ", "\x00", "a\x00", "a" * 64, "a" * 255, "..", ".", "/etc/x", "a/b", "-rf", "--config=x", "$(id)", "`id`",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.hostile.site import Site, command
+from tests.hostile.site import Site, command
 
 MIB = 1024**2
 TIB = 1024**4

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.hostile.site import Site, command
+from tests.hostile.site import Site, command
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n"
 CREATE = ("create-vm", "new", "--profile", "GRID T4-2Q", "--image", "guest")

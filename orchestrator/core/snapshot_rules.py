@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a snapshot that an agent sent may hold: names that fit where they are kept, addresses that are some, no thing
+twice. A host that says otherwise is believed nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.core.agent_error import one_line
+from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, VgpuParent
+
+_ID: Final = 64
+"""Machine and boot ids have 32 and 36 characters."""
+_NAME: Final = 255
+"""As long as a file's name may be."""
+_PROBLEMS: Final = 100
+_PROBLEM: Final = 1000
+
+
+def checked(snapshot: HostSnapshot) -> HostSnapshot:
+    """The same, with problems shortened to what people read.
+
+    :raises Unknown: ``agent.answer_invalid``
+    """
+    _check_texts("id", (snapshot.machine_id, snapshot.boot_id), _ID)
+    _check_texts("name", _names(snapshot), _NAME)
+    _check_once("GPU", [gpu.address for gpu in snapshot.gpus])
+    _check_once("domain", [domain.uuid for domain in snapshot.domains])
+    for what, files in (("volume", snapshot.volumes), ("seed", snapshot.seeds), ("image", snapshot.images)):
+        _check_once(what, [file.name for file in files])
+    parents = [parent for gpu in snapshot.gpus for parent in gpu.parents]
+    _check_once("PCI function", [parent.address for parent in parents])
+    _check_once("vGPU", [mdev.uuid for parent in parents for mdev in parent.mdevs])
+    for address in [*(gpu.address for gpu in snapshot.gpus), *(parent.address for parent in parents)]:
+        _check_address(address)
+    for number in _sizes(snapshot):
+        if number < 0:
+            raise _invalid("a size below zero", str(number))
+    gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
+    return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems))
+
+
+def _names(snapshot: HostSnapshot) -> Iterator[str]:
+    yield from (snapshot.hostname, snapshot.agent_version, snapshot.kernel, snapshot.os_name)
+    yield from (snapshot.libvirt_version, snapshot.qemu_version, snapshot.driver_version or "")
+    yield from snapshot.networks
+    for gpu in snapshot.gpus:
+        yield from _gpu_names(gpu)
+    for domain in snapshot.domains:
+        yield from (domain.uuid, domain.name, domain.owner or "", *domain.devices, *domain.addresses)
+    for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images):
+        yield from (file.name, file.owner or "")
+
+
+def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
+    yield from (gpu.uuid, gpu.serial or "", gpu.model, gpu.driver or "")
+    yield from (gpu.pci_vendor, gpu.pci_device, gpu.pci_subsystem_vendor, gpu.pci_subsystem_device)
+    yield from (found.name for found in gpu.types)
+    for parent in gpu.parents:
+        yield from _parent_names(parent)
+
+
+def _parent_names(parent: VgpuParent) -> Iterator[str]:
+    yield from (parent.current_type or "", parent.owner or "", *parent.creatable)
+    for mdev in parent.mdevs:
+        yield from (mdev.uuid, mdev.type_name, mdev.owner or "")
+
+
+def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
+    yield from (snapshot.vcpus, snapshot.memory_mib, snapshot.storage_free_bytes, snapshot.storage_total_bytes)
+    for gpu in snapshot.gpus:
+        yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
+        for found in gpu.types:
+            yield from (found.type_id, found.framebuffer_mib, found.max_instances)
+    yield from (file.size_bytes for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images))
+
+
+def _check_texts(what: str, texts: Iterable[str], most: int) -> None:
+    longest = max(texts, key=len)
+    if len(longest) > most:
+        raise _invalid(f"a {what} of {len(longest)} characters", ascii(longest[:most]))
+
+
+def _check_address(address: str) -> None:
+    try:
+        canonical = parse_pci_address(address)
+    except InvalidInput:
+        canonical = None
+    if canonical != address:
+        raise _invalid("a PCI address that is none", ascii(address[:_ID]))
+
+
+def _check_once(what: str, names: Iterable[str]) -> None:
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise _invalid(f"the same {what} twice", ascii(name[:_NAME]))
+        seen.add(name)
+
+
+def _shortened(problems: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(one_line(problem, _PROBLEM) for problem in problems[:_PROBLEMS])
+
+
+def _invalid(what: str, details: str) -> Unknown:
+    return Unknown(
+        "agent.answer_invalid",
+        f"the agent tells of {what}",
+        hint="look at the host: is its agent what was installed there?",
+        details=details,
+    )

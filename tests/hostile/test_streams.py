@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""However many consoles are open: observing and acting go on, other tenants and VMs get theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+
+from orchestrator.adapters.agent_link.link import AgentStream, SshHostLink
+from orchestrator.adapters.agent_link.stream_lines import STREAMS_PER_TRANSPORT, STREAMS_PER_VM, TRANSPORTS
+from orchestrator.api.routes.guest_streams import MAX_STREAMS, MAX_STREAMS_PER_TENANT, stream_place
+from orchestrator.core.errors import Conflict, Retryable
+from orchestrator.core.host import Host
+from tests.hostile.bad_agent import HELLO, BadChannel, answering
+from tests.hostile.test_frames import HOST
+
+MAX_SESSIONS = 10
+
+
+class Sshd:
+    """As many sessions on a connection as sshd allows by default."""
+
+    def __init__(self) -> None:
+        self.open: list[Channel] = []
+        self.closed = False
+
+    def open_session(self, timeout: float) -> BadChannel:
+        assert timeout > 0
+        if len(self.open) >= MAX_SESSIONS:
+            raise paramiko.ChannelException(2, "open failed")
+        channel = Channel(self)
+        self.open.append(channel)
+        return channel
+
+    def is_active(self) -> bool:
+        return not self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Channel(BadChannel):
+    def __init__(self, sshd: Sshd) -> None:
+        super().__init__(answering('{"domain":null}'), HELLO)
+        self._sshd = sshd
+
+    def close(self) -> None:
+        if self in self._sshd.open:
+            self._sshd.open.remove(self)
+        super().close()
+
+
+class Link(SshHostLink):
+    def __init__(self) -> None:
+        super().__init__(site="site", key_file=Path("/none"))
+        self.transports: list[Sshd] = []
+
+    def _connect(self, host: Host) -> Any:
+        assert host.address
+        self.transports.append(Sshd())
+        return self.transports[-1]
+
+
+def consoles(link: Link, count: int) -> list[AgentStream]:
+    return [link.open_console(HOST, f"vm-{number}") for number in range(count)]
+
+
+def test_consoles_leave_observing_its_own_connection() -> None:
+    link = Link()
+    assert link.observe_domain(HOST, "a") is None
+    opened = consoles(link, STREAMS_PER_TRANSPORT * TRANSPORTS)
+    with pytest.raises(Conflict) as refused:
+        link.open_console(HOST, "one-more")
+    assert refused.value.code == "stream.too_many"
+    for _ in range(20):
+        assert link.observe_domain(HOST, "a") is None
+    assert not any(one.closed for one in link.transports)
+    for stream in opened:
+        stream.close()
+        stream.close()
+    assert sum(len(one.open) for one in link.transports) == 1
+    for stream in consoles(link, STREAMS_PER_TRANSPORT * TRANSPORTS):
+        stream.close()
+
+
+def test_a_vm_has_so_many_streams_and_another_one_still_gets_its_own() -> None:
+    link = Link()
+    opened = [link.open_tcp(HOST, "greedy", 22) for _ in range(STREAMS_PER_VM)]
+    with pytest.raises(Conflict):
+        link.open_console(HOST, "greedy")
+    link.open_console(HOST, "modest").close()
+    opened[0].close()
+    link.open_console(HOST, "greedy").close()
+
+
+def test_a_refused_channel_is_a_busy_host_and_its_connection_stays() -> None:
+    link = Link()
+    link.observe_domain(HOST, "a")
+    (transport,) = link.transports
+    transport.open[0].closed = True  # a kept conversation that has ended
+    transport.open.extend(Channel(transport) for _ in range(MAX_SESSIONS - 1))
+    for _ in range(4):
+        with pytest.raises(Retryable) as refused:
+            link.observe_domain(HOST, "a")
+        assert refused.value.code == "host.busy"
+    assert not transport.closed
+    transport.open.clear()
+    assert link.observe_domain(HOST, "a") is None
+    assert link.transports == [transport]
+
+
+def test_what_could_not_be_opened_takes_no_place() -> None:
+    link = Link()
+    consoles(link, 1)
+    (transport,) = link.transports
+    transport.open.extend(Channel(transport) for _ in range(MAX_SESSIONS - 1))
+    for _ in range(STREAMS_PER_TRANSPORT * 2):
+        with pytest.raises(Retryable):
+            link.open_console(HOST, "busy")
+    transport.open.clear()
+    link.open_console(HOST, "busy").close()
+
+
+def test_a_tenant_with_all_its_streams_open_leaves_the_others_theirs() -> None:
+    held = [stream_place("greedy") for _ in range(MAX_STREAMS_PER_TENANT)]
+    for one in held:
+        one.__enter__()
+    with pytest.raises(Conflict), stream_place("greedy"):
+        pass
+    with stream_place("modest"):
+        pass
+    others = [stream_place(f"t{number}") for number in range(MAX_STREAMS - len(held))]
+    for one in others:
+        one.__enter__()
+    with pytest.raises(Conflict), stream_place("late"):
+        pass
+    for one in (*held, *others):
+        one.__exit__(None, None, None)
+    with stream_place("greedy"):
+        pass
