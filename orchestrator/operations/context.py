@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug
@@ -14,6 +14,7 @@ from orchestrator.core.host_actions import ActionResult, FencingToken, HostActio
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.operations.fencing import attempt
+from orchestrator.operations.journal import Write
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, HostLink
@@ -48,9 +49,18 @@ class World:
     limits: Limits = Limits()
 
 
+@dataclass
+class _Carried:
+    """What steps have read, until one of them writes; and what the step that runs has yet to write."""
+
+    host: Host | None = None
+    vm: Vm | None = None
+    writes: list[Write] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """One attempt at one operation."""
+    """One attempt at one operation. Host and VM are read once: a step that writes has them read again."""
 
     world: World
     operation_id: str
@@ -63,6 +73,7 @@ class Context:
     pause: Callable[[float], None]
     """Sleep so many seconds inside a step; leaves the step when the operation is cancelled or the server stops."""
     warnings: list[str] = field(default_factory=list)
+    _carried: _Carried = field(default_factory=_Carried)
 
     @classmethod
     def of(cls, world: World, job: Job, report: Callable[[str], None], pause: Callable[[float], None]) -> Context:
@@ -93,18 +104,49 @@ class Context:
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input devices")
         return tuple(Device(**one) for one in value)
 
-    def begin(self) -> AbstractContextManager[Transaction]:
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
         """A writing transaction of this attempt, refused once another one has begun."""
-        return attempt(self.world.store, self.operation_id, self.attempt)
+        try:
+            with attempt(self.world.store, self.operation_id, self.attempt) as tx:
+                yield tx
+        finally:
+            self.read_again()
+
+    def write_at_end(self, write: Write) -> None:
+        """To be written in the commit that ends the step; left out when the step fails."""
+        self._carried.writes.append(write)
+
+    def take_writes(self) -> tuple[Write, ...]:
+        """What the step has left to be written; it is forgotten here."""
+        writes = tuple(self._carried.writes)
+        self._carried.writes.clear()
+        return writes
+
+    def read_again(self) -> None:
+        """Whoever asks for the host or the VM next gets what the database says by then."""
+        self._carried.host = self._carried.vm = None
+
+    def start_over(self) -> None:
+        """A try has failed: nothing of it is written, nothing that it has read is believed."""
+        self.take_writes()
+        self.read_again()
 
     def host(self) -> Host:
-        with self.world.store.read() as tx:
-            return tx.hosts.get(self.host_name)
+        """:raises NotFound: ``host.unknown``"""
+        carried = self._carried
+        if carried.host is None:
+            with self.world.store.read() as tx:
+                carried.host, carried.vm = tx.hosts.get(self.host_name), tx.vms.find_id(self.subject)
+        return carried.host
 
     def vm(self) -> Vm | None:
         """The VM this operation is about; None when its row is gone."""
-        with self.world.store.read() as tx:
-            return tx.vms.find_id(self.subject)
+        carried = self._carried
+        if carried.vm is None:
+            with self.world.store.read() as tx:
+                carried.vm = tx.vms.find_id(self.subject)
+        return carried.vm
 
     def known_vm(self) -> Vm:
         """:raises Bug: ``vm.row_missing``"""
@@ -133,7 +175,6 @@ class Context:
         began = self.world.clock.now()
         snapshot = self.world.link.observe(host)
         with self.world.store.begin() as tx:
-            current = tx.hosts.get(host.name)
             tx.hosts.put_snapshot(host.name, snapshot, began)
-            tx.hosts.update(replace(current, last_seen_at=began))
+            tx.hosts.observed(host.name, began)
         return snapshot

@@ -15,11 +15,11 @@ class Suspended(Exception):
 
 @contextmanager
 def attempt(store: Store, operation_id: str, number: int) -> Iterator[Transaction]:
-    """A writing transaction of that attempt.
+    """A writing transaction of that attempt; no later one begins before it ends.
 
     :raises Suspended: another attempt has begun
     """
     with store.begin() as tx:
-        if tx.operations.attempt_of(operation_id) != number:
+        if not tx.operations.is_newest(operation_id, number):
             raise Suspended
         yield tx

@@ -1,21 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes an operation's course to the database: each change is committed before the next effect.
 
-An attempt that another one has overtaken can write nothing any more.
+One commit ends a step and begins the next one. An attempt that another one has overtaken can write nothing any more.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
-from orchestrator.core.operation import FINISHED, STEP_TRANSITIONS, Operation, OperationState, StepState
-from orchestrator.operations.fencing import attempt
+from orchestrator.core.operation import STEP_TRANSITIONS, Operation, OperationState, StepRecord, StepState
+from orchestrator.operations.fencing import Suspended
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Store
+from orchestrator.ports.store.transaction import Store, Transaction
 
 _ENDS: frozenset[StepState] = frozenset({"done", "failed", "undone", "undo_failed"})
+
+Write = Callable[[Transaction], None]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step's next state. ``message``: None leaves it as it is."""
+
+    position: int
+    state: StepState
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """The operation as it is now, and whether somebody wants it cancelled."""
+
+    operation: Operation
+    cancelled: bool
 
 
 class Journal:
@@ -28,69 +48,86 @@ class Journal:
     def take_up(self, operation_id: str) -> Job | None:
         """Begin the next attempt; None when the operation has ended."""
         with self._store.begin() as tx:
-            operation = tx.operations.get(operation_id).operation
-            if operation.state in FINISHED:
-                return None
-            state: OperationState = "running" if operation.state == "queued" else operation.state
-            tx.operations.update(replace(operation, state=state, attempt=operation.attempt + 1))
-            return tx.operations.get(operation_id)
+            return tx.operations.take_up(operation_id)
 
     def is_cancelled(self, operation_id: str) -> bool:
         with self._store.read() as tx:
             return tx.operations.is_cancelled(operation_id)
 
-    def step(self, operation: Operation, position: int, state: StepState, message: str = "") -> Operation:
-        """Move one step on; the operation as it is then.
+    def advance(self, operation: Operation, moves: Sequence[Move], writes: Sequence[Write] = ()) -> Written:
+        """Move steps on; ``writes`` are what the step that ends has to say in the database.
 
         :raises Bug: ``operation.step_transition``
         """
-        record = operation.steps[position]
-        if state not in STEP_TRANSITIONS[record.state]:
-            raise Bug("operation.step_transition", f"step {record.name} cannot go from {record.state} to {state}")
-        now = self._clock.now()
-        moved = replace(
-            record,
-            state=state,
-            message=message,
-            started_at=now if record.started_at is None else record.started_at,
-            finished_at=now if state in _ENDS else None,
-        )
-        with attempt(self._store, operation.id, operation.attempt) as tx:
-            tx.operations.put_step(operation.id, position, moved)
-        return replace(operation, steps=(*operation.steps[:position], moved, *operation.steps[position + 1 :]))
+        return self._write(operation, moves, writes, whole=False)
 
     def note(self, operation: Operation, position: int, message: str) -> None:
         """Progress inside a step."""
-        with attempt(self._store, operation.id, operation.attempt) as tx:
-            tx.operations.put_step(operation.id, position, replace(operation.steps[position], message=message))
+        said = {position: replace(operation.steps[position], message=message)}
+        with self._store.begin() as tx:
+            if tx.operations.advance(operation, said, whole=False) is None:
+                raise Suspended
 
-    def undoing(self, operation: Operation, position: int, error: VgpuctlError) -> Operation:
+    def undoing(self, operation: Operation, moves: Sequence[Move], position: int, error: VgpuctlError) -> Written:
         """It failed in that step; from now on it is taken back."""
-        return self._update(replace(operation, state="undoing", error=_error(operation, position, error)))
+        failed = replace(operation, state="undoing", error=_error(operation, position, error))
+        return self._write(failed, moves, (), whole=True)
 
-    def ended(self, operation: Operation, state: OperationState, warnings: tuple[str, ...]) -> Operation:
+    def ended(
+        self,
+        operation: Operation,
+        state: OperationState,
+        warnings: tuple[str, ...],
+        moves: Sequence[Move] = (),
+        writes: Sequence[Write] = (),
+    ) -> Written:
         """Done, or taken back."""
-        return self._update(
-            replace(operation, state=state, finished_at=self._clock.now(), warnings=warnings, remainder=())
-        )
+        ended = replace(operation, state=state, finished_at=self._clock.now(), warnings=warnings, remainder=())
+        return self._write(ended, moves, writes, whole=True)
 
-    def stuck(self, operation: Operation, position: int, error: VgpuctlError, remainder: tuple[str, ...]) -> Operation:
+    def stuck(
+        self,
+        operation: Operation,
+        position: int,
+        error: VgpuctlError,
+        remainder: tuple[str, ...],
+        moves: Sequence[Move] = (),
+    ) -> Written:
         """It can neither go on nor be taken back; the first cause stays what is shown, ``stuck_by`` is the last one."""
         first = operation.error or _error(operation, position, error)
-        return self._update(
-            replace(
-                operation,
-                state="stuck",
-                finished_at=self._clock.now(),
-                error={**first, "stuck_by": error.code},
-                remainder=remainder,
-            )
+        stuck = replace(
+            operation,
+            state="stuck",
+            finished_at=self._clock.now(),
+            error={**first, "stuck_by": error.code},
+            remainder=remainder,
         )
+        return self._write(stuck, moves, (), whole=True)
 
-    def _update(self, operation: Operation) -> Operation:
-        with attempt(self._store, operation.id, operation.attempt) as tx:
-            tx.operations.update(operation)
-        return operation
+    def _write(self, operation: Operation, moves: Sequence[Move], writes: Sequence[Write], *, whole: bool) -> Written:
+        steps = list(operation.steps)
+        for move in moves:
+            steps[move.position] = self._moved(steps[move.position], move)
+        changed = {move.position: steps[move.position] for move in moves}
+        with self._store.begin() as tx:
+            cancelled = tx.operations.advance(operation, changed, whole=whole)
+            if cancelled is None:
+                raise Suspended
+            for write in writes:
+                write(tx)
+        return Written(replace(operation, steps=tuple(steps)), cancelled)
+
+    def _moved(self, record: StepRecord, move: Move) -> StepRecord:
+        if move.state not in STEP_TRANSITIONS[record.state]:
+            raise Bug("operation.step_transition", f"step {record.name} cannot go from {record.state} to {move.state}")
+        now = self._clock.now()
+        return replace(
+            record,
+            state=move.state,
+            message=record.message if move.message is None else move.message,
+            started_at=now if record.started_at is None else record.started_at,
+            finished_at=now if move.state in _ENDS else None,
+        )
 
 
 def _error(operation: Operation, position: int, error: VgpuctlError) -> dict[str, object]:

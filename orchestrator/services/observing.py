@@ -73,13 +73,13 @@ class HostObserver:
                     addresses = (domain.addresses or vm.addresses) if running else ()
                     observed = replace(vm, state="running" if running else "stopped", addresses=addresses)
                     if observed != vm:
-                        tx.vms.update(observed)
+                        tx.vms.set_state(vm.id, observed.state, operation=vm.operation or "", addresses=addresses)
 
 
 def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
     """Without its domain it does not run; unless libvirt did not answer, which is a problem of the snapshot."""
     if vm.state == "running" and not snapshot.problems:
-        tx.vms.update(replace(vm, state="stopped", addresses=()))
+        tx.vms.set_state(vm.id, "stopped", operation=vm.operation or "")
 
 
 def _still(tx: Transaction, name: str) -> Host | None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.lease import WantedEnd
-from orchestrator.core.operation import Operation, OperationState, StepState
+from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.operations.journal import Journal
+from orchestrator.operations.journal import Journal, Move, Write, Written
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.ports.clock import Clock
@@ -39,23 +38,15 @@ class StrikingJournal(Journal):
         self.writes = 0
 
     def take_up(self, operation_id: str) -> Job | None:
-        with self._write("take_up"):
+        with self._struck("take_up"):
             return super().take_up(operation_id)
 
-    def step(self, operation: Operation, position: int, state: StepState, message: str = "") -> Operation:
-        with self._write(state):
-            return super().step(operation, position, state, message)
-
-    def undoing(self, operation: Operation, position: int, error: VgpuctlError) -> Operation:
-        with self._write("undoing"):
-            return super().undoing(operation, position, error)
-
-    def ended(self, operation: Operation, state: OperationState, warnings: tuple[str, ...]) -> Operation:
-        with self._write("ended"):
-            return super().ended(operation, state, warnings)
+    def _write(self, operation: Operation, moves: Sequence[Move], writes: Sequence[Write], *, whole: bool) -> Written:
+        with self._struck(operation.state):
+            return super()._write(operation, moves, writes, whole=whole)
 
     @contextmanager
-    def _write(self, name: str) -> Iterator[None]:
+    def _struck(self, name: str) -> Iterator[None]:
         number, self.writes = self.writes, self.writes + 1
         self._raise(number, "before", name)
         yield

@@ -78,6 +78,10 @@ class SqlHosts:
         """Everything but the list of managed GPUs."""
         self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})
 
+    def observed(self, name: str, at: float) -> None:
+        """When the last observation that it answered began; nothing else of it. Gone already is fine."""
+        self._db.execute(_CHANGE, {"its_name": name, "last_seen_at": at})
+
     def set_gpus(self, name: str, addresses: Sequence[str]) -> None:
         """The whole list; GPUs that stay keep what is known about them."""
         known = set(self._gpus_of(name))

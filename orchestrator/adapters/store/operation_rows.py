@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, delete, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
-from orchestrator.adapters.store.rows import operation_of, operation_values, step_of
+from orchestrator.adapters.store.rows import AnyRow, course_values, operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
 from orchestrator.ports.store.operations import DueOperation, Job
@@ -19,9 +19,22 @@ from orchestrator.ports.store.operations import DueOperation, Job
 # that come with it.
 _ID: Final = operations.c.id == bindparam("operation_id")
 _BY_ID: Final = select(operations).where(_ID)
-_ATTEMPT: Final = select(operations.c.attempt).where(_ID)
+_NEWEST: Final = operations.c.attempt == bindparam("its_attempt")
+_HELD: Final = update(operations).where(_ID, _NEWEST).values(attempt=operations.c.attempt)
+"""Changes nothing: a row that it finds is the transaction's own until that ends."""
+_TAKEN_UP: Final = (
+    update(operations)
+    .where(_ID, operations.c.state.not_in(FINISHED))
+    .values(
+        attempt=operations.c.attempt + 1,
+        revision=operations.c.revision + 1,
+        state=case((operations.c.state == "queued", "running"), else_=operations.c.state),
+    )
+    .returning(operations)
+)
 _CANCELLED: Final = select(operations.c.cancelled).where(_ID)
 _TOUCHED: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
+_ADVANCED: Final = _TOUCHED.where(_NEWEST).returning(operations.c.cancelled)
 _ITS_STEPS: Final = select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
 _STEP: Final = update(steps).where(
     steps.c.operation == bindparam("operation_id"), steps.c.position == bindparam("at_position")
@@ -51,6 +64,9 @@ class SqlOperations:
         row = self._db.execute(_BY_ID, {"operation_id": operation_id}).one_or_none()
         if row is None:
             raise unknown_operation(operation_id)
+        return self._job(row)
+
+    def _job(self, row: AnyRow) -> Job:
         return Job(
             operation=operation_of(row, self._steps_of(row.id)),
             inputs=row.inputs,
@@ -60,10 +76,6 @@ class SqlOperations:
             waits_for=tuple(row.waits_for or ()),
         )
 
-    def attempt_of(self, operation_id: str) -> int:
-        """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
-        return int(self._one(_ATTEMPT, operation_id))
-
     def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
         """Of those that are stored."""
         query = select(operations.c.id, operations.c.revision).where(operations.c.id.in_(operation_ids))
@@ -71,13 +83,37 @@ class SqlOperations:
 
     def is_cancelled(self, operation_id: str) -> bool:
         """:raises NotFound: ``operation.unknown``"""
-        return bool(self._one(_CANCELLED, operation_id))
-
-    def _one(self, query: Select[Any], operation_id: str) -> Any:
-        row = self._db.execute(query, {"operation_id": operation_id}).one_or_none()
+        row = self._db.execute(_CANCELLED, {"operation_id": operation_id}).one_or_none()
         if row is None:
             raise unknown_operation(operation_id)
-        return row[0]
+        return bool(row.cancelled)
+
+    def take_up(self, operation_id: str) -> Job | None:
+        """Begin its next attempt, older ones can write no more; None when it has ended.
+
+        :raises NotFound: ``operation.unknown``"""
+        row = self._db.execute(_TAKEN_UP, {"operation_id": operation_id}).one_or_none()
+        if row is None:
+            self.get(operation_id)
+            return None
+        return self._job(row)
+
+    def is_newest(self, operation_id: str, attempt: int) -> bool:
+        """Whether no later attempt has begun; none begins before this transaction ends."""
+        return self._db.execute(_HELD, {"operation_id": operation_id, "its_attempt": attempt}).rowcount == 1
+
+    def advance(self, operation: Operation, moved: Mapping[int, StepRecord], *, whole: bool) -> bool | None:
+        """Write these steps of it and, when ``whole``, its state, error, remainder, warnings and end.
+
+        Whether it is to be cancelled; None, and nothing is written, when a later attempt has begun."""
+        values = course_values(operation) if whole else {}
+        held = {"operation_id": operation.id, "its_attempt": operation.attempt}
+        row = self._db.execute(_ADVANCED, {**held, **values}).one_or_none()
+        if row is None:
+            return None
+        if moved:
+            self._db.execute(_STEP, [_step_values(operation.id, at, step) for at, step in moved.items()])
+        return bool(row.cancelled)
 
     def list(
         self,
@@ -166,7 +202,7 @@ class SqlOperations:
         return len(ids)
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
-        self._db.execute(_STEP, {"operation_id": operation_id, "at_position": position, **asdict(step)})
+        self._db.execute(_STEP, _step_values(operation_id, position, step))
         self._touch(operation_id)
 
     def request_cancel(self, operation_id: str) -> None:
@@ -181,3 +217,7 @@ class SqlOperations:
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
         return tuple(step_of(row) for row in self._db.execute(_ITS_STEPS, {"operation_id": operation_id}))
+
+
+def _step_values(operation_id: str, position: int, step: StepRecord) -> dict[str, Any]:
+    return {"operation_id": operation_id, "at_position": position, **asdict(step)}

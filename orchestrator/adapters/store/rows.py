@@ -101,9 +101,16 @@ def operation_values(operation: Operation) -> dict[str, Any]:
         "kind": operation.kind,
         "subject": operation.subject,
         "tenant": operation.tenant,
-        "state": operation.state,
         "attempt": operation.attempt,
         "created_at": operation.created_at,
+        **course_values(operation),
+    }
+
+
+def course_values(operation: Operation) -> dict[str, Any]:
+    """What changes while an attempt runs."""
+    return {
+        "state": operation.state,
         "finished_at": operation.finished_at,
         "error": operation.error,
         "remainder": list(operation.remainder),

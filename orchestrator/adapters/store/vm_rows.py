@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -14,8 +15,9 @@ from sqlalchemy.exc import IntegrityError
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
-from orchestrator.core.vm import Vm
+from orchestrator.core.vm import DeallocationReason, Vm, VmState
 from orchestrator.ports.store.claims import ClaimLost
 
 _VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
@@ -25,6 +27,7 @@ _ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUE
 _ID: Final = vms.c.id == bindparam("its_id")
 _BY_ID: Final = select(*VM_COLUMNS).where(_ID)
 _CHANGE: Final = update(vms).where(_ID)
+_CHANGE_BY: Final = _CHANGE.where(vms.c.operation == bindparam("its_operation"))
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
 _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
@@ -65,6 +68,25 @@ class SqlVms:
 
     def update(self, vm: Vm) -> None:
         self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
+
+    def set_state(self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None) -> None:
+        """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
+        runs as they are; any other has none."""
+        values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
+        if state != "running" or addresses is not None:
+            values["addresses"] = list(addresses or ())
+        self._db.execute(_CHANGE_BY, values)
+
+    def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
+        self._db.execute(_CHANGE, {"its_id": vm_id, "addresses": list(addresses)})
+
+    def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices]})
+
+    def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
+        """Stopped, without a place, with the devices that it had last."""
+        gone = {"state": "stopped", "addresses": [], "deallocated": why}
+        self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
 
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""

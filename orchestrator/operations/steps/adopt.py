@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
-from orchestrator.core.vm import Vm
+from orchestrator.core.vm import Vm, VmState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 
@@ -54,10 +52,9 @@ def _as_it_is(context: Context) -> str:
     domain = next((one for one in context.observe().domains if one.uuid == context.subject), None)
     if domain is None:
         raise Fatal("vm.gone", "the domain is not defined on its host any more", hint="somebody removed it there")
-    with context.begin() as tx:
-        vm = tx.vms.find_id(context.subject)
-        if vm is not None and vm.operation == context.operation_id:
-            tx.vms.update(replace(vm, state="running" if domain.active else "stopped", addresses=domain.addresses))
+    state: VmState = "running" if domain.active else "stopped"
+    seen, addresses, by = context.subject, domain.addresses, context.operation_id
+    context.write_at_end(lambda tx: tx.vms.set_state(seen, state, operation=by, addresses=addresses))
     return domain.state.replace("_", " ")
 
 

@@ -56,7 +56,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
             tx.claims.move_function(vm.id, number, device.function)
         except ClaimLost as error:
             raise _taken_away(gpu, vm, before) from error
-        tx.vms.update(moved)
+        tx.vms.set_devices(vm.id, moved.devices)
     return moved
 
 

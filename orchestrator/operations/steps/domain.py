@@ -68,8 +68,7 @@ def _see_guest(context: Context) -> str:
             return warning
         context.pause(world.limits.guest_poll)
     context.observe()  # the host as it is with the VM, for whoever asks from now on
-    with context.begin() as tx:
-        tx.vms.update(replace(vm, addresses=addresses))
+    context.write_at_end(lambda tx: tx.vms.set_addresses(vm.id, addresses))
     return ", ".join(addresses)
 
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.core.device import Device
 from orchestrator.core.errors import WorldError
 from orchestrator.core.vm import DeallocationReason, Vm, VmState
 from orchestrator.operations.context import Context
@@ -42,10 +44,7 @@ def forget_vm(context: Context) -> None:
 def set_vm_state(context: Context, state: VmState) -> None:
     """Write the state, unless a later operation (a delete) already says what becomes of the VM."""
     with context.begin() as tx:
-        vm = tx.vms.find_id(context.subject)
-        if vm is not None and vm.operation == context.operation_id:
-            addresses = vm.addresses if state == "running" else ()
-            tx.vms.update(replace(vm, state=state, addresses=addresses))
+        tx.vms.set_state(context.subject, state, operation=context.operation_id)
 
 
 def mark_stuck(context: Context) -> None:
@@ -60,6 +59,7 @@ def say_stopped(context: Context) -> None:
 
 def claim_of(context: Context) -> str:
     """What it has claimed, for people."""
+    context.host()  # read here with the VM, for all steps
     vm = context.vm()
     with context.world.store.read() as tx:
         claim = tx.claims.find(context.subject)
@@ -98,12 +98,12 @@ def _close_stuck(context: Context) -> None:
 
 
 def _running(context: Context) -> str:
-    set_vm_state(context, "running")
+    context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "running", operation=context.operation_id))
     return ""
 
 
 def _stopped(context: Context) -> str:
-    set_vm_state(context, "stopped")
+    context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "stopped", operation=context.operation_id))
     return ""
 
 
@@ -112,7 +112,7 @@ def _deallocate(context: Context) -> str:
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _mark_deallocated(tx, vm, context.text("freed"))
+            _mark_deallocated(tx, vm.id, vm.devices, context.text("freed"))
     return ""
 
 
@@ -121,12 +121,12 @@ def _free_again(context: Context) -> None:
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
-            _mark_deallocated(tx, replace(vm, devices=context.devices_before()), context.text("freed"))
+            _mark_deallocated(tx, vm.id, context.devices_before(), context.text("freed"))
 
 
-def _mark_deallocated(tx: Transaction, vm: Vm, why: str) -> None:
-    tx.claims.free_place(vm.id)
-    tx.vms.update(replace(vm, state="stopped", addresses=(), deallocated=_DEALLOCATED[why]))
+def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
+    tx.claims.free_place(vm_id)
+    tx.vms.deallocate(vm_id, _DEALLOCATED[why], devices)
 
 
 _DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "preempted": "preempted"}

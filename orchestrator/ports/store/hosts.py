@@ -21,6 +21,9 @@ class Hosts(Protocol):
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""
 
+    def observed(self, name: str, at: float) -> None:
+        """When the last observation that it answered began; nothing else of it. Gone already is fine."""
+
     def set_gpus(self, name: str, gpus: Sequence[str]) -> None: ...
     def mark_enabled(self, name: str, gpu: str, *, by_us: bool) -> None:
         """Remember that it was us who switched a GPU's virtual functions on."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,8 +41,18 @@ class Operations(Protocol):
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
 
-    def attempt_of(self, operation_id: str) -> int:
-        """The number of its newest attempt. :raises NotFound: ``operation.unknown``"""
+    def take_up(self, operation_id: str) -> Job | None:
+        """Begin its next attempt, older ones can write no more; None when it has ended.
+
+        :raises NotFound: ``operation.unknown``"""
+
+    def is_newest(self, operation_id: str, attempt: int) -> bool:
+        """Whether no later attempt has begun; none begins before this transaction ends."""
+
+    def advance(self, operation: Operation, steps: Mapping[int, StepRecord], *, whole: bool) -> bool | None:
+        """Write these steps of it and, when ``whole``, its state, error, remainder, warnings and end.
+
+        Whether it is to be cancelled; None, and nothing is written, when a later attempt has begun."""
 
     def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
         """Of those that are stored."""

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.core.vm import Vm
+from orchestrator.core.device import Device
+from orchestrator.core.vm import DeallocationReason, Vm, VmState
 
 
 class Vms(Protocol):
@@ -21,5 +23,14 @@ class Vms(Protocol):
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""
 
     def update(self, vm: Vm) -> None: ...
+    def set_state(self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None) -> None:
+        """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
+        runs as they are; any other has none."""
+
+    def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None: ...
+    def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None: ...
+    def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
+        """Stopped, without a place, with the devices that it had last."""
+
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""

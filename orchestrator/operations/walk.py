@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attempt at one operation: step after step on, or back. One commit ends a step and begins the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from orchestrator.core.errors import Conflict, Denied, Retryable, Unknown, VgpuctlError
+from orchestrator.operations.context import Context, World
+from orchestrator.operations.fencing import Suspended
+from orchestrator.operations.journal import Journal, Move, Written
+from orchestrator.operations.retrying import retry
+from orchestrator.operations.step import Definition, Step
+
+STALE = "agent.stale_token"
+_NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
+"""What stands there belongs to somebody else, so there is nothing of ours to take back."""
+
+
+class Walk:
+    """Raises Suspended where it leaves the operation to a later attempt."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        definition: Definition,
+        steps: Mapping[str, Step],
+        taken_up: Written,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._definition = definition
+        self._steps = steps
+        self._stopping = stopping
+        self._operation, self._cancelled = taken_up.operation, taken_up.cancelled
+        self._position = 0
+        self._begun = -1
+        """The step that this attempt has begun, onwards or back, in the commit that ended the one before."""
+
+    def note(self, message: str) -> None:
+        self._journal.note(self._operation, self._position, message)
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks of a step that waits: nobody has to wait with it who wants the operation to end."""
+        self._suspend_if_stopping()
+        if not self._cancelled:
+            self._cancelled = self._journal.is_cancelled(self._operation.id)
+        self._leave_if_cancelled()
+        self._world.clock.sleep(seconds)
+
+    def run(self, context: Context) -> None:
+        if self._operation.state == "running":
+            self._forward(context)
+        if self._operation.state == "undoing":
+            self._backward(context)
+
+    def _is_now(self, written: Written) -> None:
+        self._operation = written.operation
+        self._cancelled = written.cancelled
+
+    def _forward(self, context: Context) -> None:
+        for position, record in enumerate(self._operation.steps):
+            if record.state == "done":
+                continue
+            self._position = position
+            self._suspend_if_stopping()
+            try:
+                message = self._do(context, self._steps[record.name])
+            except VgpuctlError as error:
+                self._failed(context, error)
+                return
+            self._done(context, message)
+        if self._operation.state == "running":  # an older version wrote the operation's end in a commit of its own
+            self._is_now(self._journal.ended(self._operation, "done", tuple(context.warnings)))
+
+    def _do(self, context: Context, step: Step) -> str:
+        record = self._operation.steps[self._position]
+        if record.state == "failed":  # an older version was killed between the failure and the decision about it
+            raise Unknown("operation.interrupted", record.message)
+        if self._begun != self._position:
+            # Written down first: also the first step has something to undo, what was stored with the operation itself.
+            self._is_now(self._journal.advance(self._operation, [Move(self._position, "running", "")]))
+        self._leave_if_cancelled()
+        return self._retry(context, step, step.do)
+
+    def _done(self, context: Context, message: str) -> None:
+        moves, following = [Move(self._position, "done", message)], self._position + 1
+        writes = context.take_writes()
+        if following == len(self._operation.steps):
+            self._is_now(self._journal.ended(self._operation, "done", tuple(context.warnings), moves, writes))
+            return
+        if self._operation.steps[following].state == "pending" and not self._stopping():
+            moves.append(Move(following, "running", ""))
+            self._begun = following
+        self._is_now(self._journal.advance(self._operation, moves, writes))
+        if writes:
+            context.read_again()
+
+    def _leave_if_cancelled(self) -> None:
+        if self._cancelled and not self._definition.forward_only:
+            raise Conflict(
+                "operation.cancelled", "it was cancelled", hint="run the command again when it is wanted after all"
+            )
+
+    def _failed(self, context: Context, error: VgpuctlError) -> None:
+        if error.code == STALE and isinstance(error, Denied):
+            raise Suspended
+        running = self._operation.steps[self._position].state == "running"
+        moves = [Move(self._position, "failed", error.message)] if running else []
+        if self._definition.forward_only and not self._nothing_done(error):
+            self._stuck(context, error, moves)
+        else:
+            self._is_now(self._journal.undoing(self._operation, moves, self._position, error))
+
+    def _nothing_done(self, error: VgpuctlError) -> bool:
+        """Whether a forward-only operation failed before its first effect."""
+        before = self._operation.steps[: self._position]
+        return not isinstance(error, Unknown) and all(self._steps[record.name].undo for record in before)
+
+    def _backward(self, context: Context) -> None:
+        context.start_over()
+        left = [at for at, record in enumerate(self._operation.steps) if record.state not in {"pending", "undone"}]
+        while left:
+            self._position = left.pop()
+            self._suspend_if_stopping()
+            if self._operation.steps[self._position].state != "undoing" or self._begun != self._position:
+                self._is_now(self._journal.advance(self._operation, self._begin_undo(self._position)))
+            step = self._steps[self._operation.steps[self._position].name]
+            try:
+                self._undo(context, step)
+            except VgpuctlError as error:
+                if error.code == STALE:
+                    raise Suspended from error
+                self._stuck(context, error, [Move(self._position, "undo_failed", error.message)])
+                return
+            self._undone(context, step, left)
+        if self._operation.state == "undoing":
+            self._is_now(self._journal.ended(self._operation, "undone", tuple(context.warnings)))
+
+    def _begin_undo(self, position: int) -> list[Move]:
+        if self._operation.steps[position].state == "running":
+            return [Move(position, "failed", "interrupted"), Move(position, "undoing")]
+        return [Move(position, "undoing")]
+
+    def _undone(self, context: Context, step: Step, left: list[int]) -> None:
+        moves, writes = [Move(self._position, "undone", step.no_undo_reason)], context.take_writes()
+        if not left:
+            self._is_now(self._journal.ended(self._operation, "undone", tuple(context.warnings), moves, writes))
+            return
+        if not self._stopping():
+            moves += self._begin_undo(left[-1])
+            self._begun = left[-1]
+        self._is_now(self._journal.advance(self._operation, moves, writes))
+        if writes:
+            context.read_again()
+
+    def _undo(self, context: Context, step: Step) -> None:
+        if step.undo is None:
+            return
+        try:
+            self._retry(context, step, step.undo)
+        except Conflict as error:
+            if error.code not in _NOT_OURS:
+                raise
+
+    def _retry(self, context: Context, step: Step, effect: Callable[[Context], str | None]) -> str:
+        try:
+            message = retry(
+                lambda: effect(context),
+                observe=context.observe if step.observe_first else lambda: None,
+                clock=self._world.clock,
+                limits=self._world.limits,
+                before_pause=lambda: self._between_tries(context),
+            )
+        except (Retryable, Unknown):
+            self._suspend_if_stopping()  # the stop may be why its last try failed: the next server finds out
+            raise
+        return message or ""
+
+    def _between_tries(self, context: Context) -> None:
+        self._suspend_if_stopping()
+        context.start_over()
+
+    def _stuck(self, context: Context, error: VgpuctlError, moves: list[Move]) -> None:
+        context.start_over()
+        self._definition.stuck(context)
+        over = {"done"} if self._definition.forward_only else {"pending", "undone"}
+        left = [record.name for record in self._operation.steps if record.state not in over]
+        remainder = tuple(thing for name in left for thing in self._steps[name].remains(context))
+        self._is_now(self._journal.stuck(self._operation, self._position, error, remainder, moves))
+
+    def _suspend_if_stopping(self) -> None:
+        if self._stopping():
+            raise Suspended

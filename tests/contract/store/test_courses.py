@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attempt at an operation writes, on both databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.core.errors import NotFound
+from tests.contract.store.test_store import operation, vm
+
+
+def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlStore) -> None:
+    with store.begin() as tx:
+        tx.operations.add(replace(operation(), state="queued"), host="h1", inputs={})
+    with store.begin() as tx:
+        first = tx.operations.take_up("op")
+        second = tx.operations.take_up("op")
+    assert first is not None
+    assert second is not None
+    assert (second.operation.state, second.operation.attempt - first.operation.attempt) == ("running", 1)
+    moved = {0: replace(operation().steps[0], state="done", message="moved"), 1: operation().steps[1]}
+    with store.begin() as tx:
+        assert not tx.operations.is_newest("op", first.operation.attempt)
+        assert tx.operations.advance(first.operation, moved, whole=True) is None
+        assert tx.operations.get("op") == second
+        assert tx.operations.is_newest("op", second.operation.attempt)
+        assert tx.operations.advance(second.operation, moved, whole=False) is False
+        tx.operations.request_cancel("op")
+        assert tx.operations.advance(replace(second.operation, state="done"), {}, whole=True) is True
+        after = tx.operations.get("op")
+        assert (after.operation.state, after.operation.steps[0]) == ("done", moved[0])
+        assert tx.operations.take_up("op") is None
+        with pytest.raises(NotFound):
+            tx.operations.take_up("other")
+
+
+def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlStore) -> None:
+    one = replace(vm("vm", 1), id="vm", operation="op", lease_end=5.0, addresses=("10.0.0.1",))
+    with store.begin() as tx:
+        tx.vms.add(one)
+        tx.vms.set_state("vm", "stuck", operation="another")
+        assert tx.vms.find_id("vm") == one
+        tx.vms.set_state("vm", "running", operation="op")
+        assert tx.vms.find_id("vm") == replace(one, state="running")
+        tx.vms.set_addresses("vm", ["10.0.0.2"])
+        assert tx.vms.find_id("vm") == replace(one, state="running", addresses=("10.0.0.2",))
+        tx.vms.set_state("vm", "stopped", operation="op")
+        assert tx.vms.find_id("vm") == replace(one, state="stopped", addresses=())
+        devices = (replace(one.devices[0], parent="0000:41:00.5"),)
+        tx.vms.set_devices("vm", devices)
+        assert tx.vms.find_id("vm") == replace(one, state="stopped", addresses=(), devices=devices)
+        tx.vms.deallocate("vm", "lease_over", devices)
+        assert tx.vms.find_id("vm") == replace(
+            one, state="stopped", addresses=(), devices=devices, deallocated="lease_over"
+        )
