@@ -13,6 +13,7 @@ from orchestrator.core.advice.explain import Explanation, TenantExplanation, exp
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.names import check_name
+from orchestrator.core.offering_support import check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
@@ -25,6 +26,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_view import Overcommit, fleet_of
 from orchestrator.services.offerings import KnownProfiles
+from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.what_if import WhatIf, what_if
@@ -87,15 +89,13 @@ class CapacityService:
             known = KnownProfiles.of(tx)
             fleet = self._fleet(tx, known).hosts
             quota = QuotaRoom.of(tx, tenant)
-        if question is not None:
-            questions = [question]
-        else:
-            questions = [Question(profile=name) for name in self._possible(fleet, known)]
+            names = [] if question is not None else self._possible(fleet, known)
+            questions = [question] if question is not None else [Question(profile=name) for name in names]
+            requests = [(one, self._request(tx, replace(one, tenant=tenant), known)) for one in questions]
         places: dict[Request, int] = {}
         rows = []
-        for one in questions:
+        for one, request in requests:
             asked = replace(one, tenant=tenant)
-            request = self._request(asked, known)
             if request not in places:
                 places[request] = fits_now(request, fleet)
             amounts = self._amounts(asked, known)
@@ -122,9 +122,10 @@ class CapacityService:
         with self.store.read() as tx:
             known = KnownProfiles.of(tx)
             fleet = self._fleet(tx, known).hosts
-        if question is not None:
-            return capacity([self._request(question, known)], fleet)
-        asked = {name: self._request(Question(profile=name), known) for name in self._possible(fleet, known)}
+            if question is not None:
+                return capacity([self._request(tx, question, known)], fleet)
+            names = self._possible(fleet, known)
+            asked = {name: self._request(tx, Question(profile=name), known) for name in names}
         different = tuple(dict.fromkeys(asked.values()))
         rows = dict(zip(different, capacity(different, fleet), strict=True))
         return tuple(replace(rows[request], profile=name) for name, request in asked.items())
@@ -135,7 +136,8 @@ class CapacityService:
         models = {gpu.geometry.model for gpu in gpus}
         offered = [
             one for one in known.offerings
-            if (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
+            if not unsupported(one)
+            and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
         ]  # fmt: skip
         covered = {one.vgpu_type for one in offered}
         return [*sorted(one.name for one in offered), *sorted(known.types - covered)]
@@ -150,7 +152,7 @@ class CapacityService:
             if question.host is not None:
                 tx.hosts.get(question.host)
             known = KnownProfiles.of(tx)
-            request = self._request(question, known)
+            request = self._request(tx, question, known)
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -221,8 +223,8 @@ class CapacityService:
 
         return what_if(tx, self.overcommit, self.tables, migratable)
 
-    def _request(self, question: Question, known: KnownProfiles) -> Request:
-        offering = known.resolve(question.profile)
+    def _request(self, tx: Transaction, question: Question, known: KnownProfiles) -> Request:
+        offering = check_supported(known.resolve(question.profile))
         check_name(question.tenant, what="tenant")
         ask = ask_of(offering)
         return Request(
@@ -236,6 +238,7 @@ class CapacityService:
             tenant=question.tenant,
             host=question.host,
             gpu_models=offering.gpu_models,
+            apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
         )
 
 

@@ -12,6 +12,7 @@ from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug, InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.offering import Offering
+from orchestrator.core.offering_support import check_supported
 from orchestrator.core.placement.place import place
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
@@ -60,8 +61,10 @@ class Planner:
             _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         offering = KnownProfiles.of(tx).resolve(spec.profile)
+        if stored is None:  # one that is there already is started again as it was made
+            check_supported(offering)
         type_name = _type_of(offering)
-        request = self._request(spec, vm_id, type_name, offering.gpu_models)
+        request = self._request(tx, spec, vm_id, type_name, offering)
         placement, victims = self._place(tx, spec, request, preempt=preempt)
         host, address = placement.host_id, placement.gpu_id
         snapshot = tx.hosts.snapshot(host)
@@ -89,7 +92,7 @@ class Planner:
         capacity = capacity_of(snapshot, self.overcommit)
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def _request(self, spec: VmSpec, vm_id: str, type_name: str, gpu_models: tuple[str, ...]) -> Request:
+    def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, offering: Offering) -> Request:
         return Request(
             vm_id=vm_id,
             profile=type_name,
@@ -98,7 +101,8 @@ class Planner:
             tenant=spec.tenant,
             disk_gib=-(-spec.disk_bytes // GIB),
             host=spec.host,
-            gpu_models=gpu_models,
+            gpu_models=offering.gpu_models,
+            apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
             now_s=self.clock.now(),
         )
 
@@ -141,6 +145,14 @@ class Planner:
                 hint="'vgpuctl explain' tells what would make room",
             )
         return device
+
+
+def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:
+    """Ids of the tenant's VMs of that offering that the VM may not share a host with."""
+    if offering.anti_affinity != "host":
+        return ()
+    of_offering = (vm for vm in tx.vms.list(tenant=tenant) if vm.spec.profile == offering.name)
+    return tuple(vm.id for vm in of_offering if vm.id != vm_id)
 
 
 def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:

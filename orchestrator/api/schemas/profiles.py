@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import OfferingKind, Origin
+from orchestrator.core.offering_support import unsupported
 from orchestrator.services.messages import ProfileInfo
 
 
@@ -30,10 +31,13 @@ class ProfileAnswer(AnswerBody):
         description="How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity"
     )
 
+    available: bool = Field(description="Some host offers it, and nothing of it is unsupported")
+    unsupported: tuple[str, ...] = Field(description="What it asks for that no host is set to so far: it is refused")
+
     @classmethod
     def of(cls, info: ProfileInfo, *, watching: bool) -> ProfileAnswer:
         """``watching``: the reader may know of the whole pool."""
-        offering = info.offering
+        offering, missing = info.offering, unsupported(info.offering)
         return cls(
             name=offering.name,
             kind=offering.kind,
@@ -47,4 +51,6 @@ class ProfileAnswer(AnswerBody):
             gpu_models=offering.gpu_models,
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,
+            available=bool(info.hosts) and not missing,
+            unsupported=missing,
         )

@@ -23,6 +23,7 @@ FIXED = Offering(
     parameters=VgpuParameters(console=False),
     migratable=True,
 )
+PLAIN = replace(FIXED, name="t4-2q-site", scheduler=None, parameters=VgpuParameters())
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -55,42 +56,42 @@ def test_an_offering_of_the_site_comes_back_as_it_was_put_and_is_written_down_on
 def test_whatever_takes_a_profile_takes_an_offering_of_the_site(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
     with pytest.raises(InvalidInput, match="no profile is called"):
-        plane.services.vms.plan(create_vm(profile=FIXED.name))
-    put(plane)
-    plane.services.vms.create(create_vm("front", profile=FIXED.name))
+        plane.services.vms.plan(create_vm(profile=PLAIN.name))
+    put(plane, PLAIN)
+    plane.services.vms.create(create_vm("front", profile=PLAIN.name))
     plane.engine.drain()
     assert plane.services.vms.get("default", "front").devices[0].type_name == "GRID T4-2Q"
-    assert plane.services.profiles.get(FIXED.name).free == 15
-    assert FIXED.name in {info.offering.name for info in plane.services.profiles.list()}
+    assert plane.services.profiles.get(PLAIN.name).free == 15
+    assert PLAIN.name in {info.offering.name for info in plane.services.profiles.list()}
     capacity = CapacityService(
         store=plane.store, overcommit=plane.services.vms.planner.overcommit, clock=plane.world.clock
     )
-    assert [row.fits_now for row in capacity.capacity(Question(profile=FIXED.name))] == [15]
-    assert FIXED.name in {row.profile for row in capacity.capacity(None)}
-    assert capacity.explain(Question(profile=FIXED.name)).explanation.fits
-    plane.services.tenancy.quotas.change("default", {f"vgpus:{FIXED.name}": 1})
+    assert [row.fits_now for row in capacity.capacity(Question(profile=PLAIN.name))] == [15]
+    assert PLAIN.name in {row.profile for row in capacity.capacity(None)}
+    assert capacity.explain(Question(profile=PLAIN.name)).explanation.fits
+    plane.services.tenancy.quotas.change("default", {f"vgpus:{PLAIN.name}": 1})
     with pytest.raises(VgpuctlError) as caught:
-        plane.services.vms.create(create_vm("second", profile=FIXED.name))
+        plane.services.vms.create(create_vm("second", profile=PLAIN.name))
     assert caught.value.code == "quota.exceeded"
 
 
 def test_an_offering_that_a_vm_has_is_neither_changed_nor_removed_under_it(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
-    put(plane)
-    plane.services.vms.create(create_vm("front", profile=FIXED.name, start=False))
+    put(plane, PLAIN)
+    plane.services.vms.create(create_vm("front", profile=PLAIN.name, start=False))
     for attempt in (
-        lambda: put(plane, replace(FIXED, vgpu_type="GRID T4-4Q")),
-        lambda: plane.services.offerings.remove(FIXED.name),
+        lambda: put(plane, replace(PLAIN, vgpu_type="GRID T4-4Q")),
+        lambda: plane.services.offerings.remove(PLAIN.name),
     ):
         with pytest.raises(Conflict) as caught:
             attempt()
         assert caught.value.code == "offering.in_use"
         assert "default/front" in caught.value.message
-    assert put(plane) == FIXED
+    assert put(plane, PLAIN) == PLAIN
     plane.engine.drain()
     plane.services.vms.delete("default", "front")
     plane.engine.drain()
-    plane.services.offerings.remove(FIXED.name)
+    plane.services.offerings.remove(PLAIN.name)
     assert plane.services.offerings.list() == ()
 
 

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an offering asks for that no host action sets so far. Such an offering is refused, never given in part."""
+
+from __future__ import annotations
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.offering import Offering
+
+
+def unsupported(offering: Offering) -> tuple[str, ...]:
+    """In words, one for each property; empty: all that the offering promises is done."""
+    if offering.kind != "time_sliced":
+        return ()  # whether its kind is made is asked first (services/planning.py)
+    parameters = offering.parameters
+    asked = {
+        "a scheduler": offering.scheduler is not None,
+        "unified memory": parameters.uvm,
+        "a frame-rate limit": parameters.frame_rate_limiter is not None,
+        "debugging": parameters.debugging,
+        "profiling": parameters.profiling,
+        "a console": parameters.console is not None,
+        "mixed sizes": offering.mixed_sizes,
+        "NVLink between vGPUs": offering.nvlink_p2p,
+        "one NUMA node": offering.numa == "strict",
+        "pinned CPUs": offering.cpu == "pinned",
+        "a GPU for each VM": offering.anti_affinity == "gpu",
+        "a power limit": offering.power_cap_w is not None,
+    }
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
+def check_supported(offering: Offering) -> Offering:
+    """The offering itself. :raises InvalidInput: ``profile.unsupported``"""
+    missing = unsupported(offering)
+    if missing:
+        raise InvalidInput(
+            "profile.unsupported",
+            f"profile {offering.name} asks for what is not set on hosts so far: {', '.join(missing)}",
+            hint="'vgpuctl profile list' shows what this site can give",
+        )
+    return offering
