@@ -27,6 +27,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlErr
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
 from orchestrator.ports.store.transaction import Transaction
+from orchestrator.regular_file import open_regular
 from orchestrator.settings import load_settings
 
 DATABASE: Final = "vgpuctl.sqlite"
@@ -98,7 +99,7 @@ def restore(state: Path, file: Path, now: float) -> Restored:
     with tempfile.TemporaryDirectory(dir=state) as directory:
         unpacked = Path(directory)
         try:
-            with tarfile.open(file) as archive:
+            with open_regular(file) as raw, tarfile.open(fileobj=raw) as archive:
                 archive.extractall(unpacked, filter="data")
         except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
             why = "is no backup of vgpuctl"

@@ -18,6 +18,7 @@ from typing import Final
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.regular_file import open_regular
 
 BACKLOG: Final = 256
 _GID: Final = re.compile("[0-9]{1,9}", re.ASCII)
@@ -102,7 +103,7 @@ def tls_of(listen: str | None, certificate: Path | None, key: Path | None) -> Tl
         )
     for path in (certificate, key):
         try:
-            path.open("rb").close()
+            open_regular(path).close()
         except (OSError, ValueError) as error:
             raise _tls_unusable(f"cannot read {ascii(str(path))[1:-1]}: {why_unreadable(error)}", str(error)) from error
     try:

@@ -177,10 +177,16 @@ def near_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, 
     means ``3g.40gb``, although ``3g.71gb`` has as many letters in common.
     """
     by_folded: dict[str, str] = {}
+    asked = name[:80].casefold()
+    words = frozenset(_WORD.findall(asked))
+    parts: list[str] = []
     for candidate in known:
         by_folded.setdefault(candidate.casefold(), candidate)
         by_folded.setdefault(candidate.rpartition(" ")[2].casefold(), candidate)
-    asked = name[:80].casefold()
+        if words and words <= frozenset(_WORD.findall(candidate.casefold())):
+            parts.append(candidate)
+    if parts:  # nothing is as like a name as one that holds all of it
+        return tuple(dict.fromkeys(parts))[:most]
     found = difflib.get_close_matches(asked, list(by_folded), n=_LOOKED_AT, cutoff=0.6)
     found.sort(key=lambda match: _number_distance(asked, match))
     return tuple(dict.fromkeys(by_folded[match] for match in found))[:most]
@@ -199,6 +205,7 @@ def _number_distance(asked: str, match: str) -> float:
 
 
 _NUMBER = re.compile(r"[0-9]+")
+_WORD = re.compile(r"[a-z0-9.+]+")
 
 
 @lru_cache(maxsize=1)

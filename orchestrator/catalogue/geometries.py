@@ -33,9 +33,11 @@ def find_model(catalogue: Catalogue, name: str) -> GpuModel | str:
     exact = catalogue.model(name)
     if exact is not None:
         return exact
-    named = [model for model in catalogue.gpu_models if name in model.driver_names]
     wanted = _words(name)
-    found = named or [model for model in catalogue.gpu_models if wanted and wanted <= _all_words(model)]
+    own = [model for model in catalogue.gpu_models if wanted and wanted == _words(model.name)]
+    named = [model for model in catalogue.gpu_models if name in model.driver_names]
+    telling = (model for model in catalogue.gpu_models if not model.named_by_id)
+    found = own or named or [model for model in telling if wanted and wanted <= _all_words(model)]
     geometries = {catalogue_geometry(catalogue, model.name, ALL_KINDS).key[1:3] for model in found}
     if len(geometries) == 1:
         return found[0]

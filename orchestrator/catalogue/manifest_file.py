@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from orchestrator.catalogue.offering_files import mistakes_in, problem_at
-from orchestrator.catalogue.offering_schema import OfferingForm
+from orchestrator.catalogue.offering_schema import OfferingForm, SchemaVersion
 from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.catalogue.tables import describe
@@ -160,7 +160,7 @@ class VmForm(_ManifestPart):
 class ManifestForm(_ManifestPart):
     """The whole file."""
 
-    schema_version: Literal[1]
+    schema_version: SchemaVersion
     label: Name | None = Field(default=None, description="Marks the VMs it makes; --prune needs it")
     tenants: list[TenantForm] = Field(default=[], max_length=MAX_OBJECTS)
     offerings: list[OfferingForm] = Field(default=[], max_length=MAX_OBJECTS)

@@ -71,8 +71,27 @@ def facts_about(offering: Offering, catalogue: Catalogue) -> OfferingFacts:
     names = offering.gpu_models or ((vgpu_type.gpu_model,) if vgpu_type else ())
     models = tuple(model for name in names if (model := catalogue.model(name)) is not None)
     return OfferingFacts(
-        vgpu_type=vgpu_type, gpu_models=models, mig_profiles=_profiles(offering.mig_profile, models, catalogue)
+        vgpu_type=vgpu_type,
+        gpu_models=models,
+        mig_profiles=_profiles(offering.mig_profile, models, catalogue),
+        strangers=tuple(_strangers(offering, catalogue)),
     )
+
+
+def _strangers(offering: Offering, catalogue: Catalogue) -> Iterator[str]:
+    """A model of which the tables list no types, or no profiles, is not judged: its driver tells."""
+    known_type = offering.vgpu_type is not None and catalogue.vgpu_type(offering.vgpu_type) is not None
+    known_profile = offering.mig_profile is not None and bool(catalogue.profiles_named(offering.mig_profile))
+    for name in offering.gpu_models:
+        model = catalogue.model(name)
+        if model is None:
+            continue
+        types = {one.name for one in catalogue.types_of_model(model)}
+        profiles = {one.name for one in catalogue.profiles_of_model(model)}
+        no_type = known_type and (types or model.vgpu_capable is False) and offering.vgpu_type not in types
+        no_profile = known_profile and (profiles or not model.mig_capable) and offering.mig_profile not in profiles
+        if no_type or no_profile:
+            yield name
 
 
 def _profiles(name: str | None, models: tuple[GpuModel, ...], catalogue: Catalogue) -> tuple[MigProfile, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from orchestrator.core.offering import (
     AntiAffinity,
@@ -104,10 +105,20 @@ class OfferingForm(_OfferingPart):
         )
 
 
+def _a_number(value: object) -> object:
+    """``true`` and ``1.0`` equal 1 and are none."""
+    if type(value) is not int:
+        raise PydanticCustomError("not_a_number", "input should be 1")
+    return value
+
+
+SchemaVersion = Annotated[Literal[1], BeforeValidator(_a_number)]
+
+
 class OfferingFileForm(_OfferingPart):
     """A file of offerings."""
 
-    schema_version: Literal[1]
+    schema_version: SchemaVersion
     offerings: list[OfferingForm] = Field(min_length=1)
 
 

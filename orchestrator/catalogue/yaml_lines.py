@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML whose every value knows its line. Anchors, duplicate keys and deep nesting are refused."""
+"""YAML whose every value knows its line. Anchors, merge keys, duplicate keys, deep nesting and letters that nobody
+sees are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
 
 from orchestrator.catalogue.problems import Problem, invalid
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.regular_file import read_at_most
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
+_MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -26,11 +33,15 @@ class LinedYaml:
         """
         self.file = file
         try:
+            _refuse_unseen(file, text, first_line=1)
             _refuse_tricks(file, text)
             loader = _LOADER(text)
             try:
                 self._node: yaml.Node | None = loader.get_single_node()
                 _refuse_duplicates(file, self._node)
+                for scalar in _scalars(self._node):
+                    _refuse_unseen(file, scalar.value, first_line=scalar.start_mark.line + 1)
+                    _refuse_unreadable(file, loader, scalar)
                 self.data: object = None if self._node is None else loader.construct_document(self._node)
             finally:
                 loader.dispose()
@@ -58,11 +69,11 @@ def read_yaml(path: Path) -> LinedYaml:
     :raises InvalidInput: ``catalogue.invalid``
     """
     try:
-        raw = path.read_bytes()
-        text = raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        raw = read_at_most(path, MAX_BYTES)
+        text = None if raw is None else raw.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise invalid([Problem(file=str(path), line=0, reason=f"cannot be read: {why_unreadable(error)}")]) from error
-    if len(raw) > MAX_BYTES:
+    if text is None:
         raise invalid([Problem(file=str(path), line=0, reason=f"larger than {MAX_BYTES // 1024} KiB")])
     return LinedYaml(str(path), text)
 
@@ -81,7 +92,7 @@ def _refuse_tricks(file: str, text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         line = event.start_mark.line + 1 if event.start_mark else 0
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise invalid([Problem(file=file, line=line, reason="anchors and aliases are not supported")])
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -91,10 +102,48 @@ def _refuse_tricks(file: str, text: str) -> None:
             raise invalid([Problem(file=file, line=line, reason=f"nested more than {MAX_DEPTH} deep")])
 
 
+def _refuse_unseen(file: str, text: str, *, first_line: int) -> None:
+    """Letters that turn the direction of writing, have no width or are none: the file is not what people read."""
+    if text.isascii() and text.isprintable():
+        return
+    for number, line in enumerate(text.split("\n")):
+        for letter in line:
+            if letter not in "\t\r" and unicodedata.category(letter) in _UNSEEN:
+                reason = f"the character U+{ord(letter):04X} cannot be seen and is not allowed"
+                raise invalid([Problem(file=file, line=first_line + number, reason=reason)])
+
+
+def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _scalars(child)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _scalars(key)
+            yield from _scalars(value)
+
+
+def _refuse_unreadable(file: str, loader: yaml.SafeLoader, scalar: yaml.ScalarNode) -> None:
+    """A number too long to be read, a day that no calendar has."""
+    constructor = loader.yaml_constructors.get(scalar.tag)
+    if constructor is None or scalar.tag == _TEXT:
+        return
+    try:
+        constructor(loader, scalar)
+    except ValueError as error:
+        kind = scalar.tag.rpartition(":")[2]
+        reason = f"{scalar.value[:40]!a} is no {kind} that can be read"
+        raise invalid([Problem(file=file, line=scalar.start_mark.line + 1, reason=reason)]) from error
+
+
 def _refuse_duplicates(file: str, node: yaml.Node | None) -> None:
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
+            if key.tag == _MERGE:
+                raise invalid([Problem(file=file, line=key.start_mark.line + 1, reason="merge keys are not supported")])
             if str(key.value) in seen:
                 line = key.start_mark.line + 1
                 raise invalid([Problem(file=file, line=line, reason=f"{key.value} is given twice")])

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.regular_file import read_at_most
 
 MAX_KEY_BYTES: Final = 64 * 1024
 _BOM: Final = "\ufeff"
@@ -21,19 +20,11 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
     :raises InvalidInput: ``<what>.unreadable``, ``<what>.too_large``, ``<what>.not_text``
     """
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        content = read_at_most(path, max_bytes)
     except (OSError, ValueError) as error:
         why = f"cannot read {_name(path)}: {why_unreadable(error)}"
         raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidInput(f"{what}.unreadable", f"{_name(path)} is not a regular file", hint=_hint(what))
-        with os.fdopen(descriptor, "rb", closefd=False) as stream:
-            content = stream.read(max_bytes + 1)
-    finally:
-        os.close(descriptor)
-    if len(content) > max_bytes:
+    if content is None:
         raise InvalidInput(f"{what}.too_large", f"{_name(path)} is over {max_bytes} bytes", hint=_hint(what))
     try:
         text = content.decode()

@@ -43,6 +43,11 @@ class GpuModel:
     source: str
     notes: str
 
+    @property
+    def named_by_id(self) -> bool:
+        """Of which no more is known than its device id: ``A100 40GB (20B1)``. A part of the name never means it."""
+        return self.name.endswith(f"({self.pci_device.upper()})")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FabricPartition:

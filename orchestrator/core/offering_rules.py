@@ -30,6 +30,8 @@ class OfferingFacts:
     """The type's model, or those that the offering names."""
     mig_profiles: tuple[MigProfile, ...] = ()
     """Tables' entries for the GPU-instance profile on those models."""
+    strangers: tuple[str, ...] = ()
+    """Models that the offering names and that the tables list without its vGPU type or GPU-instance profile."""
 
 
 Rule = Callable[[Offering, OfferingFacts], Iterator[Violation]]
@@ -65,6 +67,15 @@ def _type_is_of_its_kind(offering: Offering, facts: OfferingFacts) -> Iterator[V
             rule="kind.type_mode",
             field="vgpu_type",
             message=f"{vgpu_type.name} is {vgpu_type.mode}, the offering says {offering.kind}",
+        )
+
+
+def _models_offer_what_it_gives(offering: Offering, facts: OfferingFacts) -> Iterator[Violation]:
+    if facts.strangers:
+        yield Violation(
+            rule="gpu_models.offer_nothing_of_it",
+            field="gpu_models",
+            message=f"{', '.join(facts.strangers[:3])} cannot give {offering.vgpu_type or offering.mig_profile}",
         )
 
 
@@ -281,6 +292,9 @@ def _power_cap_is_ours_to_set(offering: Offering, facts: OfferingFacts) -> Itera
         rule, message = "power_cap.shared_gpu", "a power limit holds for a whole GPU, which others share here"
     elif limits and cap > min(limits):
         rule, message = "power_cap.too_high", f"the board takes at most {min(limits)} W"
+    elif len(limits) < len(facts.gpu_models):
+        unknown = next(model.name for model in facts.gpu_models if model.power_limit_max_w is None)
+        rule, message = "power_cap.limit_unknown", f"what {unknown} takes at most is not known"
     else:
         return
     yield Violation(rule=rule, field="power_cap_w", message=message)
@@ -289,6 +303,7 @@ def _power_cap_is_ours_to_set(offering: Offering, facts: OfferingFacts) -> Itera
 RULES: tuple[Rule, ...] = (
     _names_what_its_kind_needs,
     _type_is_of_its_kind,
+    _models_offer_what_it_gives,
     _uvm_has_memory_of_its_own,
     _scheduler_can_be_set,
     _time_slice_fits_policy,

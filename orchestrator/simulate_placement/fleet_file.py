@@ -21,6 +21,8 @@ from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.placement.views import GpuView, HostView
 
 MAX_GPUS = 2_000_000
+_GPUS_OF_A_BASEBOARD = 8
+"""A host with so many GPUs of a model that sits on NVSwitch baseboards has one of those."""
 _UNLIMITED_DISK_GIB = 1 << 40
 
 
@@ -159,7 +161,8 @@ def _hosts(group: HostGroup, number: int, catalogue: Catalogue) -> Iterator[Host
         GpuView(gpu_id=str(i), geometry=geometry, numa=i * 2 // group.gpus_per_host, module_id=i + 1)
         for i in range(group.gpus_per_host)
     )
-    partitions = _partitions(group.baseboard, catalogue) if group.baseboard else ()
+    baseboard = group.baseboard or (model.baseboard if group.gpus_per_host == _GPUS_OF_A_BASEBOARD else None)
+    partitions = _partitions(baseboard, catalogue) if baseboard else ()
     for name in host_names(group, number):
         yield HostView(
             host_id=name, name=name, free_vcpus=group.vcpus,

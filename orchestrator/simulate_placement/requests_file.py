@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +13,14 @@ from pathlib import Path
 from orchestrator.catalogue.problems import Problem
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.regular_file import open_regular
 from orchestrator.simulate_placement.fleet_file import problems_error
 
 HEADER = ("id", "arrive_s", "depart_s", "profile", "count", "vcpus", "memory_gib", "tenant", "priority")
 _HINT = f"the first line is {','.join(HEADER)}; rows are sorted by arrive_s, an empty depart_s means never"
 _MAX_TEXT = 200
+_MAX_LINE = 64 * 1024
+"""Characters; the rest of a longer one is read as another row, which has too few cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,10 @@ def read_requests(path: Path) -> Iterator[RequestRow]:
     :raises InvalidInput: ``requests.invalid`` with file, line and reason of the first mistake
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _rows(str(path), csv.reader(file, strict=True))
-    except (OSError, UnicodeDecodeError) as error:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
+            lines = iter(lambda: file.readline(_MAX_LINE), "")
+            yield from _rows(str(path), csv.reader(lines, strict=True))
+    except (OSError, ValueError) as error:
         raise row_error(
             path, 0 if isinstance(error, OSError) else 1, f"cannot be read: {why_unreadable(error)}"
         ) from error

@@ -14,7 +14,7 @@ CATALOGUE = shipped()
 TABLES = sorted(CATALOGUE.directory.glob("*.csv"))
 
 
-@pytest.mark.parametrize("name, rows", [("gpu_models", 79), ("vgpu_types", 1225), ("mig_profiles", 169),
+@pytest.mark.parametrize("name, rows", [("gpu_models", 81), ("vgpu_types", 1225), ("mig_profiles", 169),
                                         ("fabric_partitions", 15), ("xid_actions", 176)])  # fmt: skip
 def test_no_row_of_a_table_is_lost(name: str, rows: int) -> None:
     assert len(getattr(CATALOGUE, name)) == rows

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.geometries import find_model
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu_model import GpuModel
 from orchestrator.simulate_placement.fleet_file import read_fleet
 from orchestrator.simulate_placement.requests_file import HEADER, read_requests
 from orchestrator.simulate_placement.run import run
@@ -239,3 +241,18 @@ def test_gpu_models_go_by_the_names_that_people_use(tmp_path: Path, name: str) -
     path.write_text(f"- {{count: 1, gpu_model: {name}, gpus_per_host: 4, vcpus: 8, memory_gib: 8}}")
     (host,) = read_fleet(path, shipped())
     assert host.gpus[0].geometry.options
+
+
+def test_a_model_named_exactly_is_that_model() -> None:
+    for name in ("NVIDIA A2", "NVIDIA A16"):
+        found = find_model(shipped(), name)
+        assert isinstance(found, GpuModel)
+        assert found.name == name.removeprefix("NVIDIA ")
+
+
+def test_eight_gpus_of_a_baseboards_model_are_joined_as_it_joins_them(tmp_path: Path) -> None:
+    group = "- count: 1\n  gpu_model: H100 SXM5 80GB\n  gpus_per_host: {gpus}\n  vcpus: 8\n  memory_gib: 64\n"
+    for gpus, partitions in ((8, 15), (4, 0)):
+        (tmp_path / "fleet.yaml").write_text(group.format(gpus=gpus))
+        (host,) = read_fleet(tmp_path / "fleet.yaml", shipped())
+        assert len(host.fabric_partitions) == partitions
