@@ -17,6 +17,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Reason, VgpuctlError, error_to_dict
 
 BUG_EXIT: Final = 70
+MAX_REASONS: Final = 20
 CLI_LOG: Final = "cli.log"
 
 
@@ -36,7 +37,9 @@ def lines_of(error: VgpuctlError) -> list[str]:
     head = colour("error:", "red", stream_is_terminal=terminal)
     lines = [f"{head} {printable(error.message)} [{printable(error.code)}]"]
     if not (len(error.reasons) == 1 and error.reasons[0].message in error.message):
-        lines += [f"  {_reason(reason)}" for reason in error.reasons]
+        lines += [f"  {_reason(reason)}" for reason in error.reasons[:MAX_REASONS]]
+        more = len(error.reasons) - MAX_REASONS
+        lines += [f"  and {more} more (-o json has all)"] if more > 0 else []
     if error.hint:
         lines.append(f"{colour('hint:', 'bold', stream_is_terminal=terminal)} {printable(error.hint)}")
     return lines

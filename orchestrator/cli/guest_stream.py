@@ -117,7 +117,7 @@ def _send_input(stream: ClientConnection, leave: bytes | None) -> None:
                 return
             stream.send(data)
     except (ConnectionClosed, OSError):
-        return
+        pass  # closed, or standard input is not there: then it has ended
     if leave is None:
         stream.close()
 

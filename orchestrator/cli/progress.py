@@ -40,12 +40,21 @@ class Display(Protocol):
 
 
 class PlainLines:
-    """One line on standard error for each step that ended. For logs and pipes."""
+    """One line on standard error for each step that ended. For logs and pipes.
 
-    def __init__(self) -> None:
+    ``joined``: somebody else began it; what had ended before is not told as if it were new.
+    """
+
+    def __init__(self, *, joined: bool = False) -> None:
         self._said: set[tuple[str, str]] = set()
+        self._joined = joined
 
     def update(self, operation: Json) -> None:
+        if self._joined:
+            self._joined = False
+            self._said = {(step["name"], step["state"]) for step in operation["steps"]}
+            done = sum(step["state"] == "done" for step in operation["steps"])
+            print(f"it is being done already: {done} of {len(operation['steps'])} steps", file=sys.stderr, flush=True)
         for step in operation["steps"]:
             event = (step["name"], step["state"])
             if step["state"] in _SHOWN and event not in self._said:
@@ -72,7 +81,7 @@ def line_of(step: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _display(session: CliSession) -> Iterator[Display]:
+def _display(session: CliSession, *, joined: bool) -> Iterator[Display]:
     if sys.stderr is None or session.format != "table":
         yield NoDisplay()
     elif sys.stderr.isatty() and os.environ.get("TERM") not in {None, "dumb"}:
@@ -81,16 +90,18 @@ def _display(session: CliSession) -> Iterator[Display]:
         with LiveSteps() as live:
             yield live
     else:
-        yield PlainLines()
+        yield PlainLines(joined=joined)
 
 
-def follow(session: CliSession, operation_id: str) -> Json:
+def follow(session: CliSession, operation_id: str, *, joined: bool = False) -> Json:
     """Wait until the operation is finished. A server that goes away is started again: it takes the operation up.
+
+    ``joined``: it was begun before this command.
 
     :raises VgpuctlError: what made the operation fail
     """
     try:
-        with _display(session) as display:
+        with _display(session, joined=joined) as display:
             operation = until_finished(session, operation_id, display)
     except KeyboardInterrupt:
         print(f"The operation goes on. Watch it with: vgpuctl operation wait {operation_id}", file=sys.stderr)

@@ -86,6 +86,8 @@ class Started:
     """The same request was made before; ``operation`` is the one it started, if it still matters."""
     first: tuple[str, ...] = ()
     """Ids of operations that make room for it."""
+    preempted: tuple[str, ...] = ()
+    """``tenant/name`` of the VMs that are stopped for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,8 @@ class VmService:
             "capacity": asdict(plan.capacity),
         }  # fmt: skip
         record(tx, operation, host=vm.host, inputs=inputs, waits_for=freeing)
-        return Started(operation=operation.id, name=vm.spec.name, first=freeing)
+        stopped = tuple(victim.full_name for victim in plan.victims)
+        return Started(operation=operation.id, name=vm.spec.name, first=freeing, preempted=stopped)
 
     def _begin(
         self, tx: Transaction, kind: str, vm: Vm, plan: VmPlan | None = None, more: Mapping[str, object] | None = None
@@ -202,7 +203,7 @@ class VmService:
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
             if vm.state in {"running", "starting"}:
-                return Started(operation=vm.operation, name=name, existing=True)
+                return _so_already(vm, settled="running")
             _check_state(vm, "stopped")
             _check_lease(vm, self.planner.clock.now())
             started = self._begin(tx, "start_vm", vm) if vm.deallocated is None else self._placed_again(tx, vm)
@@ -225,7 +226,7 @@ class VmService:
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
             if vm.state in {"stopped", "stopping"}:
-                return Started(operation=vm.operation, name=name, existing=True)
+                return _so_already(vm, settled="stopped")
             _check_state(vm, "running")
             started = self._begin(tx, "stop_vm", vm)
             self._set_state(tx, vm.id, "stopping")
@@ -271,6 +272,11 @@ def _known(tx: Transaction, tenant: str, name: str) -> Vm:
     if vm is None:
         raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint="'vgpuctl list-vms' shows them")
     return vm
+
+
+def _so_already(vm: Vm, *, settled: VmState) -> Started:
+    """What made it so is over and is nobody's news; what is on its way there is worth following."""
+    return Started(operation=None if vm.state == settled else vm.operation, name=vm.spec.name, existing=True)
 
 
 def _check_adopted(tx: Transaction, vm: Vm) -> None:

@@ -141,10 +141,18 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
         if device in kernel.opened:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
     domain.running, domain.started_at = True, machine.now
-    domain.address = f"192.168.122.{2 + len(machine.domains) % 250}"
+    domain.address = _free_address(machine)
     kernel.opened |= set(domain.devices)
     may_die(machine)
     return DONE
+
+
+def _free_address(machine: SimulatedMachine) -> str:
+    """The lowest that no running domain has, as a DHCP server gives them out."""
+    taken = {domain.address for domain in machine.domains.values() if domain.running}
+    return next(
+        address for n in range(2, 1 << 16) if (address := f"192.168.{122 + n // 250}.{2 + n % 250}") not in taken
+    )
 
 
 def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:

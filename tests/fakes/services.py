@@ -65,7 +65,9 @@ class Vms:
         if known is not None and known.spec != spec:
             raise Conflict("vm.exists", f"{spec.name} exists with another specification", hint="delete it first")
         if known is not None:
-            return Started(operation=known.operation, name=spec.name, existing=True)
+            return Started(
+                operation=known.operation if known.state == "creating" else None, name=spec.name, existing=True
+            )
         if len(self._world.vms) >= 16:
             reason = Reason(code="gpu.no_capacity", message="all 16 places are taken", subjects=(f"gpu1/{GPU}",))
             raise NoCapacity("gpu.no_capacity", "nothing free fits", reasons=(reason,), hint="vgpuctl explain")
@@ -114,12 +116,18 @@ class Vms:
         return Started(operation=self._world.begin("delete_vm", vm.id, tenant, gone), name=name)
 
     def start(self, tenant: str, name: str) -> Started:
-        spec = self.get(tenant, name).spec
+        vm = self.get(tenant, name)
+        if vm.state == "running":
+            return Started(operation=None, name=name, existing=True)
+        spec = vm.spec
         done = self._world.begin("start_vm", name, tenant, lambda: self._set(spec, "running", ("192.168.122.7",)))
         return Started(operation=done, name=name)
 
     def stop(self, tenant: str, name: str) -> Started:
-        spec = self.get(tenant, name).spec
+        vm = self.get(tenant, name)
+        if vm.state == "stopped":
+            return Started(operation=None, name=name, existing=True)
+        spec = vm.spec
         done = self._world.begin("stop_vm", name, tenant, lambda: self._set(spec, "stopped", ()))
         return Started(operation=done, name=name)
 

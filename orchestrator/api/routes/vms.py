@@ -17,9 +17,9 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 
 
 @router.post("", status_code=202)
-def create(body: CreateVmBody, services: ServicesOf) -> StartedAnswer:
+def create(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> StartedAnswer:
     """Create a VM. The same request again is answered with what it started before."""
-    return StartedAnswer.of(services.vms.create(body.to_request()))
+    return StartedAnswer.of(services.vms.create(body.to_request()), caller.tenants)
 
 
 @router.post("/plan")

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about moves that could be made."""
+"""Bodies about moves that could be made. ``text`` is the same for people."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
+from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.move_plans import UnmovableVm
 from orchestrator.services.capacity import NamedPlan
 
@@ -17,17 +16,15 @@ class StayAnswer(AnswerBody):
     """A VM that could not be moved off, and why."""
 
     vm_id: str
-    vm: str | None = Field(description="Its name; null: not known")
     tenant: str
     profile: str
     gpu_ids: tuple[str, ...]
     reasons: tuple[ReasonAnswer, ...]
 
     @classmethod
-    def of(cls, stay: UnmovableVm, names: Mapping[str, str]) -> StayAnswer:
+    def of(cls, stay: UnmovableVm) -> StayAnswer:
         return cls(
             vm_id=stay.vm_id,
-            vm=names.get(stay.vm_id),
             tenant=stay.tenant,
             profile=stay.profile,
             gpu_ids=stay.gpu_ids,
@@ -42,12 +39,14 @@ class DrainPlanAnswer(AnswerBody):
 
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     stays: tuple[StayAnswer, ...]
+    text: str
 
     @classmethod
-    def of(cls, named: NamedPlan) -> DrainPlanAnswer:
+    def of(cls, named: NamedPlan, host: str, width: int) -> DrainPlanAnswer:
         return cls(
-            moves=tuple(ActionAnswer.of(action, named.names) for action in named.plan.moves),
-            stays=tuple(StayAnswer.of(stay, named.names) for stay in named.plan.stays),
+            moves=tuple(ActionAnswer.of(action) for action in named.plan.moves),
+            stays=tuple(StayAnswer.of(stay) for stay in named.plan.stays),
+            text=render_drain(named.plan, host, names=named.names, width=width),
         )
 
 
@@ -58,10 +57,12 @@ class CompactionPlanAnswer(AnswerBody):
 
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     freed: tuple[str, ...] = Field(description="host/GPU")
+    text: str
 
     @classmethod
-    def of(cls, named: NamedPlan) -> CompactionPlanAnswer:
+    def of(cls, named: NamedPlan, width: int) -> CompactionPlanAnswer:
         return cls(
-            moves=tuple(ActionAnswer.of(action, named.names) for action in named.plan.moves),
+            moves=tuple(ActionAnswer.of(action) for action in named.plan.moves),
             freed=named.plan.freed,
+            text=render_compaction(named.plan, names=named.names, width=width),
         )

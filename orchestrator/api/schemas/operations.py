@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
+from orchestrator.api.schemas.vms import named_for
 from orchestrator.core.operation import Operation, OperationState, StepRecord, StepState
 from orchestrator.services.messages import Started
 
@@ -80,7 +82,14 @@ class StartedAnswer(AnswerBody):
     operation: str | None = Field(description="None: nothing has to be done")
     name: str
     existing: bool = Field(description="The same request was made before")
+    preempted: tuple[str, ...] = Field(default=(), description="VMs that are stopped for it; others' are not named")
 
     @classmethod
-    def of(cls, started: Started) -> StartedAnswer:
-        return cls(operation=started.operation, name=started.name, existing=started.existing)
+    def of(cls, started: Started, tenants: Collection[str] | None = None) -> StartedAnswer:
+        """``tenants``: whose things the caller may know of; None: everybody's."""
+        return cls(
+            operation=started.operation,
+            name=started.name,
+            existing=started.existing,
+            preempted=named_for(tenants, started.preempted),
+        )

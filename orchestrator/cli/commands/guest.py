@@ -20,13 +20,15 @@ GUEST_TIMEOUT_S: Final = 30.0
 def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
     """Open the serial console. Ctrl-] leaves it."""
     from orchestrator.cli.guest_stream import LEAVE, join_standard_streams, open_stream, raw_terminal
+    from orchestrator.cli.output import somebody_types
 
     session = session_of(ctx)
     session.client.vm(name, tenant)
     with open_stream(session, name, "console", tenant=tenant) as stream:
-        print(f"console of {name}; Ctrl-] leaves", file=sys.stderr)
+        typed = somebody_types()
+        print(f"console of {name}; {'Ctrl-]' if typed else 'the end of the input'} leaves", file=sys.stderr)
         with raw_terminal():
-            join_standard_streams(stream, leave=LEAVE)
+            join_standard_streams(stream, leave=LEAVE if typed else None)
     print(file=sys.stderr)
 
 

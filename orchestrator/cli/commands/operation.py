@@ -126,7 +126,7 @@ def details(operation: Mapping[str, Any]) -> list[str]:
 @app.command("wait")
 def wait(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
     """Follow an operation until it is finished; fails when it failed."""
-    operation = follow(session_of(ctx), operation_id)
+    operation = follow(session_of(ctx), operation_id, joined=True)
     show(operation, output, lambda: [f"{shown(operation['kind'])} is done"])
 
 

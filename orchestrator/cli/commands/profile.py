@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import offerings, profiles
+from orchestrator.cli.failure import MAX_REASONS
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
@@ -37,10 +38,28 @@ COLUMNS: Final = (
 )
 
 
+def _why_not(profile: Mapping[str, Any]) -> str:
+    if profile["unsupported"]:
+        return f"asks for {shown(profile['unsupported'])}, which is not set on hosts so far"
+    return "-" if profile["available"] else "no host offers it"
+
+
+ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))
+
+
 @app.command("list")
-def list_profiles(ctx: typer.Context, output: Output = Format.TABLE) -> None:
-    """List offerings and the vGPU types that hosts offer now."""
-    show_list(session_of(ctx).client.profiles(), COLUMNS, output, "no profiles")
+def list_profiles(
+    ctx: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also what no host here gives, and why.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List offerings and vGPU types that this site can give."""
+    found = session_of(ctx).client.profiles()
+    if everything:
+        show_list(found, ALL_COLUMNS, output, "no profiles")
+    else:
+        given = [profile for profile in found if profile["available"]]
+        show_list(given, COLUMNS, output, "no host here gives any; --all lists what vgpuctl knows")
 
 
 @app.command("show")
@@ -65,6 +84,7 @@ def show_profile(
                 ("GPU models", shown(profile["gpu_models"])),
                 ("hosts", shown(profile["hosts"])),
                 ("free", shown(profile["free"])),
+                ("why not", _why_not(profile)),
             ]
         ),
     )
@@ -105,7 +125,9 @@ def validate(
     from orchestrator.catalogue.offering_files import validate_offering_file
 
     problems = validate_offering_file(path)
-    lines = [printable(str(problem)) for problem in problems] or [f"{printable(str(path))} is right"]
+    lines = [printable(str(problem)) for problem in problems[:MAX_REASONS]] or [f"{printable(str(path))} is right"]
+    if len(problems) > MAX_REASONS:
+        lines.append(f"and {len(problems) - MAX_REASONS} more (-o json has all)")
     show([asdict(problem) for problem in problems], output, lambda: lines)
     if problems:
         raise typer.Exit(2)

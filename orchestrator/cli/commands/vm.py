@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -171,13 +172,20 @@ def _brief(value: object) -> str:
 
 
 def _finish(session: CliSession, started: Json, tenant: str, *, wait: bool) -> None:
+    for preempted in started["preempted"]:
+        print(f"stopped for it: {shown(preempted)}", file=sys.stderr)
     if started["operation"] is not None:
         if not wait:
             show(started, session.format, lambda: _started_lines(started))
             return
-        follow(session, started["operation"])
+        follow(session, started["operation"], joined=started["existing"])
     vm = session.client.vm(started["name"], tenant)
-    show(vm, session.format, lambda: details(vm))
+    so_already = started["existing"] and started["operation"] is None
+    show(
+        vm,
+        session.format,
+        lambda: [f"{shown(vm['name'])} is {shown(vm['state'])} already"] if so_already else details(vm),
+    )
 
 
 def _started_lines(started: Json) -> list[str]:

@@ -60,8 +60,10 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
     """(code, message, subject) of a host, or of each of its GPUs."""
     code = next(host_obstacles(request, host), None)
     if code is not None:
-        detail = host.view.reason if code == "host.cordoned" else None
-        yield code, _message(code, request, detail), host.view.name
+        if code == "host.cordoned" and host.view.reason is not None:
+            yield "host.not_ready", host.view.reason, host.view.name
+        else:
+            yield code, _message(code, request), host.view.name
     elif request.whole_gpus:
         yield from _of_board(engine, request, host)
     else:

@@ -12,7 +12,7 @@ from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Bug, Fatal, Stuck, Unknown, error_to_dict
 
 
-def _step(title: str, state: str, message: str = "") -> dict[str, Any]:
+def step_of(title: str, state: str, message: str = "") -> dict[str, Any]:
     started = None if state == "pending" else "2026-11-21T00:00:00Z"
     finished = "2026-11-21T00:00:01.500000Z" if state in {"done", "failed", "undone"} else None
     return {
@@ -21,7 +21,7 @@ def _step(title: str, state: str, message: str = "") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operation(state: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+def operation_of(state: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "id": "op", "state": state, "steps": list(steps), "warnings": [], "error": None, "remainder": [],
         "revision": len(steps), **more,
@@ -54,9 +54,9 @@ class _Session(CliSession):
 
 def test_each_step_is_said_once_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
     lines = PlainLines()
-    lines.update(_operation("running", _step("disk", "done"), _step("start", "running")))
-    lines.update(_operation("running", _step("disk", "done"), _step("start", "failed", "EIO")))
-    lines.update(_operation("undoing", _step("disk", "undone"), _step("start", "failed", "EIO")))
+    lines.update(operation_of("running", step_of("disk", "done"), step_of("start", "running")))
+    lines.update(operation_of("running", step_of("disk", "done"), step_of("start", "failed", "EIO")))
+    lines.update(operation_of("undoing", step_of("disk", "undone"), step_of("start", "failed", "EIO")))
     assert capsys.readouterr().err.splitlines() == [
         "✓ disk: done (1.5 s)",
         "✗ start: failed (1.5 s): EIO",
@@ -67,7 +67,7 @@ def test_each_step_is_said_once_with_its_time(capsys: pytest.CaptureFixture[str]
 def test_the_live_view_draws_every_state_of_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     states = ("pending", "running", "done", "failed", "undoing", "undone", "undo_failed")
     with LiveSteps() as live:
-        live.update(_operation("undoing", *(_step(state, state) for state in states)))
+        live.update(operation_of("undoing", *(step_of(state, state) for state in states)))
     drawn = capsys.readouterr().err
     assert [state for state in states if state not in drawn] == []
 
@@ -75,7 +75,7 @@ def test_the_live_view_draws_every_state_of_a_step(capsys: pytest.CaptureFixture
 def test_a_lost_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "RECONNECT_PAUSE_S", 0)
     lost = Unknown("server.lost", "gone")
-    session = _Session(_Client(lost, lost, _operation("done")))
+    session = _Session(_Client(lost, lost, operation_of("done")))
     assert follow(session, "op")["state"] == "done"
     assert session.reconnected == 2
 
@@ -93,13 +93,13 @@ def test_an_interrupt_says_how_to_go_on_watching(capsys: pytest.CaptureFixture[s
 
 
 def test_warnings_are_said_and_the_operation_counts_as_done(capsys: pytest.CaptureFixture[str]) -> None:
-    follow(_Session(_Client(_operation("done", warnings=["no address seen"]))), "op")
+    follow(_Session(_Client(operation_of("done", warnings=["no address seen"]))), "op")
     assert "warning: no address seen" in capsys.readouterr().err
 
 
 def test_a_failure_names_step_cause_and_way_out() -> None:
     stored = error_to_dict(Fatal("gpu.create_failed", "EIO on the GPU"))
-    found = failure_of(_operation("undone", _step("disk", "undone"), _step("vGPU", "failed"), error=stored))
+    found = failure_of(operation_of("undone", step_of("disk", "undone"), step_of("vGPU", "failed"), error=stored))
     assert isinstance(found, Fatal)
     assert (found.message, found.code) == ("vGPU: EIO on the GPU", "gpu.create_failed")
     assert "taken back" in str(found.hint)
@@ -107,7 +107,7 @@ def test_a_failure_names_step_cause_and_way_out() -> None:
 
 def test_a_stuck_operation_names_what_remains_and_two_ways_out() -> None:
     stored = error_to_dict(Fatal("gpu.create_failed", "EIO"))
-    found = failure_of(_operation("stuck", _step("vGPU", "undo_failed"), error=stored, remainder=["mdev on gpu1"]))
+    found = failure_of(operation_of("stuck", step_of("vGPU", "undo_failed"), error=stored, remainder=["mdev on gpu1"]))
     assert isinstance(found, Stuck)
     assert "mdev on gpu1" in found.message
     assert "operation retry op" in str(found.hint)
@@ -116,9 +116,9 @@ def test_a_stuck_operation_names_what_remains_and_two_ways_out() -> None:
 
 def test_an_operation_that_only_misses_its_host_is_said_to_go_on_by_itself() -> None:
     stored = {**error_to_dict(Fatal("vm.start_failed", "it did not start")), "stuck_by": "agent.not_running"}
-    found = failure_of(_operation("stuck", _step("start", "undo_failed"), error=stored, remainder=["vGPU"]))
+    found = failure_of(operation_of("stuck", step_of("start", "undo_failed"), error=stored, remainder=["vGPU"]))
     assert "by itself when the host is back" in str(found.hint)
 
 
 def test_a_failure_without_a_reason_is_a_bug() -> None:
-    assert isinstance(failure_of(_operation("undone")), Bug)
+    assert isinstance(failure_of(operation_of("undone")), Bug)

@@ -88,7 +88,8 @@ def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
         ({"free_vcpus": 1}, {"vcpus": 2}, "host.vcpus"),
         ({"free_memory_mib": 512}, {}, "host.memory"),
         ({"free_disk_gib": 5}, {"disk_gib": 6}, "host.disk"),
-        ({"cordoned": True, "reason": "being upgraded"}, {}, "host.cordoned"),
+        ({"cordoned": True, "reason": "being upgraded"}, {}, "host.not_ready"),
+        ({"cordoned": True}, {}, "host.cordoned"),
         ({"free_nic_vfs": 0}, {"nic_vfs": 1}, "host.nic_vfs"),
         ({"vms": frozenset({"other"})}, {"apart_from_vms": ("other",)}, "host.anti_affinity"),
         ({"numa_free_vcpus": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
@@ -156,3 +157,10 @@ def test_one_numa_node_serves_all_devices_of_a_strict_vm() -> None:
         place(ask("a", "NVIDIA L40S-48Q", count=2, numa_strict=True), [host("h", (views[0], taken, *views[2:]))])
     )
     assert answer.gpu_ids == ("g2", "g3")
+
+
+def test_a_host_that_is_away_is_not_said_to_be_cordoned() -> None:
+    away = t4("a", cordoned=True, reason="the host is unreachable")
+    answer = place(ask("v", Q4), [away])
+    assert isinstance(answer, Refusal)
+    assert [reason.message for reason in answer.reasons] == ["the host is unreachable"]
