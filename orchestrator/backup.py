@@ -20,6 +20,8 @@ from typing import Final
 
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import database_key
+from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.state.own import KnownStarts
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
@@ -124,6 +126,28 @@ def _settle(unpacked: Path, now: float) -> Restored:
     """Let the hosts obey this database, and let nothing in it go on by itself."""
     key = database_key(unpacked / "secrets" / "database_key")
     store = SqlStore(url_of(unpacked / DATABASE), key=key, new_site=RandomIds().new_uuid())
+    restored = _settle_in(store, now)
+    store.close()
+    return restored
+
+
+def settle_restored(state: Path, now: float) -> Restored:
+    """After the database itself was restored (pg_restore, a file put back): the hosts obey it from now on.
+
+    :raises Conflict: ``serve.already_running``
+    """
+    lock = ExecutorLock(state / "executor.lock")
+    key = database_key(state / "secrets" / "database_key")
+    url = load_settings().database_url or url_of(state / DATABASE)
+    store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
+    restored = _settle_in(store, now)
+    store.settle_starts(KnownStarts(state).read())
+    store.close()
+    lock.release()
+    return restored
+
+
+def _settle_in(store: SqlStore, now: float) -> Restored:
     stuck = 0
     with store.begin() as tx:
         hosts = tx.hosts.list()
@@ -133,7 +157,6 @@ def _settle(unpacked: Path, now: float) -> Restored:
             _stop(tx, operation, now)
             stuck += 1
         vms = len(tx.vms.list())
-    store.close()
     return Restored(hosts=len(hosts), vms=vms, stuck=stuck)
 
 
@@ -153,8 +176,8 @@ def _stop(tx: Transaction, operation: Operation, now: float) -> None:
 def main() -> int:
     """Exit codes as everywhere."""
     parser = argparse.ArgumentParser(prog="vgpuctl server")
-    parser.add_argument("act", choices=["backup", "restore"])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("act", choices=["backup", "restore", "settle-restored"])
+    parser.add_argument("file", type=Path, nargs="?")
     words = parser.parse_args()
     state = state_directory()
     try:
@@ -163,7 +186,8 @@ def main() -> int:
             back_up(state, words.file)
             print(f"{words.file} holds the database and the keys of {state}: keep it secret. Images are not in it.")
         else:
-            done = restore(state, words.file, time.time())
+            now = time.time()
+            done = settle_restored(state, now) if words.act == "settle-restored" else restore(state, words.file, now)
             print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
             print("next: 'vgpuctl doctor' says what differs from the hosts; nothing on them was changed")
     except VgpuctlError as error:

@@ -22,6 +22,7 @@ from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
 from orchestrator.adapters.state.lock import ExecutorLock
+from orchestrator.adapters.state.own import KnownStarts, OwnFiles
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
@@ -63,6 +64,7 @@ from orchestrator.settings import Settings
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
 
+_DATABASE = "vgpuctl.sqlite"
 _PACKAGE = Path(__file__).resolve().parent
 IN_MEMORY_SITE = "00000000-0000-4000-8000-"
 """How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
@@ -117,6 +119,23 @@ class App:
     lock: ExecutorLock
     reconciler: Reconciler
     watcher: Watcher
+    files: OwnFiles
+    starts: int
+    """How many servers had begun on the database when this one did."""
+
+    def check_own(self) -> None:
+        """Whether state directory and database are still the ones that it began with. If not, another server may act
+        on the same hosts: this one must do nothing more.
+
+        :raises Conflict: ``serve.state_gone``, ``store.restored``
+        """
+        self.files.check()
+        if self.engine.database_rolled_back or self.store.starts() < self.starts:
+            raise Conflict(
+                "store.restored",
+                "the database was restored while the server ran",
+                hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
+            )
 
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
@@ -167,7 +186,8 @@ def build(
 
     ``site_prefix``: how the site id of such a database begins.
 
-    :raises Conflict: ``serve.already_running``, ``store.newer_schema``, ``serve.real_state``, ``serve.paper_state``
+    :raises Conflict: ``serve.already_running``, ``store.newer_schema``, ``serve.real_state``, ``serve.paper_state``,
+        ``store.restored``
     """
     telemetry.configure()
     secrets = settings.state / "secrets"
@@ -175,6 +195,7 @@ def build(
     lock = ExecutorLock(settings.state / "executor.lock")
     key = database_key(secrets / "database_key")
     store = _store(settings, key, site_prefix)
+    starts = _begun(settings, store)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach)
     observer = HostObserver(store=store, link=world.link, clock=world.clock)
@@ -205,11 +226,21 @@ def build(
         lock=lock,
         reconciler=reconciler,
         watcher=watcher,
+        files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
+        starts=starts,
     )
 
 
+def _begun(settings: Settings, store: SqlStore) -> int:
+    """:raises Conflict: ``store.restored``"""
+    known = KnownStarts(settings.state)
+    starts = store.count_start(known.read())
+    known.write(starts)
+    return starts
+
+
 def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:
-    file = settings.state / "vgpuctl.sqlite"
+    file = settings.state / _DATABASE
     file.touch(mode=0o600)
     site = site_prefix + RandomIds().new_uuid()[len(site_prefix) :]
     store = SqlStore(settings.database_url or url_of(file), key=key, new_site=site)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from orchestrator.adapters.engine.timer import Timer
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done
@@ -24,13 +26,17 @@ from orchestrator.api.services import Process
 from orchestrator.bootstrap import App, build
 from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
 from orchestrator.client.location import state_directory
-from orchestrator.core.errors import InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.settings import Settings, load_settings
+
+log = logging.getLogger(__name__)
 
 IDLE_VARIABLE: Final = "VGPUCTL_SERVE_IDLE_SECONDS"
 DEFAULT_IDLE_S: Final = 15 * 60.0
 LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
+OWN_STATE_S: Final = 2.0
+"""How often a server looks whether its state directory and database are still its own."""
 COLLECT_AFTER: Final = 50_000
 """Objects made since the last search for garbage: a long list makes many and throws none of them away."""
 
@@ -67,11 +73,23 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         app = _build(settings, fleet, held)
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
+        guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)
+        guard.start()
         try:
             process = Process(started_at=time.time(), idle_seconds=limit, activity=Activity(), timers=app.timers)
             serve_until_done(state, app.services, process, tls, lambda place: _say(place, detached=detached), group)
         finally:
+            guard.stop()
             app.close()
+
+
+def _leave_if_lost(app: App) -> None:
+    """Not in good order: whatever is still under way here would be done beside another server."""
+    try:
+        app.check_own()
+    except Conflict as error:
+        log.critical("%s [%s]; this server ends at once", error.message, error.code)
+        os._exit(error.exit_code)
 
 
 def _make(state: Path) -> None:

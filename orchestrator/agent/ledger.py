@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent must not forget: whom it obeys, how far each operation got, and who owns each object.
 
-Every change is on disk (SQLite, synchronous=FULL) before the effect it is about, so that after a crash an object
+Every change is on disk (SQLite, synchronous=EXTRA) before the effect it is about, so that after a crash an object
 on the host is either not there or known to be ours.
 """
 
@@ -126,6 +126,11 @@ class Ledger:
             self.file.run("DELETE FROM gpus")
             self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses))])
 
+    def epoch(self) -> int:
+        """The highest that was seen."""
+        with self.file.read():
+            return self._epoch()
+
     def _epoch(self) -> int:
         return int(self.file.meta("epoch") or 0)
 
@@ -136,6 +141,9 @@ class Ledger:
             self.file.run("DELETE FROM attempts")
 
     def _check_site(self) -> None:
-        """A configuration for another site means a take-over: what the former site owned stays known as its VMs'."""
+        """A configuration for another site means a take-over: what the former site owned stays known as its VMs'.
+        Epochs are counted by each site for itself."""
         if self.file.meta("site") != self._site:
             self.file.set_meta("site", self._site)
+            self.file.set_meta("epoch", "0")
+            self.file.run("DELETE FROM attempts")

@@ -26,7 +26,8 @@ class LedgerFile:
             self._db = sqlite3.connect(
                 directory / "ledger.sqlite", check_same_thread=False, isolation_level=None, timeout=10
             )
-            self._db.execute("PRAGMA synchronous=FULL")
+            # EXTRA: also that the rollback journal is gone is on disk, or a power cut takes back what was committed.
+            self._db.execute("PRAGMA synchronous=EXTRA")
             self._db.executescript(schema)
         except (OSError, sqlite3.Error) as error:
             raise _unusable(error) from error

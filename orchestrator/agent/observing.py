@@ -84,4 +84,5 @@ class Observer:
             images=self.storage.images(),
             networks=problems.read(self.networks.active, ()),
             problems=(*problems.found, *self.wanted.problems()),
+            epoch=self.ledger.epoch(),
         )

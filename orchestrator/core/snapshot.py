@@ -146,3 +146,5 @@ class HostSnapshot:
     networks: tuple[str, ...]
     """Names of libvirt networks that are active."""
     problems: tuple[str, ...] = field(default=())
+    epoch: int = 0
+    """The highest fencing epoch that the agent's ledger has seen; 0 from an agent that does not tell."""

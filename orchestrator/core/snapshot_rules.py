@@ -17,6 +17,8 @@ _ID: Final = 64
 """Machine and boot ids have 32 and 36 characters."""
 _NAME: Final = 255
 """As long as a file's name may be."""
+_EPOCH: Final = 2**31 - 1
+"""As large as the database's column may be."""
 _PROBLEMS: Final = 100
 _PROBLEM: Final = 1000
 
@@ -40,6 +42,8 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     for number in _sizes(snapshot):
         if number < 0:
             raise _invalid("a size below zero", str(number))
+    if not 0 <= snapshot.epoch < _EPOCH:
+        raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
     return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems))
 

@@ -146,7 +146,7 @@ class _Echo:
 
 
 def _check_token(machine: FakeMachine, token: FencingToken) -> None:
-    if token.attempt < machine.attempts.get(token.operation, 0):
+    if token.epoch < machine.epoch or token.attempt < machine.attempts.get(token.operation, 0):
         raise Denied("agent.stale_token", "a newer attempt has begun")
     machine.attempts[token.operation] = token.attempt
 

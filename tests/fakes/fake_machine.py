@@ -63,6 +63,7 @@ class FakeMachine:
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
     attempts: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False
@@ -70,7 +71,7 @@ class FakeMachine:
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images and networks stay by design."""
         kept = copy.deepcopy(self.__dict__)
-        for name in ("images", "networks", "attempts", "answers", "gives_addresses", "guests_die"):
+        for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
             del kept[name]
         kept["gpus"] = [(gpu.address, gpu.enabled) for gpu in self.gpus]
         return kept
@@ -116,6 +117,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
     volumes = tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, (o, _, _) in sorted(machine.volumes.items()))
     return HostSnapshot(
         machine_id=machine.machine_id,
+        epoch=machine.epoch,
         boot_id="boot",
         hostname="host",
         agent_version="1",

@@ -77,6 +77,13 @@ def test_one_machine_is_one_host(plane: ControlPlane) -> None:
     assert operation.error["code"] == "host.already_added"
 
 
+def test_a_host_whose_ledger_remembers_newer_epochs_of_ours_is_enrolled_above_them(plane: ControlPlane) -> None:
+    plane.machine(T4_HOST).epoch = 7
+    operation = plane.services.operations.get(plane.add_host(T4_HOST))
+    assert operation.state == "done"
+    assert plane.services.hosts.get(T4_HOST).host.epoch == 8
+
+
 def test_a_host_of_another_site_needs_a_take_over(plane: ControlPlane) -> None:
     plane.machine(T4_HOST).site = "other"
     operation = plane.services.operations.get(plane.add_host(T4_HOST))

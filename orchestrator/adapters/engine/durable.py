@@ -81,6 +81,11 @@ class DurableEngine:
         """Of the polls of what is due."""
         return self._course.health()
 
+    @property
+    def database_rolled_back(self) -> bool:
+        """What this controller wrote into the database is no longer there."""
+        return self._living.rolled_back
+
     def stop(self) -> None:
         """Let running steps finish, start no further step, return. Unfinished operations stay stored."""
         self._stopping.set()

@@ -23,6 +23,9 @@ class LiveControllers:
         self._name = name
         self._alone = alone
         self._seen: dict[str, tuple[int, int]] = {}
+        self._beaten = 0
+        self.rolled_back = False
+        """The database has forgotten what this controller wrote: it was restored."""
 
     @contextmanager
     def beat(self) -> Iterator[Collection[str]]:
@@ -32,6 +35,9 @@ class LiveControllers:
             return
         with self._store.begin() as tx:
             beats = tx.controllers.beat(self._name)
+            # One that others took for dead begins at 1 again; any other step back is the database's own.
+            self.rolled_back = self.rolled_back or 1 < beats[self._name] <= self._beaten
+            self._beaten = beats[self._name]
             self._seen = {name: self._looked(name, count) for name, count in beats.items()}
             gone = {name for name, (_, missed) in self._seen.items() if missed >= _MISSED}
             yield self._seen.keys() - gone

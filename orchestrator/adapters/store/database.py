@@ -10,7 +10,7 @@ from functools import cached_property
 from cryptography.fernet import Fernet
 from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
-from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, insert, make_url, select
+from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, insert, make_url, select, update
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoneFree
 
@@ -25,12 +25,13 @@ from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOf
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
-from orchestrator.core.errors import Fatal, Retryable, WorldError
+from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 
 _BUSY_TIMEOUT_MS = 30_000
 _PAUSED_MS = 10_000
 _WRITERS = 0x76677075
 """The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
+_STARTS = "starts"
 _OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03"})
 _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 
@@ -78,6 +79,33 @@ class SqlStore:
         if site is None:
             raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
         return site
+
+    def count_start(self, known: int) -> int:
+        """A server begins; how many have. ``known``: what this returned the last time to whoever asks.
+
+        :raises Conflict: ``store.restored``: the database has forgotten some of them
+        """
+        with self._connect(reading=False) as connection:
+            starts = _starts_of(connection)
+            if starts < known:
+                raise Conflict(
+                    "store.restored",
+                    "the database was restored: it is older than what this server has seen of it",
+                    hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
+                    details=f"{known} starts seen, {starts} stored",
+                )
+            _put_starts(connection, starts + 1)
+        return starts + 1
+
+    def starts(self) -> int:
+        """How many servers have begun on it."""
+        with self._connect(reading=True) as connection:
+            return _starts_of(connection)
+
+    def settle_starts(self, known: int) -> None:
+        """A person has said that the restored database is the one to go on with."""
+        with self._connect(reading=False) as connection:
+            _put_starts(connection, max(_starts_of(connection), known) + 1)
 
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
@@ -150,6 +178,15 @@ def _busy(details: str) -> Retryable:
 
 def _site_of(connection: Connection) -> str | None:
     return connection.execute(select(meta.c.value).where(meta.c.key == "site")).scalar_one_or_none()
+
+
+def _starts_of(connection: Connection) -> int:
+    return int(connection.execute(select(meta.c.value).where(meta.c.key == _STARTS)).scalar_one_or_none() or 0)
+
+
+def _put_starts(connection: Connection, starts: int) -> None:
+    if connection.execute(update(meta).where(meta.c.key == _STARTS).values(value=str(starts))).rowcount == 0:
+        connection.execute(insert(meta).values(key=_STARTS, value=str(starts)))
 
 
 def _engine(url: str) -> Engine:

@@ -97,3 +97,10 @@ def backup(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="A new 
 def restore(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="What 'server backup' wrote.")]) -> None:
     """Make an empty state directory from a backup. Nothing is done on any host; what had not ended is stuck."""
     _become(ctx, "orchestrator.backup", "restore", str(file))
+
+
+@app.command("settle-restored")
+def settle_restored(ctx: typer.Context) -> None:
+    """After the database was restored by its own means (pg_restore): let the hosts obey it; what had not ended is
+    stuck. Servers refuse such a database until this is done."""
+    _become(ctx, "orchestrator.backup", "settle-restored")

@@ -87,7 +87,9 @@ def _first_observation(context: Context) -> str:
                     hint="use it under that name, or remove it first with 'vgpuctl host remove'",
                 )
         host = tx.hosts.get(context.host_name)
-        tx.hosts.update(replace(host, machine_id=snapshot.machine_id))
+        # Its ledger may remember this site from before: what acts from now on must be newer than all of that.
+        epoch = host.epoch if snapshot.epoch <= host.epoch else snapshot.epoch + 1
+        tx.hosts.update(replace(host, machine_id=snapshot.machine_id, epoch=epoch))
     return f"{snapshot.os_name}, {len(snapshot.gpus)} GPUs"
 
 

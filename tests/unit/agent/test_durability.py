@@ -11,13 +11,13 @@ from orchestrator.agent.images.files import remove, written_whole
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.turns import Turns
 
-FULL = 2
+EXTRA = 3
 
 
 def test_the_ledger_is_on_the_disk_before_a_change_returns(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, site="s", epoch=1, boot_id="boot-1")
     with ledger.file.read():
-        assert ledger.file.one("PRAGMA synchronous") == (FULL,)
+        assert ledger.file.one("PRAGMA synchronous") == (EXTRA,)
 
 
 def test_a_file_and_its_name_are_synced_in_that_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,15 @@ def test_a_configuration_with_a_higher_epoch_shuts_older_controllers_out(tmp_pat
         ledger.admit(token(4, 9))
 
 
+def test_after_a_take_over_the_new_sites_own_epochs_count(tmp_path: Path) -> None:
+    old = opened(tmp_path, epoch=7, site="former")
+    old.claim("volume:a", "vm-1")
+    old.close()
+    ledger = opened(tmp_path, epoch=1)
+    ledger.admit(token(1, 1))
+    assert (ledger.epoch(), ledger.owner("volume:a")) == (1, Ownership("vm-1", ""))
+
+
 def test_a_ledger_that_cannot_be_written_is_an_error_and_not_a_guess(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Fatal) as refused:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the files that a server began with are still what is found at their names, and which database it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.core.errors import Conflict
+
+_HINT = "start it again when the state directory is as it should be"
+
+
+class OwnFiles:
+    """Of one state directory. A directory that was moved away holds this server's lock no more: another server may
+    run in what is there now."""
+
+    def __init__(self, state: Path, names: Sequence[str]) -> None:
+        self._known = {path: _identity(path) for path in (state, *(state / name for name in names))}
+
+    def check(self) -> None:
+        """:raises Conflict: ``serve.state_gone``"""
+        for path, known in self._known.items():
+            found = _identity(path)
+            if found != known:
+                what = "is gone" if found is None else "was replaced"
+                raise Conflict("serve.state_gone", f"{path} {what} while the server ran", hint=_HINT)
+
+
+class KnownStarts:
+    """How often servers had begun on the database when one of this state directory last did: a database that knows of
+    fewer was restored."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "starts"
+
+    def read(self) -> int:
+        """0: no server of this state directory has begun yet."""
+        try:
+            text = self._file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return 0
+        return int(text) if text.isdecimal() and len(text) < 19 else 0
+
+    def write(self, starts: int) -> None:
+        part = self._file.with_suffix(".part")
+        part.write_text(f"{starts}\n", encoding="ascii")
+        part.replace(self._file)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
