@@ -13,10 +13,17 @@ from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 
 class ByteStream(Protocol):
-    """A two-way stream of raw bytes (console, TCP to a guest). ``receive`` returns b"" at the end."""
+    """A two-way stream of raw bytes (console, TCP to a guest). Raises OSError once it is closed."""
 
-    def send(self, data: bytes, /) -> None: ...
-    def receive(self, size: int, /) -> bytes: ...
+    def fileno(self) -> int:
+        """Readable, for select and event loops, when ``receive`` would not wait: whoever waits holds no thread."""
+
+    def send(self, data: bytes, /) -> int:
+        """How many of the bytes were taken; 0: the other side takes none at the moment."""
+
+    def receive(self, size: int, /) -> bytes:
+        """b"" at the end."""
+
     def close(self) -> None: ...
 
 

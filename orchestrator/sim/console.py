@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-import queue
+import socket
 
 
 class Echo:
     """Greets, sends back what it gets, and hangs up on Ctrl-D."""
 
-    def __init__(self, greeting: bytes) -> None:
-        self._bytes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._bytes.put(greeting)
+    def __init__(self, greeting: bytes = b"") -> None:
+        self._guest, self._ours = socket.socketpair()
+        self._guest.setblocking(False)
+        self.send(greeting)
 
-    def send(self, data: bytes, /) -> None:
-        self._bytes.put(b"" if data == b"\x04" else data)
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def send(self, data: bytes, /) -> int:
+        if data == b"\x04":
+            self._guest.shutdown(socket.SHUT_WR)
+            return 1
+        try:
+            return self._guest.send(data)
+        except BlockingIOError:
+            return 0
 
     def receive(self, size: int, /) -> bytes:
-        return self._bytes.get()[:size]
+        return self._ours.recv(size)
 
     def close(self) -> None:
-        self._bytes.put(b"")
+        self._guest.close()
+        self._ours.close()

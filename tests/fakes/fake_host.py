@@ -20,6 +20,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.ports.host import ByteStream
+from orchestrator.sim.console import Echo
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
 
@@ -77,10 +78,10 @@ class FakeHosts:
         return iter(())
 
     def open_console(self, host: Host, vm: str) -> ByteStream:
-        return _Echo(f"console of {vm} on {host.name}\n".encode())
+        return Echo(f"console of {vm} on {host.name}\n".encode())
 
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
-        return _Echo(f"{vm}:{port}\n".encode())
+        return Echo(f"{vm}:{port}\n".encode())
 
     def forget(self, host: Host) -> None:
         """No connections are kept."""
@@ -128,21 +129,6 @@ class FakeHosts:
         if after is not None:
             raise after
         return result
-
-
-class _Echo:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def send(self, data: bytes, /) -> None:
-        self._content += data
-
-    def receive(self, size: int, /) -> bytes:
-        head, self._content = self._content[:size], self._content[size:]
-        return head
-
-    def close(self) -> None:
-        self._content = b""
 
 
 def _check_token(machine: FakeMachine, token: FencingToken) -> None:

@@ -33,9 +33,10 @@ from orchestrator.services.messages import (
     Watched,
 )
 from orchestrator.services.offerings import OfferingService
+from orchestrator.sim.console import Echo
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
 from tests.fakes.tenancy import real_tenancy
-from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, Echo, World, host_info
+from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info
 
 
 class Vms:

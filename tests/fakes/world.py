@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -82,19 +81,3 @@ def host_info(name: str) -> HostInfo:
         volumes=(), seeds=(), images=(), networks=("default",),
     )  # fmt: skip
     return HostInfo(host=host, snapshot=snapshot, vms=())
-
-
-class Echo:
-    """A guest that sends back what it gets, and hangs up on Ctrl-D."""
-
-    def __init__(self) -> None:
-        self._bytes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def send(self, data: bytes, /) -> None:
-        self._bytes.put(b"" if data == b"\x04" else data)
-
-    def receive(self, size: int, /) -> bytes:
-        return self._bytes.get()[:size]
-
-    def close(self) -> None:
-        self._bytes.put(b"")

@@ -166,6 +166,19 @@ class Conversation:
         """:raises OSError: the stream is closed"""
         self._channel.sendall(data)
 
+    def send_some(self, data: bytes) -> int:
+        """How much the other side takes now, perhaps nothing. :raises OSError: the stream is closed"""
+        if not self._channel.send_ready():
+            return 0
+        sent = self._channel.send(data)
+        if not sent:
+            raise BrokenPipeError
+        return sent
+
+    def fileno(self) -> int:
+        """Readable when :meth:`receive_bytes` would not wait."""
+        return self._channel.fileno()
+
     def receive_bytes(self, size: int) -> bytes:
         """b"" at the end of the stream."""
         self._channel.settimeout(None)

@@ -44,8 +44,11 @@ class AgentStream:
         self._conversation = conversation
         self._leave = leave
 
-    def send(self, data: bytes, /) -> None:
-        self._conversation.send(data)
+    def fileno(self) -> int:
+        return self._conversation.fileno()
+
+    def send(self, data: bytes, /) -> int:
+        return self._conversation.send_some(data)
 
     def receive(self, size: int, /) -> bytes:
         return self._conversation.receive_bytes(size)

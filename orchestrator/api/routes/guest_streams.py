@@ -26,10 +26,14 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 CHUNK: Final = 65536
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_TENANT: Final = 16
+FULL_S: Final = 0.05
+"""Until a guest that takes no bytes is asked again."""
 _open: Counter[str] = Counter()
 """Streams by tenant. Lives on the event loop only."""
-_threads = CapacityLimiter(MAX_STREAMS * 2)
-"""Streams have threads of their own, so that open consoles never starve requests."""
+OPENING: Final = CapacityLimiter(MAX_STREAMS)
+MOVING: Final = CapacityLimiter(16)
+"""A thread is held while a stream is opened and while bytes are on their way, never by a stream on which nothing is
+said; and none of those that answer requests."""
 
 
 @router.websocket("/{name}/console")
@@ -61,8 +65,8 @@ async def _serve(socket: WebSocket, tenant: str, open_stream: Callable[[], ByteS
         await authorize(socket)
         await only_known_parameters(socket)
         with stream_place(tenant):
-            stream = await to_thread.run_sync(open_stream, limiter=_threads)
-            await _join(socket, stream)
+            stream = await to_thread.run_sync(open_stream, limiter=OPENING)
+            await join(socket, stream)
     except VgpuctlError as error:
         await socket.send_denial_response(problem(error))
 
@@ -86,24 +90,27 @@ def stream_place(tenant: str) -> Iterator[None]:
             del _open[tenant]
 
 
-async def _join(socket: WebSocket, stream: ByteStream) -> None:
+async def join(socket: WebSocket, stream: ByteStream) -> None:
     """Until one of the ends closes."""
     try:
         await socket.accept()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
             await _to_guest(socket, stream)
-            stream.close()
             tasks.cancel_scope.cancel()
     finally:
-        stream.close()
+        stream.close()  # not before nobody waits for it any more: its descriptor may be another's then
 
 
 async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
     try:
         while True:
             data = await socket.receive_bytes()
-            await to_thread.run_sync(stream.send, data, limiter=_threads)
+            while data:
+                taken = await to_thread.run_sync(stream.send, data, limiter=MOVING)
+                data = data[taken:]
+                if not taken:
+                    await anyio.sleep(FULL_S)
     except (WebSocketDisconnect, VgpuctlError, OSError):
         return
 
@@ -111,9 +118,14 @@ async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:
 async def _to_client(socket: WebSocket, stream: ByteStream, both: anyio.CancelScope) -> None:
     """Until the guest's side ends; then the other direction ends too."""
     try:
-        while data := await to_thread.run_sync(stream.receive, CHUNK, limiter=_threads, abandon_on_cancel=True):
+        while data := await _received(stream):
             await socket.send_bytes(data)
         await socket.close()
     except (WebSocketDisconnect, VgpuctlError, OSError):
         pass
     both.cancel()
+
+
+async def _received(stream: ByteStream) -> bytes:
+    await anyio.wait_readable(stream.fileno())
+    return await to_thread.run_sync(stream.receive, CHUNK, limiter=MOVING)
