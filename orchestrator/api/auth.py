@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
+from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
 from orchestrator.api.services import ApiServices
@@ -44,7 +45,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
 
 async def authorize_watching(connection: HTTPConnection) -> None:
     """For what is told of the whole pool outside the versioned API. Raises as :func:`authorize` does."""
-    caller = await _identified(connection, connection.app.state.services)
+    caller = await _identified(connection, connection.app.state.services, HEALTH_THREADS)
     _need(WATCHING, caller.everywhere)
 
 
@@ -58,19 +59,23 @@ def route_of(scope: Scope) -> str:
 CallerOf = Annotated[Caller, Depends(authorize)]
 
 
-async def _identified(connection: HTTPConnection, services: ApiServices) -> Caller:
-    """A token says more than a uid: whoever shows one acts with its rights, even root."""
+async def _identified(
+    connection: HTTPConnection, services: ApiServices, threads: CapacityLimiter | None = None
+) -> Caller:
+    """A token says more than a uid: whoever shows one acts with its rights, even root. ``threads``: of which the
+    database is asked; None: of those that serve requests."""
     given = connection.headers.get("authorization")
     access = services.tenancy.access
     if given is not None:
         if not given.lower().startswith(_SCHEME):
             raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
-        return await to_thread.run_sync(access.of_token, given[len(_SCHEME) :].strip())
+        return await to_thread.run_sync(access.of_token, given[len(_SCHEME) :].strip(), limiter=threads)
     uid = uid_of(connection)
     if uid is None:
         raise Denied("token.missing", "this needs a token", hint="Authorization: Bearer vgpuctl_...")
     act_for(f"uid:{uid}")
-    return await to_thread.run_sync(access.of_uid, uid)
+    owner = access.of_owner(uid)
+    return owner if owner is not None else await to_thread.run_sync(access.of_uid, uid, limiter=threads)
 
 
 async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:

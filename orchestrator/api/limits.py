@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from anyio import CapacityLimiter
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +15,9 @@ from orchestrator.core.errors import InvalidInput
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """User data is at most 64 KiB, and nothing else in a request is long."""
+
+HEALTH_THREADS: Final = CapacityLimiter(4)
+"""For whoever watches this process: they are answered also while every other thread is busy."""
 
 
 class Activity:

@@ -64,13 +64,7 @@ def _forged() -> InvalidInput:
 class Paging:
     """What a request says about its page, and the place to say where the next one is."""
 
-    def __init__(
-        self,
-        request: Request,
-        response: Response,
-        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="At most so many")] = DEFAULT_LIMIT,
-        after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="Cursor from a Link header")] = None,
-    ) -> None:
+    def __init__(self, request: Request, response: Response, limit: int, after: str | None) -> None:
         self._request = request
         self._response = response
         self.limit = limit
@@ -101,4 +95,13 @@ class Paging:
         return Response(to_json(page), media_type="application/json", headers=self._response.headers)
 
 
-PagingOf = Annotated[Paging, Depends()]
+async def _paging(
+    request: Request,
+    response: Response,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="At most so many")] = DEFAULT_LIMIT,
+    after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="Cursor from a Link header")] = None,
+) -> Paging:
+    return Paging(request, response, limit, after)
+
+
+PagingOf = Annotated[Paging, Depends(_paging)]

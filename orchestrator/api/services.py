@@ -69,12 +69,13 @@ class Process:
     """Set once: long waits end, no new ones begin, the process ends."""
 
 
-def _services(connection: HTTPConnection) -> ApiServices:
+# Dependencies are coroutines: FastAPI sends every other function through a thread, twice for each request.
+async def _services(connection: HTTPConnection) -> ApiServices:
     services: ApiServices = connection.app.state.services
     return services
 
 
-def _process(connection: HTTPConnection) -> Process:
+async def _process(connection: HTTPConnection) -> Process:
     process: Process = connection.app.state.process
     return process
 

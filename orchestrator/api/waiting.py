@@ -208,7 +208,7 @@ def _noticing(request: Request, watcher: Watcher) -> Iterator[None]:
         noticing.cancel()
 
 
-def _waiting(connection: HTTPConnection) -> Waiting:
+async def _waiting(connection: HTTPConnection) -> Waiting:
     waiting: Waiting = connection.app.state.waiting
     return waiting
 

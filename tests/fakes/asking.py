@@ -20,10 +20,13 @@ class TenantExplanation:
 
 def ask(app: FastAPI, method: str, path: str, *, uid: int | None, token: str | None = None) -> TenantExplanation:
     """As the user of this machine with that uid; None: from elsewhere."""
-    return asyncio.run(_ask(app, method, path, uid, token))
+    return asyncio.run(ask_within(app, method, path, uid, token))
 
 
-async def _ask(app: FastAPI, method: str, path: str, uid: int | None, token: str | None) -> TenantExplanation:
+async def ask_within(
+    app: FastAPI, method: str, path: str, uid: int | None, token: str | None = None
+) -> TenantExplanation:
+    """The same where an event loop runs already."""
     sent: list[MutableMapping[str, Any]] = []
     left: list[MutableMapping[str, Any]] = [
         {"type": "http.disconnect"},

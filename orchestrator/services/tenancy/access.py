@@ -26,15 +26,16 @@ class AccessService:
     identities: Identities | None = None
     """None: nobody logs in, tokens are ours."""
 
+    def of_owner(self, uid: int) -> Caller | None:
+        """Root and whom the server runs as, known without the database; None: another user."""
+        return Caller(actor=f"uid:{uid}", grants=_ADMIN) if uid in {0, self.owner_uid} else None
+
     def of_uid(self, uid: int) -> Caller:
         """A user of this machine.
 
         :raises Denied: ``peer.denied``: a member of nothing
         """
-        actor = f"uid:{uid}"
-        if uid in {0, self.owner_uid}:
-            return Caller(actor=actor, grants=_ADMIN)
-        return self._member((actor,))
+        return self.of_owner(uid) or self._member((f"uid:{uid}",))
 
     def of_token(self, text: str) -> Caller:
         """One of ours, or one that shows a login.

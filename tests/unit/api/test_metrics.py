@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from anyio import fail_after, to_thread
 from fastapi import FastAPI
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
+from orchestrator.api.routes import health
 from orchestrator.api.services import Process
 from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.ports.timers import TimerHealth
-from tests.fakes.asking import ask
+from tests.fakes.asking import ask, ask_within
 from tests.fakes.services import InMemory
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
@@ -99,3 +103,30 @@ def test_how_the_timers_go_is_measured(app: FastAPI) -> None:
     lines = ask(app, "GET", "/metrics", uid=ME).body.splitlines()
     assert 'vgpuctl_timer_good_ago_seconds{timer="observe"} 2.4' in lines
     assert 'vgpuctl_timer_failed_total{timer="observe"} 3.0' in lines
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/metrics"])
+def test_who_watches_is_answered_while_every_thread_that_serves_requests_is_busy(app: FastAPI, path: str) -> None:
+    async def play() -> int:
+        threads = to_thread.current_default_thread_limiter()
+        for number in range(int(threads.total_tokens)):
+            threads.acquire_on_behalf_of_nowait(number)
+        with fail_after(30):
+            return (await ask_within(app, "GET", path, ME)).status
+
+    assert asyncio.run(play()) == 200
+
+
+def test_a_database_that_does_not_answer_is_said_to_be_busy(
+    app: FastAPI, fake: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(health, "READ_S", 0.01)
+    monkeypatch.setattr(fake.operations, "list", lambda **_: answer.wait(30))
+
+    async def play() -> int:
+        status = (await ask_within(app, "GET", "/readyz", ME)).status
+        answer.set()
+        return status
+
+    assert asyncio.run(play()) == 503
