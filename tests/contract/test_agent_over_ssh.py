@@ -75,6 +75,7 @@ def test_an_error_of_the_agent_arrives_as_it_was_raised(way: Chain, link: SshHos
     assert way.ssh.relays == 1
 
 
+@pytest.mark.fault("F96")
 def test_an_older_attempt_epoch_or_site_is_refused(way: Chain, link: SshHostLink) -> None:
     link.perform(way.host, SEED, token(attempt=2))
     link.perform(way.host, SEED, token(operation="other"))
@@ -98,6 +99,7 @@ def test_a_controller_of_another_site_gets_no_channel(way: Chain) -> None:
     assert refused.value.code == "agent.other_site"
 
 
+@pytest.mark.fault("F105")
 def test_a_changed_host_key_stops_everything(way: Chain, link: SshHostLink) -> None:
     for algorithm in ("ssh-ed25519", "ecdsa-sha2-nistp256"):
         other = asyncssh.generate_private_key(algorithm).export_public_key().decode().split()[:2]
@@ -139,6 +141,7 @@ def test_looking_survives_a_cut_line(way: Chain, link: SshHostLink) -> None:
     assert link.observe(way.host).boot_id == "boot-1"
 
 
+@pytest.mark.fault("F10")
 def test_an_answer_that_is_lost_is_unknown_and_the_change_may_be_there(
     way: Chain, link: SshHostLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ IMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("F121")
 @pytest.mark.parametrize("kind", IMAGES)
 def test_a_hostile_image_is_refused_and_nothing_of_it_is_kept(site: Site, tmp_path: Path, kind: str) -> None:
     make, code = IMAGES[kind]

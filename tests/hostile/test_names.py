@@ -32,6 +32,7 @@ DOORS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.fault("F126")
 @pytest.mark.parametrize("door", DOORS)
 def test_a_hostile_name_is_refused_at_every_door_of_a_body(site: Site, door: str) -> None:
     path, field, rest, code = DOORS[door]

@@ -58,6 +58,7 @@ def untouched(enrolled: Enrolled, used: None) -> Iterator[None]:
     assert product.json("gpu", "map") == claims
 
 
+@pytest.mark.fault("F51")
 @pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
 @pytest.mark.usefixtures("untouched")
 def test_a_driver_that_is_busy_for_a_moment_is_asked_again(enrolled: Enrolled) -> None:
@@ -67,6 +68,7 @@ def test_a_driver_that_is_busy_for_a_moment_is_asked_again(enrolled: Enrolled) -
     enrolled.product.ok("delete-vm", "patient")
 
 
+@pytest.mark.fault("F50")
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(("how", "code"), [(("busy", "1000"), "vgpu.busy"), (("io", "1000"), "vgpu.driver_refused")])
 def test_a_driver_that_refuses_undoes_the_vm_and_is_named(enrolled: Enrolled, how: tuple[str, ...], code: str) -> None:
@@ -76,6 +78,7 @@ def test_a_driver_that_refuses_undoes_the_vm_and_is_named(enrolled: Enrolled, ho
     assert "vGPU" in refused.err
 
 
+@pytest.mark.fault("F10")
 @pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
 @pytest.mark.usefixtures("untouched")
 def test_a_driver_that_hangs_leaves_nothing_or_says_what(enrolled: Enrolled) -> None:
@@ -103,6 +106,7 @@ def test_a_stopped_libvirt_undoes_the_vm(enrolled: Enrolled) -> None:
         take_the_rest_back(enrolled)
 
 
+@pytest.mark.fault("F10")
 @pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
 @pytest.mark.usefixtures("untouched")
 def test_a_channel_that_is_cut_again_and_again_only_slows_the_vm_down(enrolled: Enrolled) -> None:

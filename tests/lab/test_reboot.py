@@ -40,6 +40,7 @@ def _until_at_rest(enrolled: Enrolled) -> None:
         time.sleep(3)
 
 
+@pytest.mark.fault("F18")
 @pytest.mark.parametrize("enrolment", ["t4", pytest.param("l40s", marks=pytest.mark.soak)], indirect=True)
 def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrolled) -> None:
     product = enrolled.product
@@ -68,6 +69,7 @@ def test_a_reboot_without_a_controller_brings_vms_and_vgpus_back(enrolled: Enrol
     assert vgpu_count(enrolled.shell) == 0
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.parametrize("enrolment", ["l40s"], indirect=True)
 def test_a_reboot_in_the_middle_of_a_create_loses_nothing_and_leaves_nothing_extra(enrolled: Enrolled) -> None:
     product = enrolled.product

@@ -160,6 +160,7 @@ def test_a_failure_at_any_effect_of_a_one_way_operation_is_undone_or_lists_what_
                 way_out(world, course, f"before {name}")
 
 
+@pytest.mark.fault("F10")
 @ALL
 @pytest.mark.parametrize("fault,moment", [(lost_answer, "after"), (lost_answer, "before"), (busy, "before")])
 def test_a_lost_answer_or_a_busy_driver_at_any_effect_only_costs_time(
@@ -173,6 +174,7 @@ def test_a_lost_answer_or_a_busy_driver_at_any_effect_only_costs_time(
             assert world.picture() == course.after, f"{moment} {name}"
 
 
+@pytest.mark.fault("F01", "F02", "F03", "F04", "F05", "F06", "F07")
 @ALL
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_at_any_effect_it_finishes_when_taken_up_again(staged: Stage, moment: str) -> None:
@@ -185,6 +187,7 @@ def test_killed_at_any_effect_it_finishes_when_taken_up_again(staged: Stage, mom
             assert world.picture() == course.after, f"{moment} {name}"
 
 
+@pytest.mark.fault("F01")
 @ALL
 def test_killed_at_any_journal_write_it_finishes_when_taken_up_again(staged: Stage) -> None:
     course = course_of(staged)
@@ -199,6 +202,7 @@ def last_effect(course: Course) -> int:
     return len(course.effects) - 1
 
 
+@pytest.mark.fault("F08")
 @TWO_WAY
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_at_any_moment_of_the_way_back_it_still_ends_as_before(staged: Stage, moment: str) -> None:
@@ -270,6 +274,7 @@ def test_undoing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
         clean(world, "undo twice")
 
 
+@pytest.mark.fault("F09")
 @TWO_WAY
 def test_an_undo_that_fails_once_is_tried_again_and_one_that_always_fails_lists_what_remains(staged: Stage) -> None:
     if staged.scene.kind in NOTHING_TO_TAKE_BACK:

@@ -43,6 +43,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     made.store.close()
 
 
+@pytest.mark.fault("F17")
 @pytest.mark.parametrize("tries", [1, Limits().tries])
 @pytest.mark.parametrize("error", [Unknown("host.provisioning_unknown", "ended"), Retryable("host.away", "parked")])
 def test_a_play_that_leaving_has_ended_is_parked_and_done_by_the_next_server(

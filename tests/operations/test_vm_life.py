@@ -57,6 +57,7 @@ def test_a_vm_runs_stops_keeping_its_claim_and_leaves_nothing_when_deleted(
     assert vms.list(None) == ()
 
 
+@pytest.mark.fault("F11")
 def test_the_same_request_again_is_the_same_vm_and_another_is_a_conflict(plane: ControlPlane) -> None:
     vms = plane.services.vms
     first = vms.create(create_vm())
@@ -87,6 +88,7 @@ def test_a_gpu_takes_what_its_driver_says_and_the_next_vm_is_told_why_not(plane:
     assert len(plane.machine(T4_HOST).domains) == 16
 
 
+@pytest.mark.fault("F55")
 def test_another_size_on_a_gpu_in_use_is_refused_and_explained(plane: ControlPlane) -> None:
     for gpu in ("a", "b"):
         make(plane, gpu, L40S, start=False)
@@ -98,6 +100,7 @@ def test_another_size_on_a_gpu_in_use_is_refused_and_explained(plane: ControlPla
     assert "gpu.other_size_in_use" in {reason.code for reason in caught.value.reasons}
 
 
+@pytest.mark.fault("F14")
 def test_deleting_while_it_is_created_wins_and_leaves_nothing(plane: ControlPlane) -> None:
     vms, machine = plane.services.vms, plane.machine(T4_HOST)
     before = machine.state()
@@ -142,6 +145,7 @@ def test_deleting_while_the_guest_boots_waits_for_no_address(
     assert machine.state() == before
 
 
+@pytest.mark.fault("F17")
 def test_a_server_that_stops_leaves_a_guest_that_boots_to_the_next_one(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +194,7 @@ def test_a_guest_without_an_address_is_done_with_a_warning(plane: ControlPlane) 
     assert plane.services.vms.get("default", "train").state == "running"
 
 
+@pytest.mark.fault("F38")
 def test_a_guest_that_dies_at_once_is_taken_back(plane: ControlPlane) -> None:
     before = plane.machine(T4_HOST).state()
     plane.machine(T4_HOST).guests_die = True
@@ -201,6 +206,7 @@ def test_a_guest_that_dies_at_once_is_taken_back(plane: ControlPlane) -> None:
     assert plane.machine(T4_HOST).state() == before
 
 
+@pytest.mark.fault("F64")
 def test_after_a_reboot_a_start_enables_the_functions_again(plane: ControlPlane) -> None:
     make(plane, profile=L40S, start=False)
     plane.machine(L40S_HOST).gpus[0].enabled = False
@@ -220,6 +226,7 @@ def test_a_function_taken_by_others_is_replaced_at_start_and_the_definition_foll
     assert f'slot="0x{slot:02x}"' in plane.machine(L40S_HOST).domains[plane.services.vms.get("default", "train").id][0]
 
 
+@pytest.mark.fault("F30")
 def test_vgpus_of_others_take_room_and_are_never_touched(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     for gpu in machine.gpus:
@@ -235,6 +242,7 @@ def test_vgpus_of_others_take_room_and_are_never_touched(plane: ControlPlane) ->
     assert machine.mdevs == foreign
 
 
+@pytest.mark.fault("F09", "F21")
 def test_a_host_that_does_not_answer_for_good_keeps_the_claim_until_it_was_read(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
 
@@ -337,6 +345,7 @@ def test_a_dry_run_says_everything_and_stores_nothing(plane: ControlPlane) -> No
     assert plane.engine.waiting == []
 
 
+@pytest.mark.fault("F45")
 def test_what_the_guest_did_itself_is_seen(plane: ControlPlane) -> None:
     make(plane)
     vm = plane.services.vms.get("default", "train")

@@ -63,6 +63,7 @@ def role_variables() -> dict[str, object]:
     }
 
 
+@pytest.mark.fault("F29")
 @pytest.mark.parametrize("name", sorted(FINDINGS))
 def test_what_is_found_on_the_host_decides_whether_anything_is_installed(
     name: str, tmp_path: Path, role_variables: dict[str, object]

@@ -36,6 +36,7 @@ def test_variables_of_the_user_do_not_reach_ansible(tmp_path: Path, monkeypatch:
     assert error_of(report, "gpu-1") is None
 
 
+@pytest.mark.fault("F112")
 def test_a_host_that_the_play_did_not_touch_is_not_done(tmp_path: Path) -> None:
     report = run_local("outcomes.yml", tmp_path / "s", {"gpu-1": {"ending": "success"}})
     assert isinstance(error_of(report, "gpu-2"), Unknown)

@@ -79,6 +79,7 @@ WORLDS: dict[str, Others] = {
 }
 
 
+@pytest.mark.fault("F127")
 def test_answers_to_a_tenant_do_not_depend_on_what_others_have(tmp_path: Path) -> None:
     answers = {}
     for number, (name, others) in enumerate(WORLDS.items()):

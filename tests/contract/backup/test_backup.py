@@ -59,6 +59,7 @@ def test_what_had_not_ended_is_stuck_and_can_be_abandoned_or_retried(tmp_path: P
     assert [one.spec.name for one in new.services.vms.list(None)] == ["kept"]
 
 
+@pytest.mark.fault("F99")
 def test_an_old_backup_removes_nothing_from_a_host_and_the_hosts_obey_it(tmp_path: Path, plane: ControlPlane) -> None:
     back_up(tmp_path / "old", tmp_path / "backup")
     plane.engine.drain()

@@ -137,6 +137,7 @@ def test_operations_of_one_subject_run_one_after_the_other_in_order(store: SqlSt
     assert (runs.order, runs.most) == (["op0", "op1", "op2"], 1)
 
 
+@pytest.mark.fault("F22")
 def test_a_host_has_a_limit_and_other_hosts_do_not_wait_for_it(store: SqlStore, engine_of: Open) -> None:
     runs = Recording(store)
     engine, ended = engine_of(runs, per_host=2)
@@ -224,6 +225,7 @@ def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
     one_operation_is_run(store, engine_of)
 
 
+@pytest.mark.fault("F17")
 def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Path, url: str) -> None:
     plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)
@@ -258,6 +260,7 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     plane.store.close()
 
 
+@pytest.mark.fault("F14")
 def test_a_delete_that_arrives_during_a_create_wins(tmp_path: Path, url: str) -> None:
     plane = control_plane(tmp_path, url=url)
     plane.add_host(T4_HOST)

@@ -28,6 +28,7 @@ TOLD = {
 }
 
 
+@pytest.mark.fault("F95", "F128")
 @pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_controllers_that_race_for_scarce_slots_never_claim_one_twice_nor_exceed_the_quota(
     postgres: Cluster, tmp_path: Path, requests: int, record_property: Callable[[str, object], None]

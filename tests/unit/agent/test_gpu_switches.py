@@ -43,6 +43,7 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
+@pytest.mark.fault("F65")
 def test_virtual_functions_are_switched_on_once_and_off_once(bench: Bench) -> None:
     bench.sriov_manage(f'case "$1" in -e) echo 32;; -d) echo 0;; esac > {bench.numvfs()}')
     assert bench.switches.enable_virtual_functions(L40S).changed
@@ -52,6 +53,7 @@ def test_virtual_functions_are_switched_on_once_and_off_once(bench: Bench) -> No
     assert bench.calls.read_text() == f"-e {L40S}\n-d {L40S}\n"
 
 
+@pytest.mark.fault("F66")
 def test_only_a_missing_unbind_lock_is_tried_again(bench: Bench) -> None:
     bench.sriov_manage(
         f'[ $calls -lt 3 ] && echo "Cannot obtain unbindLock for $2" && exit 1; echo 32 > {bench.numvfs()}'
@@ -60,6 +62,7 @@ def test_only_a_missing_unbind_lock_is_tried_again(bench: Bench) -> None:
     assert bench.timing.slept == [1.0, 1.0]
 
 
+@pytest.mark.fault("F66")
 @pytest.mark.parametrize(
     ("output", "family", "code", "tries"),
     [("Cannot obtain unbindLock", Retryable, "gpu.nvml_busy", 5), ("No such device", Fatal, "gpu.sriov_failed", 1)],
@@ -82,6 +85,7 @@ def test_a_host_without_sriov_manage_and_a_gpu_without_functions_are_told_apart(
         assert refused.value.code == code
 
 
+@pytest.mark.fault("F65")
 def test_functions_in_use_are_not_switched_off(bench: Bench) -> None:
     bench.host.enable_functions(L40S, 2)
     bench.host.set_type("0000:02:00.1", 1148)

@@ -41,6 +41,7 @@ def received(storage: Storage, content: bytes, image_format: ImageFormat = "qcow
     return digest
 
 
+@pytest.mark.fault("F123", "F124")
 def test_what_a_crash_left_half_written_is_gone_after_the_start(storage: Storage) -> None:
     assert storage.volumes() == ()
 
@@ -77,6 +78,7 @@ def test_a_cut_image_never_becomes_visible(storage: Storage) -> None:
     assert storage.images() == ()
 
 
+@pytest.mark.fault("F125")
 def test_an_image_stays_while_a_disk_is_based_on_it(storage: Storage, tmp_path: Path) -> None:
     qemu_img("create", "-f", "qcow2", tmp_path / "image", "32M")
     digest = received(storage, (tmp_path / "image").read_bytes())
@@ -144,6 +146,7 @@ def test_a_seed_that_is_none_is_refused(storage: Storage, text: str) -> None:
     assert storage.seeds() == ()
 
 
+@pytest.mark.fault("F124")
 def test_a_seed_is_replaced_whole(storage: Storage, tmp_path: Path) -> None:
     first, second = (base64.b64encode(text).decode() for text in (b"one", b"two"))
     assert storage.write_seed("a", "a.iso", first).changed

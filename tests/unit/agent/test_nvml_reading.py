@@ -109,6 +109,7 @@ def test_what_the_driver_lacks_is_absent_and_no_problem(driver: OldDriver) -> No
     ]
 
 
+@pytest.mark.fault("F87")
 def test_a_lost_gpu_is_listed_with_its_problems(driver: OldDriver) -> None:
     gpu = Nvml().read().gpus["0000:02:00.0"]
     assert (gpu.name, gpu.types) == (None, ())
@@ -144,6 +145,7 @@ def test_a_gpu_that_is_lost_when_it_is_listed_is_no_problem_of_the_host(
     assert (reading.problems, len(reading.unplaced)) == ((), 1)
 
 
+@pytest.mark.fault("F87")
 def test_a_gpu_that_answers_rubbish_costs_that_gpu_alone(driver: OldDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     def garbled(handle: Any, text: Any, size: object) -> int:
         if driver._lost(handle):
@@ -157,6 +159,7 @@ def test_a_gpu_that_answers_rubbish_costs_that_gpu_alone(driver: OldDriver, monk
     assert any("NVML name" in problem for problem in reading.gpus["0000:02:00.0"].problems)
 
 
+@pytest.mark.fault("F87")
 def test_a_driver_that_does_not_answer_is_a_reading_with_a_problem(
     driver: OldDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

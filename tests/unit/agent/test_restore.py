@@ -175,6 +175,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+@pytest.mark.fault("F18")
 def test_after_a_reboot_vgpus_are_made_and_vms_started_again_with_no_controller(machine: Machine) -> None:
     machine.run_vm("a")
     machine.run_typed_vm("b")
@@ -236,6 +237,7 @@ def test_a_vm_whose_start_was_never_confirmed_is_left_to_its_operation(machine: 
     assert machine.libvirt.started == []
 
 
+@pytest.mark.fault("F64")
 def test_virtual_functions_come_back_without_any_vm_and_stay_off_where_they_were_switched_off(machine: Machine) -> None:
     machine.do(EnableVirtualFunctions(gpu=L40S))
     machine.reboot()

@@ -55,6 +55,7 @@ def typed(vf: str = VF1, *, vm: str = "a", name: str = "NVIDIA L40S-2Q") -> SetV
     return SetVgpuType(vm=vm, vf=vf, type_name=name)
 
 
+@pytest.mark.fault("F47")
 def test_an_mdev_is_made_once_and_removed_once(bench: Bench) -> None:
     before = bench.tree()
     assert bench.vgpus.create_mdev(create()).changed
@@ -99,6 +100,7 @@ def test_a_type_whose_write_still_hangs_is_neither_written_again_nor_taken_for_g
     assert f"{VF1} 0" in bench.tree()
 
 
+@pytest.mark.fault("F57")
 def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_eperm(bench: Bench) -> None:
     before = bench.tree()
     assert bench.vgpus.set_type(typed()).changed
@@ -109,6 +111,7 @@ def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_e
     assert bench.host.writes == [("current_vgpu_type", "1148"), ("current_vgpu_type", "0")]
 
 
+@pytest.mark.fault("F61")
 def test_a_type_is_found_by_its_whole_name_and_id(bench: Bench) -> None:
     with pytest.raises(Fatal, match="takes no NVIDIA L40S-4 now"):
         bench.vgpus.set_type(typed(name="NVIDIA L40S-4"))
@@ -116,12 +119,14 @@ def test_a_type_is_found_by_its_whole_name_and_id(bench: Bench) -> None:
     assert f"{VF1} 14" in bench.tree()
 
 
+@pytest.mark.fault("F43")
 def test_a_type_without_a_name_file_is_found_by_the_driver_librarys_name(bench: Bench) -> None:
     (bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/name").unlink()
     vgpus = Vgpus(bench.host.paths, bench.ledger, bench.timing, lambda: {231: "GRID T4-2Q"}, bench.host.write)
     assert vgpus.create_mdev(create()).changed
 
 
+@pytest.mark.fault("F55")
 def test_another_size_on_a_gpu_in_use_is_no_room(bench: Bench) -> None:
     bench.vgpus.create_mdev(create())
     bench.vgpus.set_type(typed())
@@ -135,6 +140,7 @@ def test_another_size_on_a_gpu_in_use_is_no_room(bench: Bench) -> None:
         assert refused.value.code == "vgpu.no_room"
 
 
+@pytest.mark.fault("F51")
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN])
 def test_a_busy_driver_is_asked_a_few_times_and_then_left(bench: Bench, number: int) -> None:
     bench.host.answers.extend([number, number, 0])
@@ -148,6 +154,7 @@ def test_a_busy_driver_is_asked_a_few_times_and_then_left(bench: Bench, number: 
     assert len(bench.host.answers) == 20 - 4
 
 
+@pytest.mark.fault("F50")
 @pytest.mark.parametrize(
     ("number", "family", "code"),
     [
@@ -182,6 +189,7 @@ def test_a_refused_create_has_a_stable_code_and_leaves_nothing(
     assert bench.ledger.owner(f"vf:{VF1}") is None
 
 
+@pytest.mark.fault("F48", "F56")
 def test_what_somebody_else_made_is_neither_taken_nor_removed(bench: Bench) -> None:
     bench.host.make_mdev(T4, "nvidia-231", UUID)
     bench.host.set_type(VF1, 1148)
@@ -209,6 +217,7 @@ def test_another_type_that_somebody_put_where_ours_was_is_left_alone(bench: Benc
     assert bench.ledger.owner(vf_key(VF1)) is None
 
 
+@pytest.mark.fault("F58")
 def test_a_late_release_does_not_touch_the_next_owners_vgpu(bench: Bench) -> None:
     bench.vgpus.set_type(typed(vm="a"))
     bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
@@ -297,6 +306,7 @@ def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
     assert bare.problems
 
 
+@pytest.mark.fault("F59")
 def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None:
     (bench.host.paths.pci(VF1) / "nvidia/current_vgpu_type").unlink()
     _, l40s = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
@@ -304,6 +314,7 @@ def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None
     assert any(VF1 in problem for problem in l40s.problems)
 
 
+@pytest.mark.fault("F59")
 def test_a_gpu_whose_files_hold_rubbish_costs_itself_alone(bench: Bench) -> None:
     described = bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/description"
     described.write_text(f"framebuffer={'9' * 5000}M, max_instance=8")

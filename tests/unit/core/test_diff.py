@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def test_nothing_is_removed_but_what_is_ours_and_that_no_running_domain_has(
     assert not removed & held
 
 
+@pytest.mark.fault("F103")
 @CASES
 @given(wanted=wants(), snapshot=snapshots())
 def test_nothing_is_said_of_what_an_operation_works_on(wanted: ExpectedHost, snapshot: HostSnapshot) -> None:

@@ -27,6 +27,7 @@ def test_frames_read_back_in_order_however_the_bytes_arrive(messages: list[dict[
     assert read_frame(source) is None
 
 
+@pytest.mark.fault("F106")
 @given(_messages, st.data())
 def test_a_frame_cut_anywhere_is_unknown_and_never_a_result(message: dict[str, object], data: st.DataObject) -> None:
     frame = encode_frame(message)
@@ -36,6 +37,7 @@ def test_a_frame_cut_anywhere_is_unknown_and_never_a_result(message: dict[str, o
     assert caught.value.code == "agent.channel_cut"
 
 
+@pytest.mark.fault("F106")
 @pytest.mark.parametrize(
     "noise",
     [

@@ -60,6 +60,7 @@ def test_a_profile_that_needs_the_media_engines_fits_once() -> None:
     assert len(cut.choices(state, "1g.5gb")) == 6
 
 
+@pytest.mark.fault("F73")
 @pytest.mark.parametrize(
     "taken",
     [
@@ -114,6 +115,7 @@ def test_a_gpu_instance_of_blackwell_holds_several_vgpus_of_one_size() -> None:
         cut.classify([taken[0], Taken(other, inside.size, cut.size(other))])
 
 
+@pytest.mark.fault("F94")
 def test_fabric_partitions_follow_module_ids_and_not_pci_order() -> None:
     modules = [5, 1, 7, 3, 6, 2, 8, 4]
     cut = fabric_board(HGX, modules, 81920)
@@ -121,6 +123,7 @@ def test_fabric_partitions_follow_module_ids_and_not_pci_order() -> None:
     assert pairs == {frozenset(p) for p in HGX if len(p) == 2}
 
 
+@pytest.mark.fault("F93")
 def test_six_free_gpus_need_not_hold_a_partition_of_four() -> None:
     cut = fabric_board(HGX, range(1, 9), 81920)
     state = 1 << 0 | 1 << 4

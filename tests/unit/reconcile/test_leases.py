@@ -152,6 +152,7 @@ def test_on_a_host_that_does_not_answer_a_lease_ends_when_it_is_back(plane: Cont
     assert later(plane, 1) == ["vm.lease_over"]
 
 
+@pytest.mark.fault("F101")
 def test_after_a_jump_of_the_clock_no_lease_ends_until_it_has_run_evenly(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_vm_that_is_as_wanted_is_not_spoken_of(plane: ControlPlane, *, begin_r
     assert codes(plane) == []
 
 
+@pytest.mark.fault("F37")
 @pytest.mark.parametrize(
     ("harm", "running", "expected"),
     [
@@ -96,6 +97,7 @@ def test_what_somebody_changed_on_the_host_is_found(
     assert plane.machine(T4_HOST).state() == before, "nothing of it is repaired unasked"
 
 
+@pytest.mark.fault("F35")
 def test_a_vm_destroyed_from_outside_runs_again_when_repairs_are_asked_for(plane: ControlPlane) -> None:
     vm = made(plane)
     destroy(plane.machine(T4_HOST), vm.id)
@@ -107,6 +109,7 @@ def test_a_vm_destroyed_from_outside_runs_again_when_repairs_are_asked_for(plane
     assert codes(plane) == []
 
 
+@pytest.mark.fault("F36")
 def test_a_vm_undefined_from_outside_is_defined_and_started_again(plane: ControlPlane) -> None:
     vm = made(plane)
     undefine(plane.machine(T4_HOST), vm.id)
@@ -143,6 +146,7 @@ def test_a_vgpu_left_by_a_stopped_vm_is_removed_unasked_and_its_claim_stays(plan
     assert plane.services.vms.get("default", "train").state == "stopped"
 
 
+@pytest.mark.fault("F49")
 def test_what_a_deleted_vm_left_is_removed_unasked(plane: ControlPlane) -> None:
     vm = made(plane)
     machine = plane.machine(T4_HOST)
@@ -164,6 +168,7 @@ def test_what_a_deleted_vm_left_is_removed_unasked(plane: ControlPlane) -> None:
     assert codes(plane) == []
 
 
+@pytest.mark.fault("F49")
 def test_a_vgpu_that_a_running_domain_uses_is_left_alone_whoever_made_it(plane: ControlPlane) -> None:
     vm = made(plane)
     machine = plane.machine(T4_HOST)
@@ -179,6 +184,7 @@ def test_a_vgpu_that_a_running_domain_uses_is_left_alone_whoever_made_it(plane: 
     assert machine.mdevs == mdevs
 
 
+@pytest.mark.fault("F30", "F49")
 def test_what_others_made_is_told_and_never_touched(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     machine.mdevs[FOREIGN] = (machine.gpus[0].address, "GRID T4-2Q", None)
@@ -190,6 +196,7 @@ def test_what_others_made_is_told_and_never_touched(plane: ControlPlane) -> None
     assert FOREIGN in machine.mdevs
 
 
+@pytest.mark.fault("F99")
 def test_after_an_old_backup_was_restored_the_younger_vm_is_told_and_nothing_of_it_is_removed(
     tmp_path: Path, plane: ControlPlane
 ) -> None:
@@ -231,6 +238,7 @@ def test_a_host_that_does_not_answer_is_told_and_what_was_known_of_it_stays(plan
     assert all(one.cleared_at is not None and one.first_seen <= one.cleared_at for one in history)
 
 
+@pytest.mark.fault("F23")
 def test_another_machine_at_the_address_is_told_and_nothing_on_it_is_compared(plane: ControlPlane) -> None:
     made(plane)
     machine = plane.machine(T4_HOST)
@@ -239,6 +247,7 @@ def test_another_machine_at_the_address_is_told_and_nothing_on_it_is_compared(pl
     assert codes(plane) == ["host.quarantined"]
 
 
+@pytest.mark.fault("F103")
 def test_nothing_is_said_of_a_vm_that_an_operation_works_on(plane: ControlPlane) -> None:
     vm = made(plane)
     plane.services.vms.stop("default", "train")
@@ -277,6 +286,7 @@ def test_findings_of_a_host_that_is_not_there_are_refused(plane: ControlPlane) -
         plane.findings.observe("nowhere")
 
 
+@pytest.mark.fault("F35")
 def test_every_finding_and_every_repair_is_audited(plane: ControlPlane, tmp_path: Path) -> None:
     vm = made(plane)
     destroy(plane.machine(T4_HOST), vm.id)

@@ -19,6 +19,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
+@pytest.mark.fault("F125")
 def test_an_image_in_use_stays_and_one_that_is_not_goes(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
     plane.services.vms.create(create_vm(start=False))

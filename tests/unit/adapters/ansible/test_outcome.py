@@ -69,12 +69,14 @@ def test_an_unforeseen_failure_names_the_task_and_the_modules_own_words() -> Non
     assert "Traceback: deep" in error.details
 
 
+@pytest.mark.fault("F112")
 def test_success_needs_the_host_in_the_final_statistics() -> None:
     assert error_of(_report(status="successful", code=0, done=("gpu-1",)), "gpu-1") is None
     assert isinstance(error_of(_report(status="successful", code=0), "gpu-1"), Unknown)
     assert isinstance(error_of(_report(status="successful", code=0, done=("other",)), "gpu-1"), Unknown)
 
 
+@pytest.mark.fault("F112")
 @pytest.mark.parametrize(("status", "code"), [("timeout", 254), ("canceled", 254), ("failed", -9), ("failed", None)])
 def test_a_run_that_was_cut_short_leaves_its_effect_unknown(status: str, code: int | None) -> None:
     assert isinstance(error_of(_report(status=status, code=code), "gpu-1"), Unknown)

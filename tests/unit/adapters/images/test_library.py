@@ -62,6 +62,7 @@ def test_a_raw_disk_has_the_size_of_its_file(library: ImageLibrary, tmp_path: Pa
     assert (library.take("r", str(source), None, 0.0).format, MIB) == ("raw", source.stat().st_size)
 
 
+@pytest.mark.fault("F121")
 @pytest.mark.parametrize(
     "content,code",
     [

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from tests.architecture.tree import text
+from tests.faults.marks import catalogue, marked
+from tests.faults.page import PAGE, page
+
+
+def test_every_marked_fault_is_in_the_catalogue() -> None:
+    assert set(marked()) - {fault.id for fault in catalogue()} == set()
+
+
+def test_a_fault_has_a_test_or_a_reason_and_never_both() -> None:
+    tests = marked()
+    assert [fault.id for fault in catalogue() if (fault.id in tests) == bool(fault.why_not)] == []
+
+
+def test_the_catalogue_has_every_number_once() -> None:
+    assert [fault.id for fault in catalogue()] == [f"F{number:02}" for number in range(1, 131)]
+
+
+def test_the_page_of_faults_says_what_the_marks_say() -> None:
+    assert text(PAGE) == page(), "run make docs"
