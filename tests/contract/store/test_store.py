@@ -164,7 +164,6 @@ def test_cpu_memory_and_disk_are_not_promised_twice(store: SqlStore) -> None:
     put(store, vm("b"), claim(vm("b"), 1, vcpus=1), few)
 
 
-@pytest.mark.fault("F95")
 def test_of_many_who_want_the_last_slots_each_slot_goes_to_one(store: SqlStore) -> None:
     lost = threading.Semaphore(0)
 
@@ -335,7 +334,6 @@ def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(stor
     again.close()
 
 
-@pytest.mark.fault("F100")
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "vgpuctl.sqlite"
     SqlStore(f"sqlite:///{path}", key=KEY, new_site="s").close()

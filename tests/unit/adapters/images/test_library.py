@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from oslo_utils.imageutils import format_inspector
 
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.core.errors import InvalidInput, VgpuctlError
@@ -54,6 +55,25 @@ def test_a_good_image_is_kept_once_under_its_hash(library: ImageLibrary, tmp_pat
     assert kept(tmp_path) == [f"{digest}.qcow2"]
     library.remove(digest, "qcow2")
     assert kept(tmp_path) == []
+
+
+@pytest.mark.fault("F122")
+def test_what_takes_the_sources_place_during_the_check_is_not_kept(
+    library: ImageLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "guest.img"
+    source.write_bytes(qcow2())
+    detect = format_inspector.detect_file_format
+
+    def exchange(path: str) -> object:
+        source.write_bytes(qcow2(backing=True))
+        return detect(path)
+
+    monkeypatch.setattr(format_inspector, "detect_file_format", exchange)
+    image = library.take("guest", str(source), None, 7.0)
+    assert source.read_bytes() != qcow2()
+    assert library.path(image.sha256, image.format).read_bytes() == qcow2()
+    assert image.sha256 == hashlib.sha256(qcow2()).hexdigest()
 
 
 def test_a_raw_disk_has_the_size_of_its_file(library: ImageLibrary, tmp_path: Path) -> None:

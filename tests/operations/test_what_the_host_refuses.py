@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host may refuse in the middle of a create, or take away before a start, and requests that meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Fatal, NoCapacity, NotFound
+from orchestrator.core.operation import Operation
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_host import no_fault
+
+T4_PROFILE = "GRID T4-2Q"
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        yield made
+
+
+def made(plane: ControlPlane, name: str = "train") -> Operation:
+    begun = plane.services.vms.create(create_vm(name, profile=T4_PROFILE)).operation
+    return finished(plane, begun)
+
+
+def finished(plane: ControlPlane, operation: str | None) -> Operation:
+    plane.engine.drain()
+    assert operation is not None
+    return plane.services.operations.get(operation)
+
+
+@pytest.mark.fault("F27", "F32")
+@pytest.mark.parametrize(
+    ("effect", "error", "never_reached"),
+    [
+        (
+            "CreateVolume",
+            Fatal("host.disk_full", "the host's disk is full"),
+            {"CreateMdev", "DefineDomain", "StartDomain"},
+        ),
+        (
+            "StartDomain",
+            Fatal("vm.start_failed", "QEMU did not start", details="unable to map backing store for guest RAM"),
+            set(),
+        ),
+    ],
+)
+def test_without_disk_or_memory_the_create_is_taken_back_and_says_why(
+    plane: ControlPlane, effect: str, error: Fatal, never_reached: set[str]
+) -> None:
+    before = plane.machine(T4_HOST).state()
+    plane.hosts.effects.clear()
+    plane.hosts.strike = lambda _, moment, name: error if (moment, name) == ("before", effect) else None
+    operation = made(plane)
+    assert (operation.state, (operation.error or {})["code"]) == ("undone", error.code)
+    assert never_reached.isdisjoint(plane.hosts.effects)
+    assert plane.machine(T4_HOST).state() == before
+    plane.hosts.strike = no_fault
+    assert made(plane).state == "done"
+
+
+@pytest.mark.fault("F39")
+def test_an_mdev_that_is_not_there_at_start_is_made_again_with_its_uuid(plane: ControlPlane) -> None:
+    made(plane)
+    vm, machine = plane.services.vms.get("default", "train"), plane.machine(T4_HOST)
+    (uuid,) = machine.mdevs
+    machine.domains[vm.id] = (machine.domains[vm.id][0], False)
+    machine.mdevs.clear()
+    plane.observer.observe(T4_HOST)
+    assert finished(plane, plane.services.vms.start("default", "train").operation).state == "done"
+    assert list(machine.mdevs) == [uuid]
+
+
+@pytest.mark.fault("F54")
+def test_room_that_others_take_between_plan_and_act_is_never_promised_twice(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    begun = plane.services.vms.create(create_vm("late", profile=T4_PROFILE)).operation
+    for gpu in machine.gpus:
+        for number in range(8):
+            machine.mdevs[f"{gpu.address}-{number}"] = (gpu.address, T4_PROFILE, None)
+    foreign = dict(machine.mdevs)
+    operation = finished(plane, begun)
+    assert (operation.state, (operation.error or {})["code"]) == ("undone", "vgpu.no_room")
+    assert machine.mdevs == foreign
+    plane.observer.observe(T4_HOST)
+    with pytest.raises(NoCapacity):
+        plane.services.vms.create(create_vm("later", profile=T4_PROFILE))
+
+
+@pytest.mark.fault("F16")
+def test_of_two_deletes_one_acts_and_both_are_answered(plane: ControlPlane) -> None:
+    before = plane.machine(T4_HOST).state()
+    made(plane)
+    first, second = (plane.services.vms.delete("default", "train") for _ in range(2))
+    assert first.operation == second.operation
+    assert finished(plane, first.operation).state == "done"
+    assert plane.machine(T4_HOST).state() == before
+    with pytest.raises(NotFound):
+        plane.services.vms.delete("default", "train")

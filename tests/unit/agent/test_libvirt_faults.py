@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libvirt hangs or goes away in the middle of a call, a guest does not listen: over libvirt's own test driver."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import pytest
+
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domains import Domains, domain_key
+from orchestrator.core.errors import Retryable, Unknown
+from tests.unit.agent.fake_timing import FakeTiming
+
+GRACE_S = 60
+
+
+class Guest:
+    """A running domain of ours."""
+
+    def __init__(self, root: Path) -> None:
+        self.vm = str(uuid.uuid4())
+        self.timing = FakeTiming()
+        self.libvirt = Libvirt("test:///default")
+        ledger = Ledger(root, site="s", epoch=1, boot_id="boot-1")
+        ledger.claim(domain_key(self.vm), self.vm)
+        self.domains = Domains(self.libvirt, ledger, self.timing)
+        self.connection: Any = libvirt.open("test:///default")
+        self.connection.createXML(
+            f"<domain type='test'><name>ours-{self.vm[:8]}</name><uuid>{self.vm}</uuid><memory unit='MiB'>64</memory>"
+            "<os><type>hvm</type></os></domain>"
+        )
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Iterator[Guest]:
+    made = Guest(tmp_path)
+    yield made
+    for domain in made.connection.listAllDomains():
+        if domain.UUIDString() == made.vm:
+            domain.destroy()
+
+
+def connection_broke() -> Exception:
+    error = libvirt.libvirtError("end of file while reading data")
+    error.err = (libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_FROM_RPC, "end of file", 2, None, None, None, -1, -1)
+    assert isinstance(error, Exception)
+    return error
+
+
+@pytest.mark.fault("F33")
+def test_a_libvirt_that_restarts_inside_a_call_leaves_it_unknown_and_is_found_again(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[Any] = []
+    alive = libvirt.virConnect.isAlive
+    monkeypatch.setattr(libvirt.virConnect, "isAlive", lambda connection: connection not in gone and alive(connection))
+
+    def restarts(connection: Any) -> None:
+        gone.append(connection)
+        raise connection_broke()
+
+    with pytest.raises(Unknown) as lost:
+        guest.libvirt.call(restarts)
+    assert lost.value.code == "libvirt.answer_lost"
+    assert guest.domains.is_active(guest.vm)
+    assert guest.libvirt.connected() not in gone
+
+
+@pytest.mark.fault("F34")
+def test_a_libvirt_that_hangs_is_unknown_and_its_calls_do_not_pile_up(guest: Guest) -> None:
+    released = threading.Event()
+    codes: list[str] = []
+    for _ in range(100):
+        try:
+            guest.libvirt.call(lambda _: released.wait(), limit_s=0.01)
+        except (Unknown, Retryable) as error:
+            codes.append(error.code)
+        if codes[-1] == "libvirt.unreachable":
+            break
+    released.set()
+    assert set(codes[:-1]) == {"libvirt.hung"}
+    assert codes[-1] == "libvirt.unreachable"
+
+
+@pytest.mark.fault("F44")
+def test_a_guest_that_ignores_its_shutdown_is_powered_off_after_the_limit_and_not_before(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(libvirt.virDomain, "shutdown", lambda _: asked.append(guest.timing.now))
+    power_off, ended = libvirt.virDomain.destroy, []
+
+    def destroy(domain: Any) -> None:
+        ended.append(guest.timing.now)
+        power_off(domain)
+
+    monkeypatch.setattr(libvirt.virDomain, "destroy", destroy)
+    stopped = guest.domains.stop(guest.vm, GRACE_S)
+    assert (stopped.message, asked) == ("powered off", [0.0])
+    assert ended[0] >= GRACE_S
