@@ -96,6 +96,7 @@ class SqlOperations:
         if row is None:
             self.get(operation_id)
             return None
+        self.changed.add(operation_id)
         return self._job(row)
 
     def is_newest(self, operation_id: str, attempt: int) -> bool:
@@ -111,6 +112,7 @@ class SqlOperations:
         row = self._db.execute(_ADVANCED, {**held, **values}).one_or_none()
         if row is None:
             return None
+        self.changed.add(operation.id)
         if moved:
             self._db.execute(_STEP, [_step_values(operation.id, at, step) for at, step in moved.items()])
         return bool(row.cancelled)

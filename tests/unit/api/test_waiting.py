@@ -112,3 +112,15 @@ def test_a_server_that_leaves_answers_everybody_who_waits(scene: Scene) -> None:
         return [*await asyncio.gather(*waits), await scene.begin(Client())]
 
     assert {watched.revision for watched in asyncio.run(play())} == {scene.revision}
+
+
+def test_every_commit_of_an_operation_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
+    operations, seen = scene.plane.services.operations, [scene.revision]
+    leave = operations.listen(scene.operation, lambda: seen.append(operations.watched(scene.operation).revision))
+    scene.plane.engine.drain()
+    assert operations.watched(scene.operation).operation.state == "done"
+    assert seen == list(range(scene.revision, operations.watched(scene.operation).revision + 1))
+    leave()
+    with scene.plane.store.begin() as tx:
+        tx.operations.request_cancel(scene.operation)
+    assert seen[-1] == operations.watched(scene.operation).revision - 1
