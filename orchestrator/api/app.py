@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from orchestrator.api import errors
 from orchestrator.api.auth import authorize
 from orchestrator.api.etags import AnswerOnlyChanges
+from orchestrator.api.http_rules import AnswerHeadAndOptions, SayWhereItIs, json_bodies_only
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
 from orchestrator.api.openapi import PROBLEMS, DescribedApi
@@ -56,7 +57,13 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
     app.state.process = process
     app.state.waiting = Waiting(services.operations)
     app.state.metrics = Metrics(services, process)
-    checks = [Depends(authorize), Depends(only_known_parameters), Depends(say_it_once), Depends(look_up_key)]
+    checks = [
+        Depends(authorize),
+        Depends(json_bodies_only),
+        Depends(only_known_parameters),
+        Depends(say_it_once),
+        Depends(look_up_key),
+    ]
     v1 = APIRouter(prefix="/v1", dependencies=checks, responses=PROBLEMS)
     for noun in (
         vms,
@@ -83,10 +90,12 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)
+    app.add_middleware(SayWhereItIs)
     app.add_middleware(KeepAnswers)
     app.add_middleware(RefuseStale)
     app.add_middleware(RecordRefusals)
     app.add_middleware(AnswerOnlyChanges)
+    app.add_middleware(AnswerHeadAndOptions)
     app.add_middleware(TimeAnswers, metrics=app.state.metrics)
     app.add_middleware(CountRequests, activity=process.activity)
     return app

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from orchestrator.api.http_rules import allowed
 from orchestrator.core.access import Caller
 from orchestrator.core.errors import (
     Bug,
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN_INPUT = 60
+_STATUS = {"token.missing": 401, "token.refused": 401, "request.media_type": 415}
+"""Where HTTP has a finer one than the family's."""
 
 
 def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -58,7 +61,9 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, VgpuctlError):
         raise error
-    return problem(_as_told(error, getattr(request.state, "caller", None)))
+    status = _STATUS.get(error.code)
+    headers = {"WWW-Authenticate": 'Bearer realm="vgpuctl"'} if status == 401 else None
+    return problem(_as_told(error, getattr(request.state, "caller", None)), status, headers)
 
 
 def _as_told(error: VgpuctlError, caller: Caller | None) -> VgpuctlError:
@@ -84,10 +89,13 @@ async def _too_deep(_: Request, __: Exception) -> JSONResponse:
     )
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
-    return problem(_from_status(error), error.status_code, error.headers)
+    headers = error.headers
+    if error.status_code == 405:  # the router knows the methods of the first route of the path only
+        headers = {**(headers or {}), "Allow": allowed(request.app.routes, request.scope) or ""}
+    return problem(_from_status(error), error.status_code, headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -112,6 +120,8 @@ def invalid_request(mistakes: Sequence[Mapping[str, Any]]) -> InvalidInput:
 
 
 def _field(mistake: Mapping[str, Any]) -> str:
+    if mistake["type"] == "json_invalid":
+        return "body"
     where = [str(part) for part in mistake["loc"] if part not in {"body", "query", "path"}]
     name = ".".join(where) or "body"
     shown = ascii(name)[1:-1]
@@ -120,6 +130,8 @@ def _field(mistake: Mapping[str, Any]) -> str:
 
 def _sentence(mistake: Mapping[str, Any]) -> str:
     message = str(mistake["msg"])
+    if mistake["type"] == "json_invalid":
+        message = f"it is not JSON at character {mistake['loc'][-1]}: {mistake.get('ctx', {}).get('error', message)}"
     return ascii(message[:1].lower() + message[1:])[1:-1]
 
 

@@ -37,7 +37,7 @@ class Asking:
     async def _ask(self, method: str, target: str, body: object, headers: dict[str, str]) -> Answer:
         path, _, query = target.partition("?")
         sent: list[MutableMapping[str, Any]] = []
-        content = b"" if body is None else json.dumps(body).encode()
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
 
         async def receive() -> MutableMapping[str, Any]:
             return {"type": "http.request", "body": content, "more_body": False}
@@ -47,6 +47,7 @@ class Asking:
 
         given = {
             "content-type": "application/json",
+            "content-length": str(len(content)),
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
         scope = {

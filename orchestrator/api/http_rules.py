@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What HTTP asks of every resource: HEAD and OPTIONS, a true ``Allow``, ``Location`` of what was made, JSON bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.core.errors import InvalidInput
+
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
+_CREATED: Final = frozenset({201, 202})
+_MAX_BODY: Final = 1024 * 1024
+"""Of an answer that is looked at for the name of what was made; they are short."""
+
+
+def allowed(routes: Iterable[BaseRoute], scope: Scope) -> str | None:
+    """``GET, HEAD, OPTIONS``: the methods of the path; None: there is no such path."""
+    known = list(routes)
+    found = [one for one in _METHODS if any(_matches(route, {**scope, "method": one}) for route in known)]
+    if not found:
+        return None
+    return ", ".join([*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"])
+
+
+def _matches(route: BaseRoute, scope: Scope) -> bool:
+    return route.matches(scope)[0] is Match.FULL
+
+
+async def json_bodies_only(request: Request) -> None:
+    """:raises InvalidInput: ``request.media_type``"""
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in _BODIES and has_body and kind != "application/json":
+        raise InvalidInput(
+            "request.media_type",
+            f"the body is {ascii(kind)[1:61] or 'of no named type'}, the API takes JSON",
+            hint="send it with Content-Type: application/json",
+        )
+
+
+class AnswerHeadAndOptions:
+    """ASGI middleware. HEAD is GET without the body; OPTIONS says which methods a path has."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope.get("method") if scope["type"] == "http" else None
+        if method == "OPTIONS":
+            methods = allowed(scope["app"].routes, scope)
+            if methods is not None:
+                headers = [(b"allow", methods.encode()), (b"content-length", b"0")]
+                await send({"type": "http.response.start", "status": 204, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
+                return
+        if method != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
+class SayWhereItIs:
+    """ASGI middleware. What was made, or the operation that makes it, has its address in ``Location``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in {"POST", "DELETE"}:
+            await self._app(scope, receive, send)
+            return
+        held: list[Message] = []
+
+        async def located(message: Message) -> None:
+            starts = message["type"] == "http.response.start"
+            if not held and not (starts and message["status"] in _CREATED):
+                await send(message)
+                return
+            held.append(message)
+            if starts or (message.get("more_body") and sum(len(one.get("body", b"")) for one in held) < _MAX_BODY):
+                return
+            start, *rest = held
+            held.clear()
+            where = _location(scope, b"".join(one.get("body", b"") for one in rest))
+            more = [] if where is None else [(b"location", where.encode())]
+            for one in ({**start, "headers": [*start["headers"], *more]}, *rest):
+                await send(one)
+
+        await self._app(scope, receive, located)
+
+
+def _location(scope: Scope, body: bytes) -> str | None:
+    """The operation when there is one; else what has a name or id of its own below the path that was posted to."""
+    try:
+        made = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(made, dict):
+        return None
+    if isinstance(made.get("operation"), str):
+        return f"/v1/operations/{quote(made['operation'], safe='')}"
+    name = made.get("name")
+    return (
+        f"{quote(scope['path'])}/{quote(name, safe='')}"
+        if scope["method"] == "POST" and isinstance(name, str)
+        else None
+    )

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.api.asking import Asking, asking
+from tests.unit.api.test_preconditions import VM
+
+
+@pytest.fixture(scope="module")
+def ask() -> Asking:
+    return asking()
+
+
+def test_a_path_says_which_methods_it_has(ask: Asking) -> None:
+    refused = ask("PUT", "/v1/vms")
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, POST, HEAD, OPTIONS")
+    assert ask("PATCH", "/v1/vms/train").headers["allow"] == "GET, DELETE, HEAD, OPTIONS"
+    told = ask("OPTIONS", "/v1/tenants/red/quota")
+    assert (told.status, told.headers["allow"]) == (204, "GET, PATCH, HEAD, OPTIONS")
+    assert ask("OPTIONS", "/v1/nowhere").status == 404
+
+
+def test_head_is_get_without_the_body(ask: Asking) -> None:
+    got, head = ask("GET", "/v1/hosts"), ask("HEAD", "/v1/hosts")
+    assert (head.status, head.headers["content-length"], head.body) == (200, got.headers["content-length"], None)
+    assert ask("HEAD", "/v1/hosts/nowhere").status == 404
+
+
+def test_what_was_made_says_where_it_is(ask: Asking) -> None:
+    started = ask("POST", "/v1/vms", VM)
+    assert (started.status, started.headers["location"]) == (202, f"/v1/operations/{started.body['operation']}")
+    assert ask("POST", "/v1/tenants", {"name": "blue"}).headers["location"] == "/v1/tenants/blue"
+    assert ask("GET", "/v1/tenants/blue").status == 200
+
+
+def test_a_token_that_is_none_is_answered_with_what_is_asked_for(ask: Asking) -> None:
+    refused = ask("GET", "/v1/vms", authorization="Bearer vgpuctl_wrong")
+    assert (refused.status, refused.body["status"], refused.body["code"]) == (401, 401, "token.refused")
+    assert refused.headers["www-authenticate"] == 'Bearer realm="vgpuctl"'
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/xml"])
+def test_a_body_of_another_type_is_refused_by_that(ask: Asking, kind: str) -> None:
+    refused = ask("POST", "/v1/vms", VM, content_type=kind)
+    assert (refused.status, refused.body["code"]) == (415, "request.media_type")
+
+
+def test_a_body_that_is_no_json_is_told_where(ask: Asking) -> None:
+    refused = ask("POST", "/v1/vms", b'{"name": "a",}')
+    assert (refused.status, refused.body["code"]) == (400, "request.invalid")
+    assert refused.body["detail"].startswith("body: it is not JSON at character 13: ")
