@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from orchestrator.catalogue.offering_files import mistakes_in, problem_at
 from orchestrator.catalogue.offering_schema import OfferingForm, SchemaVersion
 from orchestrator.catalogue.problems import Problem
-from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.errors import InvalidInput, Reason
@@ -75,12 +76,18 @@ class TenantForm(_ManifestPart):
     name: Name
     quota: Annotated[dict[str, int | str], AfterValidator(_check_quota)] = Field(default={}, max_length=100)
 
-    def to_core(self) -> WantedTenant:
-        """The tenant as the core knows it."""
-        return WantedTenant(
-            name=self.name,
-            quota=tuple((resource, parse_amount(resource, str(amount))) for resource, amount in self.quota.items()),
-        )
+    def to_core(self, profiles: Profiles) -> WantedTenant:
+        """The tenant as the core knows it; the keys of its quota as the server keeps them."""
+        quota = ((_meant(resource, profiles), str(amount)) for resource, amount in self.quota.items())
+        return WantedTenant(name=self.name, quota=tuple((name, parse_amount(name, amount)) for name, amount in quota))
+
+
+def _meant(resource: str, profiles: Profiles) -> str:
+    """An offering that only the server has is looked up there."""
+    try:
+        return resolved_resource(resource, profiles)
+    except InvalidInput:
+        return resource
 
 
 class NetworkForm(_ManifestPart):
@@ -185,9 +192,10 @@ def read_manifest(path: Path, text: str) -> Manifest:
     mistakes = [*_given_twice(document, form), *_impossible_offerings(document, form)]
     if mistakes:
         raise _invalid(mistakes)
+    profiles = shipped_profiles().with_site(one.to_core("site") for one in form.offerings)
     return Manifest(
         label=form.label,
-        tenants=tuple(one.to_core() for one in form.tenants),
+        tenants=tuple(one.to_core(profiles) for one in form.tenants),
         offerings=tuple(
             WantedOffering(offering=one.to_core("site"), look_up=not one.unlisted) for one in form.offerings
         ),

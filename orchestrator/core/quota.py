@@ -103,7 +103,8 @@ def vgpu_amounts(type_name: str, profile: str) -> Counter[str]:
             "gpus": 1,
             f"gpus:{kind.board}": 1,
             "vgpus": 1,
-            f"vgpus:{profile}": 1,
+            f"vgpus:{type_name}": 1,
+            f"vgpus:{profile}": 1,  # of limits that were stored before their keys were looked up
             "framebuffer": kind.framebuffer_mib,
             "mig-slices": kind.gi_slices or 0,
         }

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.quota import (
@@ -24,6 +25,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.services.offerings import KnownProfiles
 from orchestrator.services.tenancy.tenants import known_tenant
 
 
@@ -41,6 +43,21 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
         vms = tx.vms.list(tenant=None if EVERYWHERE in concerned else vm.spec.tenant)
         asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
         check_quota(vm.spec.tenant, asked, limits, totals_of(vms))
+
+
+def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, int | None]:
+    """By what their keys mean. A limit that is taken away may be one that was stored before keys were looked up."""
+    if all(":" not in name for name in limits):
+        return dict(limits)
+    known = KnownProfiles.of(tx)
+    found: dict[str, int | None] = {name: None for name, amount in limits.items() if amount is None}
+    for name, amount in limits.items():
+        try:
+            found[resolved_resource(name, known.profiles, host_types=known.types)] = amount
+        except InvalidInput:
+            if amount is not None:
+                raise
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +96,13 @@ class QuotaService:
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
-            for resource, amount in limits.items():
+            meant = _resolved(tx, limits)
+            for resource, amount in meant.items():
                 if amount is None:
                     tx.quotas.remove(tenant, resource)
                 else:
                     tx.quotas.put(Limit(tenant=tenant, resource=resource, amount=amount))
-            changed = ", ".join(f"{name}={amount}" for name, amount in sorted(limits.items()))
+            changed = ", ".join(f"{name}={amount}" for name, amount in sorted(meant.items()))
             tx.audit.append(
                 at=self.clock.now(), actor=actor(), action=f"set_quota {changed}", subject=tenant, outcome="done"
             )

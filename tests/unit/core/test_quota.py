@@ -88,7 +88,8 @@ def test_a_vm_counts_by_model_by_profile_and_by_its_nominal_framebuffer() -> Non
     device = Device(kind="mdev", gpu="g", parent="g", type_name="NVIDIA A100-2-10C", name="u")
     vm = Vm(id="i", spec=spec, state="stopped", host="h", devices=(device,), addresses=(), operation=None, created_at=0)
     assert amounts_of(vm) == {
-        "vms": 1, "gpus": 1, "gpus:A100": 1, "vgpus": 1, "vgpus:t4-small": 1, "framebuffer": 10240, "mig-slices": 2,
+        "vms": 1, "gpus": 1, "gpus:A100": 1, "vgpus": 1, "vgpus:t4-small": 1,
+        "vgpus:NVIDIA A100-2-10C": 1, "framebuffer": 10240, "mig-slices": 2,
         "vcpus": 3, "memory": 512, "disk": 2,
     }  # fmt: skip
 

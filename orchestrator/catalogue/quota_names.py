@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the key of a quota means: who may have two ``t4-2q`` may not have more of them under NVIDIA's own name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from orchestrator.catalogue.catalogue import Catalogue, near_names
+from orchestrator.catalogue.geometries import find_model
+from orchestrator.catalogue.profiles import Profiles
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.quota import check_resource
+from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
+
+
+def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[str] = ()) -> str:
+    """``vgpus:t4-2q`` → ``vgpus:GRID T4-2Q``, ``gpus:Tesla T4`` → ``gpus:T4``; what needs no look-up stays.
+
+    :raises InvalidInput: ``quota.resource_unknown``: it would limit nothing
+    """
+    kind, narrowed, wanted = check_resource(name).partition(":")
+    if not narrowed:
+        return name
+    return (
+        f"{kind}:{_profile(wanted, profiles, host_types) if kind == 'vgpus' else _board(wanted, profiles, host_types)}"
+    )
+
+
+def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
+    try:
+        offering = profiles.resolve(wanted, host_types=host_types)
+    except InvalidInput as error:
+        raise _unknown(f"vgpus:{wanted}", error.hint) from error
+    return offering.vgpu_type or offering.mig_profile or offering.name
+
+
+def _board(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
+    """As the names of vGPU types have it: that is what is counted."""
+    boards = {_board_of(name) for name in (*profiles.catalogue.type_names, *host_types) if is_vgpu_type_name(name)}
+    if wanted in boards:
+        return wanted
+    own = _boards_of_model(wanted, profiles.catalogue)
+    if len(own) == 1:
+        return own.pop()
+    near = near_names(wanted, boards | own)
+    raise _unknown(f"gpus:{wanted}", f"did you mean {' or '.join(near)}?" if near else None)
+
+
+def _boards_of_model(wanted: str, catalogue: Catalogue) -> set[str]:
+    model = find_model(catalogue, wanted)
+    types = catalogue.types_of_model(model) if isinstance(model, GpuModel) else ()
+    return {_board_of(one.name) for one in types}
+
+
+def _board_of(type_name: str) -> str:
+    return parse_vgpu_type_name(type_name).board
+
+
+def _unknown(resource: str, hint: str | None) -> InvalidInput:
+    return InvalidInput(
+        "quota.resource_unknown",
+        f"there is nothing that a quota for {resource[:80]!a} could count",
+        hint=hint or "gpus:MODEL (gpus:L40S) or vgpus:PROFILE; 'vgpuctl profile list' has the profiles",
+    )

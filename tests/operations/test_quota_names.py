@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalogue.manifest_file import read_manifest
+from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.quota import Limit
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+
+T4 = "GRID T4-2Q"
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        yield made
+
+
+@pytest.mark.parametrize("limited", ["vgpus:t4-2q", f"vgpus:{T4}", "gpus:Tesla T4", "gpus:T4"])
+@pytest.mark.parametrize("asked", ["t4-2q", T4])
+def test_a_quota_holds_under_every_name_of_what_it_counts(plane: ControlPlane, limited: str, asked: str) -> None:
+    plane.services.tenancy.quotas.change("default", {limited: 1})
+    plane.services.vms.create(create_vm("a", profile="t4-2q"))
+    with pytest.raises(QuotaExceeded):
+        plane.services.vms.create(create_vm("b", profile=asked))
+
+
+@pytest.mark.parametrize("limited", ["vgpus:t4-2x", "vgpus:GRID T4-3Q", "gpus:T5", "gpus:", "vgpu", "gpus:GRID T4-2Q"])
+def test_a_key_that_would_limit_nothing_is_refused(plane: ControlPlane, limited: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plane.services.tenancy.quotas.change("default", {limited: 1})
+    assert caught.value.code == "quota.resource_unknown"
+
+
+def test_a_limit_that_was_stored_under_another_name_can_be_taken_away(plane: ControlPlane) -> None:
+    for name in ("vgpus:t4-2q", "vgpus:of-a-release-before"):
+        with plane.store.begin() as tx:
+            tx.quotas.put(Limit(tenant="default", resource=name, amount=1))
+        plane.services.tenancy.quotas.change("default", {name: None})
+    with plane.store.read() as tx:
+        assert tx.quotas.list() == ()
+
+
+def test_a_file_says_a_quota_as_the_server_keeps_it() -> None:
+    text = "schema_version: 1\ntenants:\n  - {name: red, quota: {'vgpus:t4-2q': 2, 'gpus:Tesla T4': 1, vms: 3}}\n"
+    (tenant,) = read_manifest(Path("file"), text).tenants
+    assert dict(tenant.quota) == {f"vgpus:{T4}": 2, "gpus:T4": 1, "vms": 3}
