@@ -87,6 +87,8 @@ async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, service
             _need(rule, frozenset(grant.role for grant in caller.grants))
         case "list":
             caller.visible(named)
+            if named is not None and caller.everywhere:  # a name with a typo is no empty list
+                await to_thread.run_sync(services.tenancy.tenants.get, named)
         case "query":
             _need_in(rule, caller, DEFAULT_TENANT if named is None else named)
         case "path":

@@ -50,3 +50,9 @@ def test_a_body_that_is_no_json_is_told_where(ask: Asking) -> None:
     refused = ask("POST", "/v1/vms", b'{"name": "a",}')
     assert (refused.status, refused.body["code"]) == (400, "request.invalid")
     assert refused.body["detail"].startswith("body: it is not JSON at character 13: ")
+
+
+def test_a_list_of_a_tenant_that_is_not_there_is_no_empty_list(ask: Asking) -> None:
+    for path in ("/v1/vms", "/v1/operations", "/v1/gpu-map", "/v1/capacity"):
+        refused = ask("GET", f"{path}?tenant=nope")
+        assert (refused.status, refused.body["code"]) == (404, "tenant.unknown"), path
