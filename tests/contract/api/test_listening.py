@@ -78,8 +78,8 @@ def test_the_network_is_answered_over_tls_and_to_tokens_alone(served: Served) ->
     assert [served.ask(path, None)[0] for path in ("/healthz", "/readyz", "/v1/vms", "/metrics")] == [
         200,
         200,
-        403,
-        403,
+        401,
+        401,
     ]
     assert json.loads(served.ask("/v1/vms", "vgpuctl_wrong")[1])["code"] == "token.refused"
     plain = HTTPConnection("127.0.0.1", served.port, timeout=30)

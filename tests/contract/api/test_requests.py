@@ -53,7 +53,7 @@ def test_a_body_that_is_no_vm_is_refused(send: Send, body: bytes) -> None:
 
 
 def test_another_content_type_is_refused(send: Send) -> None:
-    assert send("POST", "/v1/vms", b"name=a", "application/x-www-form-urlencoded").status == 400
+    assert send("POST", "/v1/vms", b"name=a", "application/x-www-form-urlencoded").status == 415
 
 
 def test_a_body_over_the_bound_is_refused_before_it_is_read(state: Path) -> None:

@@ -205,5 +205,5 @@ def test_a_revoked_and_an_expired_token_are_refused_with_the_same_words(scene: S
     tokens.revoke("own", record.id)
     expired = tokens.create("own", "tenant-user", 1e-9)[1]
     answers = [scene.ask(text, "GET /v1/vms", "own") for text in (revoked, expired, "vgpuctl_nothing")]
-    assert answers[0][0] == 403
+    assert answers[0][0] == 401
     assert answers[0] == answers[1] == answers[2]
