@@ -92,6 +92,10 @@ def _nothing() -> None:
     pass
 
 
+def _untold(_tell: Callable[[str], None]) -> None:
+    """Hosts without a standing connection."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reach:
     """What stands between the control plane and its hosts."""
@@ -102,6 +106,8 @@ class Reach:
     """Reads the SSH host key at an address and port."""
     keys: HostKeys
     images: ImageFiles
+    when_lost: Callable[[Callable[[str], None]], None] = _untold
+    """What it is given is told the name of each host whose standing connection was lost."""
     leave: Callable[[], None] = _nothing
     """End at once what takes minutes."""
     close: Callable[[], None] = _nothing
@@ -159,7 +165,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
     """Agents over SSH, put on their hosts by Ansible."""
     secrets = settings.state / "secrets"
     keys = HostKeyFiles(secrets / "hosts")
-    link = SshHostLink(site=store.site, key_file=secrets / "agent_key")
+    link = SshHostLink(site=store.site, key_file=secrets / "agent_key", most=settings.hosts_connected)
     configurator = AnsibleConfigurator(
         site=store.site,
         state=settings.state,
@@ -174,6 +180,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         scan_key=_scan,
         keys=keys,
         images=ImageLibrary(settings.state / "images"),
+        when_lost=link.when_lost,
         leave=configurator.leave,
         close=link.close,
     )
@@ -204,6 +211,7 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, reach.scan_key, key)
     services.networks.ensure_default()
+    reach.when_lost(reconciler.observe_soon)
     watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
 
     retention = Retention(store=store, clock=world.clock, days=settings.operations_kept_days)

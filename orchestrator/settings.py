@@ -29,8 +29,8 @@ class Settings(BaseSettings):
     """Everything that is kept: database, keys, images, logs."""
     database_url: str | None = None
     """As SQLAlchemy writes it; None: SQLite in the state directory."""
-    workers: int = Field(default=16, ge=1, le=256)
-    """Operations at the same time."""
+    workers: int = Field(default=64, ge=1, le=256)
+    """Operations at the same time; most of them wait for their host or guest."""
     operations_per_host: int = Field(default=4, ge=1, le=64)
     operations_kept_days: float = Field(default=90.0, ge=1.0, le=3650.0)
     """How long after its end an operation can still be shown."""
@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     """How many hosts are looked at side by side."""
     hosts_watched: int = Field(default=64, ge=0, le=1024)
     """How many hosts are listened to for events, a thread each; the others are looked at in rounds only."""
+    hosts_connected: int = Field(default=2000, ge=1, le=100_000)
+    """How many hosts this server keeps connected; a host that falls silent is noticed on its connection within
+    seconds, any other by the next round."""
     repairs: bool = True
     """Whether what is safe to repair is repaired without being asked."""
     vcpu_overcommit: float = Field(default=16.0, ge=1.0, le=64.0)

@@ -139,9 +139,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.sim.hosts_process", description=__doc__)
     for name in ("fleet", "socket", "directory"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--guest-boots-s", type=float, help="seconds until a started guest has an address")
     wanted = parser.parse_args()
     try:
         machines = machines_of(wanted.fleet, wanted.directory)
+        for machine in machines.fleet.machines.values() if wanted.guest_boots_s is not None else ():
+            machine.guest_boots_s = wanted.guest_boots_s
     except VgpuctlError as error:
         print(json.dumps(error_to_dict(error)), flush=True)
         return 1

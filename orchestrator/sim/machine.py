@@ -57,6 +57,8 @@ class SimulatedMachine:
     vcpus: int
     memory_mib: int
     storage_bytes: int
+    guest_boots_s: float = 4.0
+    """From a domain's start until its guest has an address."""
     boot: int = 1
     now: float = 0.0
     """When the request that is being served arrived."""

@@ -18,9 +18,6 @@ from orchestrator.core.snapshot import (
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 
-_BOOT_S = 4.0
-"""After what time a guest has got its address."""
-
 
 def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
     """A fresh observation of the whole host."""
@@ -61,13 +58,14 @@ def _files(machine: SimulatedMachine, kind: str, files: dict[str, int]) -> tuple
 
 
 def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnapshot:
+    booted = domain.running and machine.now >= domain.started_at + machine.guest_boots_s
     return DomainSnapshot(
         uuid=uuid,
         name=domain.name,
         state="running" if domain.running else "shut_off",
         owner=machine.owner(f"domain:{uuid}"),
         devices=domain.devices,
-        addresses=(domain.address,) if domain.running and machine.now >= domain.started_at + _BOOT_S else (),
+        addresses=(domain.address,) if booted else (),
         vcpus=domain.vcpus,
         memory_mib=domain.memory_mib,
         disk_bytes=domain.disk_bytes,

@@ -63,6 +63,9 @@ class Link(SshHostLink):
         self.transports.append(Sshd())
         return self.transports[-1]
 
+    def _connect_stream(self, host: Host) -> Any:
+        return self._connect(host)
+
 
 def consoles(link: Link, count: int) -> list[AgentStream]:
     return [link.open_console(HOST, f"vm-{number}") for number in range(count)]

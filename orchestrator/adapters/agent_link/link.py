@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import paramiko
@@ -30,6 +31,9 @@ PERFORM_SECONDS = 180.0
 START_SECONDS = 360.0
 IMAGE_STALL_SECONDS = 120.0
 """Longest time without any progress while an image is on its way."""
+
+MAX_CONNECTIONS = 2000
+"""A thread and 60 KB each, and a descriptor."""
 
 _CHUNK = 256 * 1024
 
@@ -58,16 +62,28 @@ class AgentStream:
         self._leave()
 
 
-class SshHostLink:
-    """``site``: id of this control plane. ``key_file``: private key that hosts accept for the agent's account."""
+def _not_told(_host: str) -> None:
+    """Nobody has asked to be told."""
 
-    def __init__(self, *, site: str, key_file: Path, user: str = AGENT_USER) -> None:
+
+class SshHostLink:
+    """``site``: id of this control plane. ``key_file``: private key that hosts accept for the agent's account.
+
+    ``most``: standing connections at a time; beyond them the longest unused are closed."""
+
+    def __init__(self, *, site: str, key_file: Path, user: str = AGENT_USER, most: int = MAX_CONNECTIONS) -> None:
         self._site = site
+        self._most = most
+        self._tell_lost: Callable[[str], None] = _not_told
         self._key_file = key_file
         self._user = user
         self._lock = threading.Lock()
         self._lines: dict[_Key, HostLine] = {}
         self._streams: dict[_Key, StreamLines] = {}
+
+    def when_lost(self, tell: Callable[[str], None]) -> None:
+        """``tell`` is given the name of a host whose standing connection was lost, within seconds of its silence."""
+        self._tell_lost = tell
 
     def observe(self, host: Host) -> HostSnapshot:
         return checked(snapshot_from_dict(self._observe(host, "observe", {})))
@@ -77,10 +93,11 @@ class SshHostLink:
 
     def _observe(self, host: Host, method: str, params: Message) -> object:
         """A cut connection is tried once more: observing twice does no harm."""
+        stood = self._line(host).connected
         try:
             return self._ask(host, method, params, OBSERVE_SECONDS)
         except (Unknown, Retryable) as error:
-            if error.code not in (CUT, UNREACHABLE):
+            if error.code not in (CUT, UNREACHABLE) or not stood:
                 raise
             return self._ask(host, method, params, OBSERVE_SECONDS, fresh=True)
 
@@ -113,7 +130,11 @@ class SshHostLink:
             leave()
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:
-        conversation = self._line(host).use(host, lambda transport: self._open_channel(host, transport))
+        line = self._line(host)
+        with line.in_use():
+            yield from self._events(line.use(host, lambda transport: self._open_channel(host, transport)))
+
+    def _events(self, conversation: Conversation) -> Iterator[dict[str, object]]:
         try:
             conversation.ask("watch", {}, limit_s=OBSERVE_SECONDS)
             while True:
@@ -150,7 +171,24 @@ class SshHostLink:
             return self._lines.setdefault(_key(host), HostLine(self._connect))
 
     def _connect(self, host: Host) -> paramiko.Transport:
-        return connect(host, user=self._user, key_file=self._key_file)
+        self._make_room()
+        lost = partial(self._lost, host.name)
+        return connect(host, user=self._user, key_file=self._key_file, lost=lost)
+
+    def _connect_stream(self, host: Host) -> paramiko.Transport:
+        return connect(host, user=self._user, key_file=self._key_file, lost=lambda: None)
+
+    def _lost(self, host: str) -> None:
+        self._tell_lost(host)
+
+    def _make_room(self) -> None:
+        with self._lock:
+            standing = sorted((one for one in self._lines.values() if one.connected), key=lambda one: one.last_used)
+        too_many = len(standing) + 1 - self._most
+        for line in standing:
+            if too_many <= 0:
+                return
+            too_many -= line.close_unused()
 
     def _open_channel(self, host: Host, transport: paramiko.Transport) -> Conversation:
         return Conversation.open(host, transport, self._site, "channel", {})[0]
@@ -167,7 +205,7 @@ class SshHostLink:
         self, host: Host, kind: str, params: Message, vm: str | None
     ) -> tuple[tuple[Conversation, Message], Callable[[], None]]:
         with self._lock:
-            lines = self._streams.setdefault(_key(host), StreamLines(self._connect))
+            lines = self._streams.setdefault(_key(host), StreamLines(self._connect_stream))
         return lines.open(host, vm, lambda transport: Conversation.open(host, transport, self._site, kind, params))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -33,6 +34,41 @@ class HostLine:
         self._places = threading.BoundedSemaphore(MAX_CONVERSATIONS)
         self._transport: paramiko.Transport | None = None
         self._idle: list[Conversation] = []
+        self._users = 0
+        self.last_used = 0.0
+        """On the monotonic clock."""
+
+    @property
+    def connected(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.is_active()
+
+    def close_unused(self) -> bool:
+        """Unless somebody uses it; whether it is closed."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._users:
+                return False
+            transport, self._transport = self._transport, None
+            self._idle.clear()
+        finally:
+            self._lock.release()
+        if transport is not None:
+            transport.close()
+        return True
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """It is not :meth:`close_unused` meanwhile."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                self.last_used = time.monotonic()
 
     @contextmanager
     def conversation(self, host: Host, open_new: Open, *, fresh: bool) -> Iterator[Conversation]:
@@ -41,7 +77,7 @@ class HostLine:
 
         :raises Retryable: ``host.unreachable``, ``agent.not_running``
         """
-        with self._places:
+        with self._places, self.in_use():
             idle = None if fresh else self._take_idle()
             conversation = idle or self._open(host, open_new)
             try:

@@ -6,19 +6,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 
+from orchestrator.adapters.agent_link.standing import StandingTransport
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 from orchestrator.core.host import Host
 
 UNREACHABLE = "host.unreachable"
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 30.0
-_KEEPALIVE_SECONDS = 15
 
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 """Key type of known_hosts → signature algorithms to ask for, where they differ."""
@@ -57,8 +58,8 @@ def scan_host_key(address: str, port: int) -> HostKeyFound:
     return HostKeyFound(type=key.get_name(), key=key.get_base64(), fingerprint=f"SHA256:{digest}")
 
 
-def connect(host: Host, *, user: str, key_file: Path) -> paramiko.Transport:
-    """A transport that is logged in.
+def connect(host: Host, *, user: str, key_file: Path, lost: Callable[[], None]) -> paramiko.Transport:
+    """A transport that is logged in. ``lost`` is called when the host goes silent.
 
     :raises Retryable: ``host.unreachable``
     :raises Fatal: ``host.key_changed``, ``host.auth_failed``, ``host.agent_key_unreadable``
@@ -78,17 +79,17 @@ def connect(host: Host, *, user: str, key_file: Path) -> paramiko.Transport:
     except WorldError:
         transport.close()
         raise
-    transport.set_keepalive(_KEEPALIVE_SECONDS)
+    transport.stand(lost)
     return transport
 
 
-def _transport(address: str, port: int, key_type: str | None) -> paramiko.Transport:
+def _transport(address: str, port: int, key_type: str | None) -> StandingTransport:
     """Connected, keys exchanged; the server is asked for its key of ``key_type`` only."""
     try:
         connection = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
     except OSError as error:
         raise unreachable(address, error) from error
-    transport = paramiko.Transport(connection)
+    transport = StandingTransport(connection)
     transport.banner_timeout = HANDSHAKE_SECONDS
     transport.handshake_timeout = HANDSHAKE_SECONDS
     if key_type is not None:

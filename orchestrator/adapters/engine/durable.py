@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 POLL_S = 1.5
 """Between two polls when nobody asks for one; a controller that has gone is known after four."""
 _FORGET_EVERY = 300
+RESTED_AFTER = 20
+"""Beats without an operation that is due, after which the queue is closed: its library asks its database several times
+a second. The next operation opens it again."""
 log = logging.getLogger(__name__)
 
 
@@ -60,6 +63,7 @@ class DurableEngine:
         self._running = 0
         self._changed = threading.Condition()
         self._queue: WorkQueue | None = None
+        self._idle_beats = 0
         self._course = Course("operations", POLL_S)
         self._beats, self._next_beat = 0, 0.0
         self._thread = threading.Thread(target=self._attend, name="engine", daemon=True)
@@ -126,9 +130,14 @@ class DurableEngine:
             if taken:
                 log.warning("queued %d operations again whose run has gone", taken)
         if due:
-            self._queue.offer(due)
+            self._queue.offer(due, thorough=beat)
         if beat and forget:
             self._queue.forget_ended()
+        if beat:
+            self._idle_beats = 0 if due else self._idle_beats + 1
+        if self._idle_beats >= RESTED_AFTER and not self._running:
+            queue, self._queue = self._queue, None
+            queue.close()
 
     def _run(self, operation_id: str) -> None:
         with self._changed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -67,6 +67,8 @@ class WorkQueue:
         self._lock = threading.Lock()
         self._running: set[str] = set()
         self._not_running: dict[str, int] = {}
+        self._offered: set[str] = set()
+        """Operations that were queued since the last thorough look."""
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -100,21 +102,37 @@ class WorkQueue:
             self.close()
             raise
 
-    def offer(self, due: Iterable[DueOperation]) -> None:
-        """Queue every one that is neither queued nor running.
+    def offer(self, due: Iterable[DueOperation], *, thorough: bool) -> None:
+        """Queue every one that is neither queued nor running. Unless ``thorough``, only those that this process has not
+        queued yet, as their first run: what the queue's database says is not asked.
 
         :raises Retryable: ``store.queue``
         """
+        if not thorough:
+            self._queue_new([one for one in due if one.operation not in self._offered])
+            return
         with self._errors():
             busy = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)} | self._running_now()
+            due = tuple(due)
+            self._offered = {one.operation for one in due}
             new = {f"{one.operation}.": one for one in due if one.operation not in busy}
             if not new:
                 return
             ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))]
             for prefix, one in new.items():
                 number = 1 + max((int(run.removeprefix(prefix)) for run in ended if run.startswith(prefix)), default=-1)
-                with SetWorkflowID(f"{prefix}{number}"), SetEnqueueOptions(queue_partition_key=one.host):
-                    DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation)
+                self._enqueue(one, f"{prefix}{number}")
+
+    def _queue_new(self, new: Sequence[DueOperation]) -> None:
+        """A run of that number that there is already is left as it is."""
+        with self._errors():
+            for one in new:
+                self._enqueue(one, f"{one.operation}.0")
+                self._offered.add(one.operation)
+
+    def _enqueue(self, one: DueOperation, run: str) -> None:
+        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.host):
+            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation)
 
     def take_over(self, living: Collection[str]) -> int:
         """Queue again what a controller that does not live had begun, and what this one took off the queue and never

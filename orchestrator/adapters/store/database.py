@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 
 from cryptography.fernet import Fernet
@@ -24,6 +24,7 @@ from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
+from orchestrator.adapters.store.turn import Turn
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 
@@ -66,6 +67,8 @@ class SqlStore:
         self._cipher = Fernet(key)
         self._parsed: Parsed = {}
         self._listeners = Listeners()
+        alone = make_url(url).get_backend_name() == "sqlite"
+        self._turn: AbstractContextManager[None] = Turn(_BUSY_TIMEOUT_MS / 1000) if alone else nullcontext()
         with self._connect(reading=False) as connection:
             bring_up_to_date(connection)
             if _site_of(connection) is None:
@@ -110,7 +113,7 @@ class SqlStore:
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
-        with self._connect(reading=False) as connection:
+        with self._turn, self._connect(reading=False) as connection:
             tx = SqlTransaction(connection, self._cipher, self._parsed)
             yield tx
         self._listeners.tell(tx.operations.changed)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.bench.control_plane import claims, memory, operations, ssh, take_over
+from tests.bench.control_plane import claims, memory, operations, served, ssh, take_over
 from tests.bench.placement.rows import Row, table, write
 
 REPORT = Path("build/bench/control_plane.json")
@@ -14,7 +14,7 @@ REPORT = Path("build/bench/control_plane.json")
 
 def main() -> None:
     rows: list[Row] = []
-    for suite in (claims, operations, take_over, ssh, memory):
+    for suite in (claims, served, operations, take_over, ssh, memory):
         rows += suite.suite()
         write(rows, REPORT)  # what was measured stays, should a later suite fail
     sys.stdout.write(f"{table(rows)}\n")

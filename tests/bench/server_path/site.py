@@ -100,11 +100,12 @@ class Site:
 
 
 @contextmanager
-def site(directory: Path, hosts: int, database_url: str | None) -> Iterator[Site]:
-    """With its hosts; the server is not started yet."""
+def site(directory: Path, hosts: int, database_url: str | None, *hosts_options: str) -> Iterator[Site]:
+    """With its hosts (``hosts_options``: of the process that simulates them); the server is not started yet."""
     fleet = directory / "fleet.yaml"
     fleet.write_text(FLEET.format(hosts=hosts))
     words = ["-m", "orchestrator.sim.hosts_process", str(fleet), str(directory / "hosts.sock"), str(directory / "h")]
+    words += hosts_options
     with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as simulated:
         assert simulated.stdout is not None
         assert simulated.stdout.readline() == b"{}\n", "the hosts did not start"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from dbos import DBOS
 from dbos._core import execute_dequeued_workflow
 from dbos._error import DBOSQueryTimeoutError
 
+from orchestrator.adapters.engine import durable as engine_module
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
@@ -185,6 +187,29 @@ def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, en
     wait_for(ended, 2)
     engine.stop()
     assert runs.broke == ["op0 ZeroDivisionError", "op1 ZeroDivisionError"]
+
+
+def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_operation(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: queue.SimpleQueue[None] = queue.SimpleQueue()
+    close = WorkQueue.close
+
+    def told(self: WorkQueue) -> None:
+        close(self)
+        closed.put(None)
+
+    monkeypatch.setattr(WorkQueue, "close", told)
+    monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
+    runs = Recording(store)
+    runs.gate.set()
+    engine, ended = engine_of(runs)
+    for number in range(2):
+        engine.submit(add(store, f"op{number}", subject="vm"))
+        wait_for(ended, 1)
+        closed.get(timeout=LIMIT_S)
+    engine.stop()
+    assert runs.order == ["op0", "op1"]
 
 
 def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:

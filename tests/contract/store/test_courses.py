@@ -37,6 +37,24 @@ def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlSto
             tx.operations.take_up("other")
 
 
+def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: SqlStore) -> None:
+    with store.begin() as tx:
+        tx.operations.add(operation(), host="h1", inputs={})
+    told: list[str] = []
+    store.listen("op", lambda: told.append("told"))
+    with store.begin() as tx:
+        job = tx.operations.take_up("op")
+    assert job is not None
+    assert told == ["told"]
+    with store.begin() as tx:
+        tx.operations.advance(job.operation, {}, whole=False)
+    assert told == ["told", "told"]
+    with store.begin() as tx:
+        tx.operations.advance(replace(job.operation, attempt=7), {}, whole=False)
+        tx.operations.is_newest("op", 1)
+    assert told == ["told", "told"]
+
+
 def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlStore) -> None:
     one = replace(vm("vm", 1), id="vm", operation="op", lease_end=5.0, addresses=("10.0.0.1",))
     with store.begin() as tx:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections to hosts that stand: who hears that one is lost, and how many there are."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.agent_link.link import SshHostLink
+from tests.contract.agent_over_ssh import SITE, Chain, chain
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def way(tmp_path: Path) -> Iterator[Chain]:
+    with chain(tmp_path) as found:
+        yield found
+
+
+def test_whoever_asked_is_told_which_host_was_lost_and_not_of_one_that_was_left(way: Chain) -> None:
+    lost: queue.SimpleQueue[str] = queue.SimpleQueue()
+    link = SshHostLink(site=SITE, key_file=way.key_file)
+    link.when_lost(lost.put)
+    link.observe(replace(way.host, name="left"))
+    link.observe(way.host)
+    link.forget(replace(way.host, name="left"))
+    way.ssh.cut()
+    assert lost.get(timeout=LIMIT_S) == way.host.name
+    link.close()
+    assert lost.empty()
+
+
+def test_beyond_the_bound_the_longest_unused_connection_is_closed(way: Chain) -> None:
+    link = SshHostLink(site=SITE, key_file=way.key_file, most=2)
+    one, two, three = (replace(way.host, name=name) for name in ("one", "two", "three"))
+    for host in (one, two, one, three):
+        link.observe(host)
+    assert way.ssh.relays == 3
+    link.observe(one)
+    assert way.ssh.relays == 3
+    link.observe(two)
+    assert way.ssh.relays == 4
+    link.close()
