@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT, text
+
+PAGE = Path("docs/explanation/where.md")
+ROWS = re.findall(r"^\| .+ \| `([^`]+)` \| `([^`]+)` \|$", text(PAGE), re.MULTILINE)
+PACKAGES = sorted(path for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists())
+
+
+@pytest.mark.parametrize(("file", "name"), ROWS)
+def test_what_a_maintainer_looks_for_is_where_the_page_says(file: str, name: str) -> None:
+    assert (ROOT / file).is_file()
+    assert re.search(rf"^(?:class |def )?{re.escape(name)}\b", text(Path(file)), re.MULTILINE) is not None
+
+
+def test_the_page_has_twenty_places_and_is_one_step_from_the_readme() -> None:
+    assert len(ROWS) >= 20
+    assert f"({PAGE})" in text(Path("README.md"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_each_package_has_a_page_whose_files_are_there(package: Path) -> None:
+    page = text(package.relative_to(ROOT) / "README.md")
+    listed = [name for line in re.findall(r"^- (`.*?):", page, re.MULTILINE) for name in re.findall(r"`([^`]+)`", line)]
+    assert listed != []
+    assert [name for name in listed if not (package / name).exists()] == []
