@@ -27,7 +27,7 @@ from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, user_data_type
-from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
 
 MAX_OBJECTS: Final = 10_000
 
@@ -120,9 +120,9 @@ class VmForm(_ManifestPart):
     tenant: Name = "default"
     profile: str = Field(min_length=1, max_length=255)
     image: Name
-    vcpus: int = Field(default=2, ge=1, le=MAX_VCPUS)
-    memory: Annotated[str, _checked(memory_mib)] = "4GiB"
-    disk: Annotated[str, _checked(disk_bytes)] = "20GiB"
+    vcpus: int = Field(default=DEFAULT_VCPUS, ge=1, le=MAX_VCPUS)
+    memory: Annotated[str, _checked(memory_mib)] = DEFAULT_MEMORY
+    disk: Annotated[str, _checked(disk_bytes)] = DEFAULT_DISK
     network: Name = "default"
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(user_data_type)] | None = None

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Final, Literal
 
-from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import WantedEnd, show_moment, show_span
 from orchestrator.core.offering import Offering
-from orchestrator.core.priority import Priority
 from orchestrator.core.quota import show_amount
 from orchestrator.core.units import MIB, show_size
+from orchestrator.core.vm import VmShape
 
 Kind = Literal["tenant", "offering", "network", "image", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
@@ -63,22 +62,9 @@ class WantedImage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestVm:
-    name: str
-    tenant: str
-    profile: str
-    image: str
-    vcpus: int
-    memory_mib: int
-    disk_bytes: int
-    network: str
-    ssh_keys: tuple[str, ...]
-    host: str | None
-    """None: any will do."""
-    boot_policy: BootPolicy
+class ManifestVm(VmShape):
     running: bool
     has_user_data: bool
-    priority: Priority = "normal"
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease, at least; a duration counts from when the VM was made, so that it means the same every time."""
     user_data: str | None = field(default=None, compare=False, repr=False)

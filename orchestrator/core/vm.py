@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from orchestrator.core.device import Device
 from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.priority import Priority
-from orchestrator.core.units import MIB, parse_size
+from orchestrator.core.units import GIB, MIB, parse_size, show_size
 
 VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
 """What the database says. ``failed``: its operation was undone and nothing is left on the host."""
@@ -21,6 +21,10 @@ MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
 MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
 MAX_VCPUS = 1024
 MAX_USER_DATA_BYTES = 64 * 1024
+DEFAULT_VCPUS, DEFAULT_MEMORY_MIB, DEFAULT_DISK_BYTES = 2, 4096, 20 * GIB
+"""Of a VM whose size nobody gave: API, command line and files alike."""
+DEFAULT_MEMORY, DEFAULT_DISK = show_size(DEFAULT_MEMORY_MIB * MIB), show_size(DEFAULT_DISK_BYTES)
+"""The same as people write it."""
 
 
 def disk_bytes(text: str) -> int:
@@ -35,8 +39,8 @@ def memory_mib(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VmSpec:
-    """What the user asked for; equal specs mean the same VM (a create with an equal spec is a repeat)."""
+class VmShape:
+    """What a VM is, wherever it is written down: in a request, in the database, in a file."""
 
     name: str
     tenant: str
@@ -51,13 +55,23 @@ class VmSpec:
     """Name of one of our networks; empty for an adopted VM."""
     ssh_keys: tuple[str, ...] = ()
     """OpenSSH public key lines."""
-    user_data: str | None = None
-    """Id of the stored user data; the text itself is never part of a spec, an operation or a log."""
     host: str | None = None
     """Only this host will do."""
-    start: bool = True
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
+
+    def shape(self) -> dict[str, Any]:
+        """The members of the shape alone, for another thing of the same shape."""
+        return {member.name: getattr(self, member.name) for member in fields(VmShape)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSpec(VmShape):
+    """What the user asked for; equal specs mean the same VM (a create with an equal spec is a repeat)."""
+
+    user_data: str | None = None
+    """Id of the stored user data; the text itself is never part of a spec, an operation or a log."""
+    start: bool = True
     label: str | None = None
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
     adopted: str | None = None

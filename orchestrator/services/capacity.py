@@ -21,6 +21,7 @@ from orchestrator.core.placement.views import HostView, Request
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
+from orchestrator.core.vm import DEFAULT_DISK_BYTES, DEFAULT_MEMORY_MIB, DEFAULT_VCPUS
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import preemptible_now
@@ -43,9 +44,9 @@ class Question:
     count: int = 1
     """Devices of that profile in the VM."""
     tenant: str = "default"
-    vcpus: int = 2
-    memory_mib: int = 4096
-    disk_bytes: int = 20 * GIB
+    vcpus: int = DEFAULT_VCPUS
+    memory_mib: int = DEFAULT_MEMORY_MIB
+    disk_bytes: int = DEFAULT_DISK_BYTES
     host: str | None = None
     priority: Priority | None = None
     """Whom it would preempt with that one; None: nobody asks."""

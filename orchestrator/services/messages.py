@@ -10,28 +10,17 @@ from orchestrator.core.host_actions import BootPolicy, HostAction
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
-from orchestrator.core.priority import Priority
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.vm import VmShape
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateVm:
+class CreateVm(VmShape):
     """A wanted VM. ``user_data`` is the text itself; it is stored encrypted and never shown again."""
 
-    name: str
-    tenant: str
-    profile: str
-    image: str
-    vcpus: int
-    memory_mib: int
-    disk_bytes: int
     network: str = "default"
-    ssh_keys: tuple[str, ...] = ()
     user_data: str | None = field(default=None, repr=False)
-    host: str | None = None
     start: bool = True
-    boot_policy: BootPolicy = "local"
-    priority: Priority = "normal"
     label: str | None = None
     preempt: bool = False
     """When it does not fit, VMs of lower priority may be stopped for it."""

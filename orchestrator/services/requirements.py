@@ -59,20 +59,4 @@ def _in_range(field: str, value: int, at_least: int, at_most: int, show: object)
 
 def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
     """``user_data``: the id under which the text is stored."""
-    return VmSpec(
-        name=request.name,
-        tenant=request.tenant,
-        profile=request.profile,
-        image=request.image,
-        vcpus=request.vcpus,
-        memory_mib=request.memory_mib,
-        disk_bytes=request.disk_bytes,
-        network=request.network,
-        ssh_keys=request.ssh_keys,
-        user_data=user_data,
-        host=request.host,
-        start=request.start,
-        boot_policy=request.boot_policy,
-        priority=request.priority,
-        label=request.label,
-    )
+    return VmSpec(**request.shape(), user_data=user_data, start=request.start, label=request.label)

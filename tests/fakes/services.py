@@ -52,13 +52,8 @@ class Vms:
             raise NotFound("image.unknown", f"there is no image {request.image[:60]!a}")
         if request.network not in self._world.networks:
             raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
-        return VmSpec(
-            name=request.name, tenant=request.tenant, profile=request.profile, image=request.image,
-            vcpus=request.vcpus, memory_mib=request.memory_mib, disk_bytes=request.disk_bytes,
-            network=request.network, ssh_keys=request.ssh_keys, user_data="stored" if request.user_data else None,
-            host=request.host, start=request.start, boot_policy=request.boot_policy, label=request.label,
-            priority=request.priority,
-        )  # fmt: skip
+        user_data = "stored" if request.user_data else None
+        return VmSpec(**request.shape(), user_data=user_data, start=request.start, label=request.label)
 
     def create(self, request: CreateVm) -> Started:
         spec = self._spec(request)

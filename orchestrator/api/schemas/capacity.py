@@ -19,8 +19,14 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part
 from orchestrator.core.priority import Priority
-from orchestrator.core.units import GIB
-from orchestrator.core.vm import MAX_DISK_BYTES, MAX_MEMORY_MIB, MAX_VCPUS
+from orchestrator.core.vm import (
+    DEFAULT_DISK_BYTES,
+    DEFAULT_MEMORY_MIB,
+    DEFAULT_VCPUS,
+    MAX_DISK_BYTES,
+    MAX_MEMORY_MIB,
+    MAX_VCPUS,
+)
 from orchestrator.services.capacity import Named, Question
 
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
@@ -36,9 +42,9 @@ class _Query(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    vcpus: Vcpus = 2
-    memory_mib: MemoryMib = 4096
-    disk_bytes: DiskBytes = 20 * GIB
+    vcpus: Vcpus = DEFAULT_VCPUS
+    memory_mib: MemoryMib = DEFAULT_MEMORY_MIB
+    disk_bytes: DiskBytes = DEFAULT_DISK_BYTES
 
 
 class CapacityQuery(_Query):

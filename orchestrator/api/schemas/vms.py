@@ -15,6 +15,9 @@ from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
+    DEFAULT_DISK_BYTES,
+    DEFAULT_MEMORY_MIB,
+    DEFAULT_VCPUS,
     MAX_DISK_BYTES,
     MAX_MEMORY_MIB,
     MAX_USER_DATA_BYTES,
@@ -73,9 +76,9 @@ class CreateVmBody(RequestBody):
     tenant: Name = "default"
     profile: str = Field(max_length=MAX_NAME, description="Offering, NVIDIA vGPU type, MIG profile or gpu:N")
     image: Name
-    vcpus: int = Field(default=2, ge=1, le=MAX_VCPUS)
-    memory_mib: int = Field(default=4096, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
-    disk_bytes: int = Field(default=20 * 1024**3, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
+    vcpus: int = Field(default=DEFAULT_VCPUS, ge=1, le=MAX_VCPUS)
+    memory_mib: int = Field(default=DEFAULT_MEMORY_MIB, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
+    disk_bytes: int = Field(default=DEFAULT_DISK_BYTES, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
     network: Name = "default"
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False, description="OpenSSH public key lines"

@@ -27,6 +27,9 @@ from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, parse_duration, show_size
 from orchestrator.core.vm import (
+    DEFAULT_DISK,
+    DEFAULT_MEMORY,
+    DEFAULT_VCPUS,
     MAX_USER_DATA_BYTES,
     MAX_VCPUS,
     disk_bytes,
@@ -72,9 +75,9 @@ def create(
         str | None,
         typer.Option("--image", help="Base image; may be left out when there is only one.", autocompletion=images),
     ] = None,
-    vcpus: Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs.")] = 2,
-    memory: Annotated[str, typer.Option("--memory", help="Memory, for example 512MiB or 4GiB.")] = "4GiB",
-    disk: Annotated[str, typer.Option("--disk", help="Size of the disk.")] = "20GiB",
+    vcpus: Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs.")] = DEFAULT_VCPUS,
+    memory: Annotated[str, typer.Option("--memory", help="Memory, for example 512MiB or 4GiB.")] = DEFAULT_MEMORY,
+    disk: Annotated[str, typer.Option("--disk", help="Size of the disk.")] = DEFAULT_DISK,
     ssh_key: Annotated[
         list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
     ] = None,

@@ -13,7 +13,7 @@ from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
-from orchestrator.core.vm import MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
 
 Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
@@ -25,9 +25,9 @@ def capacity(
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="Only this one.", autocompletion=profiles)
     ] = None,
-    vcpus: Vcpus = 2,
-    memory: Memory = "4GiB",
-    disk: Disk = "20GiB",
+    vcpus: Vcpus = DEFAULT_VCPUS,
+    memory: Memory = DEFAULT_MEMORY,
+    disk: Disk = DEFAULT_DISK,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
@@ -56,9 +56,9 @@ def explain(
     ],
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Devices in the VM.")] = 1,
     tenant: Tenant = "default",
-    vcpus: Vcpus = 2,
-    memory: Memory = "4GiB",
-    disk: Disk = "20GiB",
+    vcpus: Vcpus = DEFAULT_VCPUS,
+    memory: Memory = DEFAULT_MEMORY,
+    disk: Disk = DEFAULT_DISK,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     priority: Annotated[
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event, local
-from typing import Final
 
 from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
@@ -144,12 +143,6 @@ class CarryOut:
         return session
 
 
-_MEMBERS: Final = (
-    "name", "tenant", "profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "host", "boot_policy",
-    "priority", "user_data",
-)  # fmt: skip
-
-
 class _UntilStopped:
     """A display that shows nothing and ends the waiting when the user has pressed Ctrl-C."""
 
@@ -174,9 +167,5 @@ def _cannot_change(change: Change) -> Conflict:
 def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
     until = None if vm.end.at is None else show_moment(vm.end.at)
     end = {"lease_s": vm.end.after_s, "until": until}
-    return {**dict(_members(vm)), **end, "ssh_keys": list(vm.ssh_keys), "start": vm.running, "label": label}
-
-
-def _members(vm: ManifestVm) -> Iterator[tuple[str, object]]:
-    for name in _MEMBERS:
-        yield name, getattr(vm, name)
+    rest = {"ssh_keys": list(vm.ssh_keys), "user_data": vm.user_data, "start": vm.running, "label": label}
+    return vm.shape() | end | rest

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.lease import parse_moment
 from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
+from orchestrator.core.vm import VmShape
 
 
 def observe(client: Client, wanted: Manifest) -> Existing:
@@ -24,22 +27,9 @@ def observe(client: Client, wanted: Manifest) -> Existing:
 
 
 def _vm(vm: Json) -> ExistingVm:
-    wanted = ManifestVm(
-        name=vm["name"],
-        tenant=vm["tenant"],
-        profile=vm["profile"],
-        image=vm["image"],
-        vcpus=vm["vcpus"],
-        memory_mib=vm["memory_mib"],
-        disk_bytes=vm["disk_bytes"],
-        network=vm["network"],
-        ssh_keys=tuple(vm["ssh_keys"]),
-        host=None,
-        boot_policy=vm["boot_policy"],
-        priority=vm["priority"],
-        running=True,
-        has_user_data=vm["has_user_data"],
-    )
+    shape = {member.name: vm[member.name] for member in fields(VmShape)}
+    shape |= {"ssh_keys": tuple(vm["ssh_keys"]), "host": None}
+    wanted = ManifestVm(**shape, running=True, has_user_data=vm["has_user_data"])
     return ExistingVm(
         vm=wanted,
         state=vm["state"],
