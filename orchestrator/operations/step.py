@@ -22,8 +22,8 @@ class Step:
     name: str
     """With its version: operations that were begun with an older one can still be read."""
     title: str
-    do: Callable[[Context], str]
-    """Returns what to tell people about it; may be empty."""
+    do: Callable[[Context], str | None]
+    """Returns what to tell people about it, if anything."""
     undo: Callable[[Context], None] | None = None
     no_undo_reason: str | None = None
     observe_first: bool = True

@@ -102,11 +102,6 @@ def _remove(context: Context) -> None:
             context.perform(action)
 
 
-def _removed(context: Context) -> str:
-    _remove(context)
-    return ""
-
-
 def _remains(context: Context) -> tuple[str, ...]:
     vm = context.vm()
     if vm is None:
@@ -120,7 +115,7 @@ DEVICE = Step(name="device.1", title="vGPU", do=_create, undo=_remove, remains=_
 REMOVE_DEVICE = Step(
     name="remove_device.1",
     title="remove the vGPU",
-    do=_removed,
+    do=_remove,
     no_undo_reason="starting the VM makes it again",
     remains=_remains,
 )

@@ -32,24 +32,13 @@ def _undefine(context: Context) -> None:
     context.perform(UndefineDomain(vm=context.subject))
 
 
-def _undefined(context: Context) -> str:
-    _undefine(context)
-    return ""
-
-
-def _start(context: Context) -> str:
+def _start(context: Context) -> None:
     vm = context.known_vm()
     context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
-    return ""
 
 
 def _power_off(context: Context) -> None:
     context.perform(StopDomain(vm=context.subject, grace_seconds=0))
-
-
-def _powered_off(context: Context) -> str:
-    _power_off(context)
-    return ""
 
 
 def _shut_down(context: Context) -> str:
@@ -86,12 +75,11 @@ def _addresses_of_running(context: Context) -> tuple[str, ...]:
     return domain.addresses if domain.state == "running" else ()
 
 
-def _see_nothing(context: Context) -> str:
+def _see_nothing(context: Context) -> None:
     """Deleting is believed when the host shows nothing of the VM any more."""
     left = things_of(context.observe(), context.subject)
     if left:
         raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
-    return ""
 
 
 def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
@@ -143,14 +131,14 @@ SHUT_DOWN = Step(
 POWER_OFF = Step(
     name="power_off.1",
     title="power off",
-    do=_powered_off,
+    do=_power_off,
     no_undo_reason="a deleted VM does not run again",
     remains=_running_text,
 )
 UNDEFINE = Step(
     name="undefine.1",
     title="remove the definition",
-    do=_undefined,
+    do=_undefine,
     no_undo_reason="a deleted VM does not come back",
     remains=_domain_text,
 )

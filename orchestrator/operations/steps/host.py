@@ -53,10 +53,9 @@ def _check_enrolling(context: Context) -> str:
     return f"{host.address} port {host.port}, host key pinned"
 
 
-def _install(context: Context) -> str:
+def _install(context: Context) -> None:
     take_over = context.inputs.get("take_over") is True
     context.world.configurator.install_agent(context.host(), (), context.report, take_over=take_over)
-    return ""
 
 
 def _uninstall(context: Context) -> None:
@@ -65,10 +64,9 @@ def _uninstall(context: Context) -> None:
     context.world.link.forget(host)
 
 
-def _uninstalled(context: Context) -> str:
+def _uninstalled(context: Context) -> None:
     if _is_known(context):
         _uninstall(context)
-    return ""
 
 
 def _is_known(context: Context) -> bool:
@@ -136,19 +134,13 @@ def _unchoose(context: Context) -> None:
         tx.hosts.set_gpus(context.host_name, ())
 
 
-def _manage(context: Context) -> str:
+def _manage(context: Context) -> None:
     context.perform(ManageGpus(gpus=context.host().managed_gpus))
-    return ""
 
 
 def _unmanage(context: Context) -> None:
     if _is_known(context):
         context.perform(ManageGpus(gpus=()))
-
-
-def _unmanaged(context: Context) -> str:
-    _unmanage(context)
-    return ""
 
 
 def _enable_functions(context: Context) -> str:
@@ -177,11 +169,6 @@ def _enable_again(context: Context) -> None:
         _enable_functions(context)
 
 
-def _disabled(context: Context) -> str:
-    _disable_functions(context)
-    return ""
-
-
 def _default_network(context: Context) -> str:
     with context.world.store.read() as tx:
         network = tx.networks.get(DEFAULT_NAME)
@@ -193,14 +180,13 @@ def _remove_default_network(context: Context) -> None:
     context.perform(RemoveNetwork(name=DEFAULT_NAME))
 
 
-def _remove_networks(context: Context) -> str:
+def _remove_networks(context: Context) -> None:
     if not _is_known(context):
-        return ""
+        return
     with context.world.store.read() as tx:
         networks = tx.networks.list()
     for network in networks:
         context.perform(RemoveNetwork(name=network.name))
-    return ""
 
 
 def _remove_images(context: Context) -> str:
@@ -221,7 +207,7 @@ def _ready(context: Context) -> str:
     return f"agent {snapshot.agent_version}"
 
 
-def _check_empty(context: Context) -> str:
+def _check_empty(context: Context) -> None:
     with context.world.store.read() as tx:
         vms = tx.vms.list(host=context.host_name)
     if vms:
@@ -230,7 +216,6 @@ def _check_empty(context: Context) -> str:
             f"host {context.host_name} has {len(vms)} VMs",
             hint="delete or move its VMs first; 'vgpuctl host plan-drain' shows where they could go",
         )
-    return ""
 
 
 def _back_to_ready(context: Context) -> None:
@@ -242,11 +227,6 @@ def _back_to_ready(context: Context) -> None:
         set_host_state(context, "unreachable", error.message)
     else:
         set_host_state(context, "ready")
-
-
-def _forgotten(context: Context) -> str:
-    forget_host(context)
-    return ""
 
 
 def _agent_text(context: Context) -> tuple[str, ...]:
@@ -312,7 +292,7 @@ LEAVING = Step(name="leaving.1", title="check that it is empty", do=_check_empty
 DISABLE_FUNCTIONS = Step(
     name="disable_functions.1",
     title="virtual functions as before",
-    do=_disabled,
+    do=_disable_functions,
     undo=_enable_again,
     remains=_functions_text,
 )
@@ -324,7 +304,7 @@ REMOVE_NETWORKS = Step(
     remains=_network_text,
 )
 REMOVE_IMAGES = Step(name="remove_images.1", title="remove base images", do=_remove_images, no_undo_reason=_GONE)
-RELEASE_GPUS = Step(name="release_gpus.1", title="give back the GPUs", do=_unmanaged, no_undo_reason=_GONE)
+RELEASE_GPUS = Step(name="release_gpus.1", title="give back the GPUs", do=_unmanage, no_undo_reason=_GONE)
 UNINSTALL = Step(
     name="uninstall_agent.1",
     title="remove the agent",
@@ -333,4 +313,4 @@ UNINSTALL = Step(
     observe_first=False,
     remains=_agent_text,
 )
-FORGET = Step(name="forget_host.1", title="forget the host", do=_forgotten, no_undo_reason=_GONE, remains=_row_text)
+FORGET = Step(name="forget_host.1", title="forget the host", do=forget_host, no_undo_reason=_GONE, remains=_row_text)

@@ -93,11 +93,6 @@ def _removed_volume(context: Context) -> str:
     return "" if vm is None or vm.spec.adopted is None else "its disks are not ours: they stay"
 
 
-def _removed_seed(context: Context) -> str:
-    _delete_seed(context)
-    return ""
-
-
 def _volume_text(context: Context) -> tuple[str, ...]:
     vm = _with_our_files(context)
     return () if vm is None else (f"volume {vm.volume} on host {vm.host}",)
@@ -132,7 +127,7 @@ REMOVE_VOLUME = Step(
 REMOVE_SEED = Step(
     name="remove_seed.1",
     title="remove the seed",
-    do=_removed_seed,
+    do=_delete_seed,
     no_undo_reason="a VM that is being deleted needs none",
     remains=_seed_text,
 )

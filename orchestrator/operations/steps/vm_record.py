@@ -80,10 +80,9 @@ def _as_observed(context: Context) -> None:
     set_vm_state(context, "running" if state == "running" else "stopped")
 
 
-def _release(context: Context) -> str:
+def _release(context: Context) -> None:
     forget_vm(context)
     _close_stuck(context)
-    return ""
 
 
 def _close_stuck(context: Context) -> None:
@@ -97,23 +96,20 @@ def _close_stuck(context: Context) -> None:
                 )
 
 
-def _running(context: Context) -> str:
+def _running(context: Context) -> None:
     context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "running", operation=context.operation_id))
-    return ""
 
 
-def _stopped(context: Context) -> str:
+def _stopped(context: Context) -> None:
     context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "stopped", operation=context.operation_id))
-    return ""
 
 
-def _deallocate(context: Context) -> str:
+def _deallocate(context: Context) -> None:
     """Stopped, and without its place; a delete that came meanwhile gives everything back itself."""
     with context.begin() as tx:
         vm = tx.vms.find_id(context.subject)
         if vm is not None and vm.operation == context.operation_id:
             _mark_deallocated(tx, vm.id, vm.devices, context.text("freed"))
-    return ""
 
 
 def _free_again(context: Context) -> None:
