@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import typer
 
@@ -22,7 +22,7 @@ MIN_WIDTH: Final = 40
 LONG_LIST: Final = 100
 """Of more objects each is one line of JSON: indenting ten thousand takes longer than getting them."""
 _WRAPPED_AT: Final = 100
-"""Text that the server wraps, where there is no terminal."""
+"""Sentences, where there is no terminal."""
 _COLOURS: Final = {
     "green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1",
 }  # fmt: skip
@@ -66,11 +66,6 @@ def safe_line(line: str) -> str:
     return "".join(part if _OUR_COLOUR.fullmatch(part) else printable(part) for part in parts)
 
 
-def printable_lines(text: str) -> list[str]:
-    """Lines of a text that the server drew."""
-    return [printable(line) for line in text.splitlines()]
-
-
 def width() -> int | None:
     """Columns of the terminal (or ``COLUMNS``); None when the output goes elsewhere: then nothing is cut."""
     if not os.environ.get("COLUMNS", "").isdigit() and not _is_terminal():
@@ -79,7 +74,7 @@ def width() -> int | None:
 
 
 def text_width() -> int:
-    """Columns for text that the server wraps: there is always an end of the line."""
+    """Columns for sentences: there is always an end of the line."""
     return width() or _WRAPPED_AT
 
 
@@ -123,10 +118,9 @@ def show(data: object, output: Format, table: Callable[[], Sequence[str]]) -> No
         raise typer.Exit(PIPE_EXIT) from error
 
 
-def show_drawn(answer: Mapping[str, Any], output: Format) -> None:
-    """Print an answer that the server has drawn for people as well, in its member ``text``."""
-    data = {name: value for name, value in answer.items() if name != "text"}
-    show(data, output, lambda: printable_lines(answer["text"]))
+def show_plain(data: object, output: Format, lines: Callable[[], Sequence[str]]) -> None:
+    """As ``show``; the lines have no colours, so whatever a terminal would obey in them was not ours."""
+    show(data, output, lambda: [printable(line) for line in lines()])
 
 
 def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> str:

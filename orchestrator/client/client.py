@@ -242,7 +242,7 @@ class Client:
         return found
 
     def capacity(self, question: Body) -> Json:
-        """``rows`` and the same as ``text``."""
+        """``rows``."""
         found: Json = self._get(path_of("capacity"), **question)
         return found
 
@@ -250,17 +250,17 @@ class Client:
         found: Json = self._get(path_of("explain"), **question)
         return found
 
-    def drain_plan(self, host: str, width: int) -> Json:
-        """``moves``, ``stays`` and the same as ``text``."""
-        found: Json = self._get(path_of("hosts", host, "drain-plan"), width=width)
+    def drain_plan(self, host: str) -> Json:
+        """``moves`` and ``stays``."""
+        found: Json = self._get(path_of("hosts", host, "drain-plan"))
         return found
 
-    def compaction_plan(self, width: int) -> Json:
-        """``moves``, ``freed`` and the same as ``text``."""
-        found: Json = self._get(path_of("compaction-plan"), width=width)
+    def compaction_plan(self) -> Json:
+        """``moves`` and ``freed``."""
+        found: Json = self._get(path_of("compaction-plan"))
         return found
 
-    def gpu_map(self, width: int, tenant: str | None = None) -> Json:
-        """``gpus`` and the same drawn as ``text``."""
-        found: Json = self._get(path_of("gpu-map"), width=width, tenant=tenant)
+    def gpu_map(self, tenant: str | None = None) -> Json:
+        """``gpus``."""
+        found: Json = self._get(path_of("gpu-map"), tenant=tenant)
         return found

@@ -108,7 +108,7 @@ def test_nothing_that_it_says_is_obeyed_by_the_terminal(
     told: Callable[[str, str, str | None], str], words: str
 ) -> None:
     for lie in LIES:
-        for member in (None, "id", "operation", "name", "state", "host", "why", "domain_xml", "text"):
+        for member in (None, "id", "operation", "name", "state", "host", "why", "domain_xml"):
             said = OURS.sub("", told(words, lie, member))
             assert [line for line in said.split("\n") if not line.isprintable()] == [], (lie, member)
 

@@ -18,7 +18,6 @@ from orchestrator.api.schemas.capacity import (
     ExplainAnswer,
     ExplainQuery,
     GpuMapAnswer,
-    Width,
 )
 from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
@@ -55,25 +54,25 @@ def explain(
     """Where a VM would go and why, or why not and what would make it fit; for a tenant, whether it fits."""
     question = query.to_question(tenant)
     if caller.everywhere:
-        return ExplainAnswer.of(services.capacity.explain(question), query.width)
-    return ExplainAnswer.of_tenant(services.capacity.explain_for_tenant(question), query.width)
+        return ExplainAnswer.of(services.capacity.explain(question))
+    return ExplainAnswer.of_tenant(services.capacity.explain_for_tenant(question))
 
 
 @router.get("/gpu-map")
-def gpu_map(services: ServicesOf, caller: CallerOf, width: Width = 80, tenant: TenantFilter = None) -> GpuMapAnswer:
+def gpu_map(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> GpuMapAnswer:
     """Every GPU as its slots, with the VMs in them; for a tenant, the GPUs that its VMs are on."""
     tenants = caller.visible(tenant)
     rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)
-    return GpuMapAnswer.of(rows, width)
+    return GpuMapAnswer.of(rows)
 
 
 @router.get("/hosts/{name}/drain-plan")
-def drain_plan(name: NameInPath, services: ServicesOf, width: Width = 100) -> DrainPlanAnswer:
+def drain_plan(name: NameInPath, services: ServicesOf) -> DrainPlanAnswer:
     """Where the VMs of a host could go, and which have to stay and why. Nothing is moved."""
-    return DrainPlanAnswer.of(services.capacity.drain_plan(name), name, width)
+    return DrainPlanAnswer.of(services.capacity.drain_plan(name))
 
 
 @router.get("/compaction-plan")
-def compaction_plan(services: ServicesOf, width: Width = 100) -> CompactionPlanAnswer:
+def compaction_plan(services: ServicesOf) -> CompactionPlanAnswer:
     """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
-    return CompactionPlanAnswer.of(services.capacity.compaction_plan(), width)
+    return CompactionPlanAnswer.of(services.capacity.compaction_plan())

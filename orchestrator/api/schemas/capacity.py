@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about what would fit. ``text`` is the same for people, drawn by the engine's own renderer."""
+"""Bodies about what would fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.advice.capacity import CapacityRow, Room
 from orchestrator.core.advice.explain import TenantExplanation
-from orchestrator.core.advice.gpu_map import Cell, GpuRow, render_gpu_map
+from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
-from orchestrator.core.advice.render_explain import render_capacity, render_explanation, render_for_tenant, render_room
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.planned_action import Action
-from orchestrator.core.placement.views import Part
+from orchestrator.core.placement.views import Part, Request
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     DEFAULT_DISK_BYTES,
@@ -32,9 +31,6 @@ from orchestrator.services.capacity import Named, Question
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
 DiskBytes = Annotated[int, Field(ge=1, le=MAX_DISK_BYTES)]
-
-
-Width = Annotated[int, Query(ge=20, le=1000, description="Columns of the text")]
 
 
 class _Query(BaseModel):
@@ -67,7 +63,6 @@ class ExplainQuery(_Query):
     count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
     host: str | None = Field(default=None, max_length=255)
     tenant: str | None = Field(default=None, exclude=True)
-    width: int = Field(default=100, ge=20, le=1000, description="Columns of the text")
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
     def to_question(self, tenant: str) -> Question:
@@ -107,11 +102,10 @@ class CapacityAnswer(AnswerBody):
     model_config = ConfigDict(title="Capacity")
 
     rows: tuple[CapacityRowAnswer, ...]
-    text: str
 
     @classmethod
     def of(cls, rows: tuple[CapacityRow, ...]) -> CapacityAnswer:
-        return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows), text=render_capacity(rows))
+        return cls(rows=tuple(CapacityRowAnswer.of(row) for row in rows))
 
     @classmethod
     def of_room(cls, rows: tuple[Room, ...]) -> CapacityAnswer:
@@ -119,7 +113,7 @@ class CapacityAnswer(AnswerBody):
             CapacityRowAnswer(profile=row.profile, fits_now=row.fits_now, fits_with_moves=None, exact=None)
             for row in rows
         )
-        return cls(rows=tuple(answers), text=render_room(rows))
+        return cls(rows=tuple(answers))
 
 
 class CellAnswer(AnswerBody):
@@ -170,11 +164,10 @@ class GpuMapAnswer(AnswerBody):
     model_config = ConfigDict(title="GpuMap")
 
     gpus: tuple[GpuRowAnswer, ...]
-    text: str
 
     @classmethod
-    def of(cls, rows: tuple[GpuRow, ...], width: int) -> GpuMapAnswer:
-        return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows), text=render_gpu_map(rows, width))
+    def of(cls, rows: tuple[GpuRow, ...]) -> GpuMapAnswer:
+        return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows))
 
 
 class ReasonAnswer(AnswerBody):
@@ -208,6 +201,7 @@ class ActionAnswer(AnswerBody):
     host: str
     gpu_ids: tuple[str, ...]
     vm_id: str | None
+    vm: str | None = Field(description="Its name; null: not known")
     tenant: str | None
     profile: str | None
     to_host: str | None
@@ -218,8 +212,8 @@ class ActionAnswer(AnswerBody):
     disk_gib: int
 
     @classmethod
-    def of(cls, action: Action) -> ActionAnswer:
-        return cls(**asdict(action))
+    def of(cls, action: Action, names: Mapping[str, str]) -> ActionAnswer:
+        return cls(**asdict(action), vm=names.get(action.vm_id or ""))
 
 
 class RemedyAnswer(AnswerBody):
@@ -232,13 +226,33 @@ class RemedyAnswer(AnswerBody):
     parts: tuple[PartAnswer, ...]
 
     @classmethod
-    def of(cls, remedy: Remedy) -> RemedyAnswer:
+    def of(cls, remedy: Remedy, names: Mapping[str, str]) -> RemedyAnswer:
         return cls(
             kind=remedy.kind,
-            actions=tuple(ActionAnswer.of(action) for action in remedy.actions),
+            actions=tuple(ActionAnswer.of(action, names) for action in remedy.actions),
             cost_mib=remedy.cost_mib,
             host=remedy.host,
             parts=tuple(PartAnswer.of(part) for part in remedy.placement.parts),
+        )
+
+
+class AskedAnswer(AnswerBody):
+    """What the question came to."""
+
+    profile: str = Field(description="The vGPU type, MIG profile or gpu:N that an offering stands for")
+    count: int = Field(description="Devices")
+    vcpus: int
+    memory_mib: int
+    tenant: str
+
+    @classmethod
+    def of(cls, request: Request) -> AskedAnswer:
+        return cls(
+            profile=request.profile,
+            count=request.count,
+            vcpus=request.vcpus,
+            memory_mib=request.memory_mib,
+            tenant=request.tenant,
         )
 
 
@@ -247,6 +261,8 @@ class ExplainAnswer(AnswerBody):
 
     model_config = ConfigDict(title="Explanation")
 
+    asked: AskedAnswer
+    restricted: bool = Field(description="As a tenant may know it: nothing says who or what is in the way, or where")
     fits: bool
     code: str | None
     host: str | None
@@ -254,27 +270,31 @@ class ExplainAnswer(AnswerBody):
     why: str | None
     reasons: tuple[ReasonAnswer, ...]
     remedies: tuple[RemedyAnswer, ...]
+    gpus: tuple[GpuRowAnswer, ...] = Field(description="Some that are too full or cut in another way, no two alike")
     preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; not told to tenants")
-    text: str
 
     @classmethod
-    def of(cls, named: Named, width: int) -> ExplainAnswer:
+    def of(cls, named: Named) -> ExplainAnswer:
         found = named.explanation
         return cls(
+            asked=AskedAnswer.of(found.request),
+            restricted=False,
             fits=found.fits,
             code=found.code,
             host=found.host,
             parts=tuple(PartAnswer.of(part) for part in found.placement.parts) if found.placement else (),
             why=found.placement.why if found.placement else None,
             reasons=tuple(ReasonAnswer.of(reason) for reason in found.reasons),
-            remedies=tuple(RemedyAnswer.of(remedy) for remedy in found.remedies),
+            remedies=tuple(RemedyAnswer.of(remedy, named.names) for remedy in found.remedies),
+            gpus=tuple(GpuRowAnswer.of(row) for row in found.gpus),
             preempts=named.preempts,
-            text=render_explanation(found, names=named.names, width=width, preempts=named.preempts),
         )
 
     @classmethod
-    def of_tenant(cls, told: TenantExplanation, width: int) -> ExplainAnswer:
+    def of_tenant(cls, told: TenantExplanation) -> ExplainAnswer:
         return cls(
+            asked=AskedAnswer.of(told.request),
+            restricted=True,
             fits=told.fits,
             code=told.code,
             host=None,
@@ -282,6 +302,6 @@ class ExplainAnswer(AnswerBody):
             why=None,
             reasons=tuple(ReasonAnswer.of(reason) for reason in told.reasons),
             remedies=(),
+            gpus=(),
             preempts=(),
-            text=render_for_tenant(told, width),
         )

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies about moves that could be made. ``text`` is the same for people."""
+"""Bodies about moves that could be made."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
-from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.move_plans import UnmovableVm
 from orchestrator.services.capacity import NamedPlan
 
@@ -16,15 +17,17 @@ class StayAnswer(AnswerBody):
     """A VM that could not be moved off, and why."""
 
     vm_id: str
+    vm: str | None = Field(description="Its name; null: not known")
     tenant: str
     profile: str
     gpu_ids: tuple[str, ...]
     reasons: tuple[ReasonAnswer, ...]
 
     @classmethod
-    def of(cls, stay: UnmovableVm) -> StayAnswer:
+    def of(cls, stay: UnmovableVm, names: Mapping[str, str]) -> StayAnswer:
         return cls(
             vm_id=stay.vm_id,
+            vm=names.get(stay.vm_id),
             tenant=stay.tenant,
             profile=stay.profile,
             gpu_ids=stay.gpu_ids,
@@ -39,14 +42,12 @@ class DrainPlanAnswer(AnswerBody):
 
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     stays: tuple[StayAnswer, ...]
-    text: str
 
     @classmethod
-    def of(cls, named: NamedPlan, host: str, width: int) -> DrainPlanAnswer:
+    def of(cls, named: NamedPlan) -> DrainPlanAnswer:
         return cls(
-            moves=tuple(ActionAnswer.of(action) for action in named.plan.moves),
-            stays=tuple(StayAnswer.of(stay) for stay in named.plan.stays),
-            text=render_drain(named.plan, host, names=named.names, width=width),
+            moves=tuple(ActionAnswer.of(action, named.names) for action in named.plan.moves),
+            stays=tuple(StayAnswer.of(stay, named.names) for stay in named.plan.stays),
         )
 
 
@@ -57,12 +58,10 @@ class CompactionPlanAnswer(AnswerBody):
 
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     freed: tuple[str, ...] = Field(description="host/GPU")
-    text: str
 
     @classmethod
-    def of(cls, named: NamedPlan, width: int) -> CompactionPlanAnswer:
+    def of(cls, named: NamedPlan) -> CompactionPlanAnswer:
         return cls(
-            moves=tuple(ActionAnswer.of(action) for action in named.plan.moves),
+            moves=tuple(ActionAnswer.of(action, named.names) for action in named.plan.moves),
             freed=named.plan.freed,
-            text=render_compaction(named.plan, names=named.names, width=width),
         )

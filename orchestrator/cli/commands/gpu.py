@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import printable_lines, render_details, show, show_drawn, shown, text_width, width
+from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
 from orchestrator.cli.parameters import tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
@@ -108,11 +108,13 @@ def map_gpus(
     output: Output = Format.TABLE,
 ) -> None:
     """Draw every GPU as its slots, with the VMs in them."""
+    from orchestrator.cli.advice.gpu_map import render_gpu_map
+
     session = session_of(ctx)
 
     def read_view() -> View:
-        drawn = session.client.gpu_map(width() or DRAWN_WIDTH, tenant)
-        return View(data=drawn["gpus"], lines=lambda: printable_lines(drawn["text"]))
+        gpus = session.client.gpu_map(tenant)["gpus"]
+        return View(data=gpus, lines=lambda: [printable(line) for line in render_gpu_map(gpus, width() or DRAWN_WIDTH)])
 
     show_view(session, read_view, output, watch=watch)
 
@@ -120,4 +122,7 @@ def map_gpus(
 @app.command("plan-compaction")
 def plan_compaction(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Show which GPUs could be freed by moving VMs; moves nothing."""
-    show_drawn(session_of(ctx).client.compaction_plan(text_width()), output)
+    from orchestrator.cli.advice.plans import render_compaction
+
+    plan = session_of(ctx).client.compaction_plan()
+    show_plain(plan, output, lambda: render_compaction(plan, text_width()))

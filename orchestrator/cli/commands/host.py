@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import render_details, show, show_drawn, shown, text_width
+from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field
@@ -190,4 +190,7 @@ def uncordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> N
 @app.command("plan-drain")
 def plan_drain(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
     """Show where a host's VMs could go and why others stay; moves nothing."""
-    show_drawn(session_of(ctx).client.drain_plan(name, text_width()), output)
+    from orchestrator.cli.advice.plans import render_drain
+
+    plan = session_of(ctx).client.drain_plan(name)
+    show_plain(plan, output, lambda: render_drain(plan, name, text_width()))

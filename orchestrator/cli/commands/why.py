@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import hosts, profiles
-from orchestrator.cli.output import printable_lines, show, show_drawn, text_width
+from orchestrator.cli.output import show_plain, text_width
 from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
@@ -46,7 +46,9 @@ def capacity(
             "disk_bytes": disk_bytes(disk),
         }
     )
-    show(found["rows"], output, lambda: printable_lines(found["text"]))
+    from orchestrator.cli.advice.capacity import render_capacity
+
+    show_plain(found["rows"], output, lambda: render_capacity(found["rows"]))
 
 
 def explain(
@@ -80,7 +82,8 @@ def explain(
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "priority": None if priority is None else priority.value,
-            "width": text_width(),
         }
     )
-    show_drawn(found, output)
+    from orchestrator.cli.advice.explain import render_explanation
+
+    show_plain(found, output, lambda: render_explanation(found, text_width()))

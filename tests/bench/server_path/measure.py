@@ -73,7 +73,7 @@ def _questions(client: Client) -> Values:
         "plan": lambda: client.plan_vm(wish("planned")),
         "explain": lambda: client.explain(question),
         "capacity": lambda: client.capacity({"profile": PROFILE}),
-        "gpu_map_page": lambda: client.gpu_map(80),
+        "gpu_map_page": client.gpu_map,
     }
     for name, ask in asked.items():
         yield f"{name}_p50_ms", statistics.median(timed(ask, ASKED))

@@ -126,7 +126,7 @@ def test_a_tenant_is_told_what_its_quota_covers_and_operators_are_told_everythin
     assert [row["fits_now"] for row in own] == [1]
     assert own[0]["fits_with_moves"] is None
     assert over["code"] == over_too["code"] == "quota.exceeded"
-    assert "the quota of vms is 1, 1 in use" in over["text"]
+    assert "the quota of vms is 1, 1 in use" in over["reasons"][0]["message"]
     assert no_more[0]["fits_now"] == asked_for_it[0]["fits_now"] == 0
     assert everything[0]["fits_now"] > 1
     assert {row["host"] for row in drawn["gpus"]} == {"t4", "l40s"}

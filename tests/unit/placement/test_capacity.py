@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.advice.capacity import CapacityRow, capacity, fits_now
-from orchestrator.core.advice.render_explain import render_capacity
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import HostView
+from tests.fakes.drawn import drawn_capacity
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
 
@@ -101,4 +101,4 @@ def test_one_host_that_is_named_stands_for_itself_alone() -> None:
 
 def test_the_table_reads_as_agreed() -> None:
     wanted = [asks(name) for name in ("NVIDIA L4-4Q", "NVIDIA L4-8Q", "NVIDIA L4-24Q", "1g.5gb", "gpu:1")]
-    assert_golden("capacity", render_capacity(capacity(wanted, (*TWO_HALF_FULL, host("kvm3", gpu("41", A100))))))
+    assert_golden("capacity", drawn_capacity(capacity(wanted, (*TWO_HALF_FULL, host("kvm3", gpu("41", A100))))))

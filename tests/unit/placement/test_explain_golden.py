@@ -5,8 +5,8 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.advice.explain import explain, for_tenant
-from orchestrator.core.advice.render_explain import render_explanation, render_for_tenant
 from orchestrator.core.errors import InvalidInput
+from tests.fakes.drawn import drawn_explanation, drawn_for_tenant
 from tests.unit.placement.explain_cases import CASES
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
 
@@ -17,13 +17,13 @@ TOLD = ("fits", "quota", "one_size_per_gpu")
 def test_an_explanation_reads_as_agreed(name: str) -> None:
     case = CASES[name]
     explanation = explain(case.request, case.hosts, quotas=case.quotas, modes=case.modes)
-    assert_golden(name, render_explanation(explanation))
+    assert_golden(name, drawn_explanation(explanation))
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_what_a_tenant_is_told_reads_as_agreed(name: str) -> None:
     case = CASES[name]
-    assert_golden(f"told_{name}", render_for_tenant(for_tenant(explain(case.request, case.hosts, quotas=case.quotas))))
+    assert_golden(f"told_{name}", drawn_for_tenant(for_tenant(explain(case.request, case.hosts, quotas=case.quotas))))
 
 
 def test_an_unknown_profile_is_answered_with_near_names() -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.advice.gpu_map import gpu_map, own_gpus, render_gpu_map
+from orchestrator.core.advice.gpu_map import gpu_map, own_gpus
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
+from tests.fakes.drawn import drawn_map
 from tests.unit.placement.explain_cases import A100, H100, L4, L4_MIXED, asks, gpu, host, vm
 from tests.unit.placement.golden_text import assert_golden
 
@@ -31,17 +32,17 @@ FLEET = (
 
 @pytest.mark.parametrize("width", (60, 200))
 def test_the_map_is_drawn_as_agreed(width: int) -> None:
-    assert_golden(f"gpu_map_{width}", render_gpu_map(gpu_map(FLEET), width))
+    assert_golden(f"gpu_map_{width}", drawn_map(gpu_map(FLEET), width))
 
 
 @pytest.mark.parametrize("width", (20, 33, 60, 80, 200))
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
-    assert max(map(len, render_gpu_map(gpu_map(FLEET), width).splitlines())) <= width
+    assert max(map(len, drawn_map(gpu_map(FLEET), width).splitlines())) <= width
 
 
 def test_a_tenant_sees_the_gpus_that_its_vms_are_on_and_nothing_of_others() -> None:
     rows = own_gpus(gpu_map(FLEET), {"birch"})
-    text = render_gpu_map(rows, 120)
+    text = drawn_map(rows, 120)
     assert {cell.label for row in rows for cell in row.cells} == {"birch/web", "birch/cad", "(not yours)"}
     assert not [word for word in ("kvm", "41", "42", "acme", "free)") if word in text.replace("free slot", "")]
     assert_golden("gpu_map_told", text)
@@ -59,11 +60,11 @@ def test_where_others_vms_lie_and_how_many_there_are_changes_nothing_in_a_tenant
 
 
 def test_vms_go_by_the_names_given() -> None:
-    assert "acme/Training" in render_gpu_map(gpu_map(FLEET, names={"train": "Training"}), 80)
+    assert "acme/Training" in drawn_map(gpu_map(FLEET, names={"train": "Training"}), 80)
 
 
 def test_a_fleet_without_gpus_says_so() -> None:
-    assert render_gpu_map(gpu_map([host("kvm1")]), 80) == "no GPUs\n"
+    assert drawn_map(gpu_map([host("kvm1")]), 80) == "no GPUs\n"
 
 
 @given(st.lists(st.sampled_from(["1g.5gb", "2g.10gb", "3g.20gb"]), max_size=7))

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
+from tests.fakes.drawn import drawn_compaction, drawn_drain
 from tests.unit.placement.fleets import gpus, host
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
 
@@ -51,7 +51,7 @@ def test_a_drain_plan_tells_where_vms_go_what_it_costs_and_why_others_stay() -> 
         "alien": "vm.foreign", "fixed": "vm.not_migratable", "pair": "vm.several_devices",
         "big": "gpu.no_capacity",
     }  # fmt: skip
-    assert_golden("drain", render_drain(plan, "a", names={"fits": "train"}), folder=FOLDER)
+    assert_golden("drain", drawn_drain(plan, "a", names={"fits": "train"}), folder=FOLDER)
 
 
 def test_a_vm_with_two_devices_is_never_moved_in_halves() -> None:
@@ -65,7 +65,7 @@ def test_a_vm_with_two_devices_is_never_moved_in_halves() -> None:
 def test_a_host_without_vms_needs_no_plan_and_the_only_host_has_nowhere_to_move_to() -> None:
     (view,) = gpus("H100 SXM5 80GB", 1, "mig")
     empty, alone = host("a", (view,)), host("a", (mig(view, held("vm", "1g.10gb", 0)),))
-    assert render_drain(plan_drain([empty], empty), "a", names={}) == "no VM has a GPU of host a\n"
+    assert drawn_drain(plan_drain([empty], empty), "a", names={}) == "no VM has a GPU of host a\n"
     (stay,) = plan_drain([alone], alone).stays
     assert [reason.code for reason in stay.reasons] == ["host.none"]
 
@@ -83,8 +83,8 @@ def test_a_compaction_plan_names_the_gpus_that_it_frees() -> None:
     hosts = [host(name, (mig(view, held(f"{name}1", "2g.20gb", 0)),)) for name, view in zip("abc", views, strict=True)]
     plan = plan_compaction(hosts)
     assert len(plan.freed) == 2
-    assert_golden("compaction", render_compaction(plan, names={"a1": "train"}), folder=FOLDER)
-    assert render_compaction(plan_compaction(hosts[:1]), names={}).startswith("no GPU can be freed")
+    assert_golden("compaction", drawn_compaction(plan, names={"a1": "train"}), folder=FOLDER)
+    assert drawn_compaction(plan_compaction(hosts[:1]), names={}).startswith("no GPU can be freed")
 
 
 def test_a_vm_that_cannot_move_does_not_keep_like_gpus_from_being_freed() -> None:

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.advice.gpu_map import render_gpu_map
-from orchestrator.core.advice.render_explain import render_capacity, render_explanation
-from orchestrator.core.advice.render_plans import render_compaction, render_drain
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.services.capacity import CapacityService, Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "what_if"
 QUESTIONS = {
@@ -99,18 +97,18 @@ def test_profiles_that_are_not_made_yet_are_explained_as_truly_as_the_others(pla
     for number, profile in enumerate(("GRID T4-1Q", "GRID T4-2Q")):
         plane.services.vms.create(create_vm(f"vm{number}", profile=profile, start=False))
     named = service(plane).explain(QUESTIONS[name])
-    check(f"explain_{name}", render_explanation(named.explanation, names=named.names))
+    check(f"explain_{name}", drawn_explanation(named.explanation, names=named.names))
 
 
 def test_capacity_counts_every_offering_that_some_gpu_can_be_cut_into(plane: ControlPlane) -> None:
     everything(plane)
-    check("capacity", render_capacity(service(plane).capacity(None)))
+    check("capacity", drawn_capacity(service(plane).capacity(None)))
 
 
 def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:
     everything(plane)
     plane.services.vms.create(create_vm(start=False))
-    check("gpu_map", render_gpu_map(service(plane).gpu_map(), 100))
+    check("gpu_map", drawn_map(service(plane).gpu_map(), 100))
 
 
 def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_many(plane: ControlPlane) -> None:
@@ -157,7 +155,7 @@ def test_a_drain_plan_names_vms_as_people_know_them_and_moves_them_to_like_gpus_
         plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
     named = service(plane).drain_plan(T4_HOST)
     assert [move.to_host for move in named.plan.moves] == ["t4-too", "t4-too"]
-    check("drain", render_drain(named.plan, T4_HOST, names=named.names))
+    check("drain", drawn_drain(named.plan, T4_HOST, names=named.names))
     with pytest.raises(NotFound):
         service(plane).drain_plan("nowhere")
 
@@ -179,7 +177,7 @@ def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) ->
     plane.services.vms.delete("default", "vm0")
     plane.engine.drain()
     named = service(plane).compaction_plan()
-    check("compaction", render_compaction(named.plan, names=named.names))
+    check("compaction", drawn_compaction(named.plan, names=named.names))
 
 
 def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPlane) -> None:
@@ -192,5 +190,5 @@ def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPl
     assert {priority: found.preempts for priority, found in asked.items()} == {
         None: (), "low": (), "normal": ("default/batch",), "high": ("default/serve",),
     }  # fmt: skip
-    text = render_explanation(asked["high"].explanation, preempts=asked["high"].preempts)
+    text = drawn_explanation(asked["high"].explanation, preempts=asked["high"].preempts)
     assert text.endswith("with --preempt it would have stopped: default/serve\n")

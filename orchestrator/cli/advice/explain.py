@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a VM goes where, or why it fits nowhere and what would help, as lines of plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any, Final
+
+from orchestrator.cli.advice.gpu_map import label_of, slots_text
+from orchestrator.core.advice.gpu_map import short_gpu_id
+from orchestrator.core.geometry.cut import cut_words
+
+_MAX_NAMED: Final = 6
+_MAX_PLACES: Final = 8
+"""Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
+_TITLES: Final = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
+
+
+def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
+    """The whole answer; that of a tenant has no host, no remedies and no GPUs in it."""
+    if found["fits"]:
+        return _fits(found, width)
+    asked = found["asked"]
+    lines = [f"{_asked(asked)} does not fit ({found['code']}):"]
+    for reason in found["reasons"]:
+        lines += wrapped(reason["message"] if found["restricted"] else reason_text(reason), "  - ", width)
+    if found["restricted"]:
+        return lines
+    if found["gpus"]:
+        lines += ["", "what is on these GPUs (of those alike, one is shown):"]
+        for row in found["gpus"]:
+            lines += wrapped(_on_gpu(row), "  - ", width)
+    if found["remedies"]:
+        lines += ["", "it would fit after one of these (the cheapest found of each kind):"]
+        for remedy in found["remedies"]:
+            lines += _remedy(remedy, width)
+    elif (found["code"] or "").startswith("quota."):
+        lines += ["", f"a larger quota, or fewer devices of tenant {asked['tenant']}, would let it in"]
+    else:
+        lines += ["", "no move, deletion or mode switch was found that would make it fit"]
+    if found["preempts"]:
+        lines += ["", *wrapped(f"with --preempt it would have stopped: {', '.join(found['preempts'])}", "", width)]
+    return lines
+
+
+def _fits(found: Mapping[str, Any], width: int) -> list[str]:
+    if found["restricted"]:
+        return [f"{_asked(found['asked'])} fits"]
+    host = found["host"]
+    lines = [f"{_asked(found['asked'])} fits:", f"  host {host}"]
+    lines += [f"  {line}" for line in _parts(found["parts"], host)]
+    return lines + wrapped(f"why: {found['why']}", "  ", width)
+
+
+def _asked(asked: Mapping[str, Any]) -> str:
+    devices = f"{asked['count']} x {asked['profile']}" if asked["count"] > 1 else asked["profile"]
+    memory = f"{asked['memory_mib'] / 1024:g} GiB"
+    return f"{devices} with {asked['vcpus']} vCPUs and {memory} for tenant {asked['tenant']}"
+
+
+def _parts(parts: Sequence[Mapping[str, Any]], host: str) -> list[str]:
+    """One line per part of a GPU; whole GPUs together."""
+    if parts[0]["cut"] == "whole":
+        gpus = ", ".join(short_gpu_id(host, part["gpu"]) for part in parts)
+        return [f"whole GPU {gpus}" if len(parts) == 1 else f"whole GPUs {gpus}"]
+    return [
+        f"GPU {short_gpu_id(host, part['gpu'])}: {cut_words(part['cut'])}, "
+        f"{slots_text(part['slots'][0], len(part['slots']))}"
+        for part in parts
+    ]
+
+
+def _on_gpu(row: Mapping[str, Any]) -> str:
+    cells = [cell for cell in row["cells"] if cell["vm"] is not None]
+    if (row["cut"] or "").startswith("time_sliced:") or len(cells) > _MAX_PLACES:
+        counts = Counter(cell["profile"] or label_of(cell) for cell in cells)
+        held = ", ".join(f"{count} x {what}" for what, count in counts.items())
+    else:
+        held = ", ".join(
+            f"{cell['profile'] or label_of(cell)} on {slots_text(cell['start'], cell['size'])}" for cell in cells
+        )
+    free = f"{row['free']} of {row['slots']} slots free"
+    return f"{row['host']}/{row['gpu']} ({cut_words(row['cut'])}, {free}): {held}"
+
+
+def reason_text(reason: Mapping[str, Any]) -> str:
+    """The message with its code and those it is about."""
+    subjects = reason["subjects"]
+    shown = ", ".join(_subject(subject) for subject in subjects[:_MAX_NAMED])
+    more = reason["count"] - min(len(subjects), _MAX_NAMED)
+    if shown and more > 0:
+        shown += f" and {more} more"
+    return f"{reason['message']} ({reason['code']}): {shown}" if shown else f"{reason['message']} ({reason['code']})"
+
+
+def _subject(subject: str) -> str:
+    host, slash, gpu = subject.partition("/")
+    return f"{host}{slash}{short_gpu_id(host, gpu)}"
+
+
+def _remedy(remedy: Mapping[str, Any], width: int) -> list[str]:
+    lines = [f"  {_title(remedy)}"]
+    for action in remedy["actions"]:
+        lines += wrapped(action_text(action), "    - ", width)
+    parts = "; ".join(_parts(remedy["parts"], remedy["host"]))
+    return lines + wrapped(f"then: host {remedy['host']}, {parts}", "    ", width)
+
+
+def _title(remedy: Mapping[str, Any]) -> str:
+    title, count = _TITLES[remedy["kind"]], len(remedy["actions"])
+    if remedy["kind"] == "mode_switch":
+        return f"{title} (disturbs no VM):"
+    vms = "1 VM" if count == 1 else f"{count} VMs"
+    gib = f"{remedy['cost_mib'] / 1024:.1f} GiB"
+    lost = "to copy" if remedy["kind"] == "moves" else "of GPU memory lost"
+    return f"{title} {vms} ({gib} {lost}):"
+
+
+def action_text(action: Mapping[str, Any]) -> str:
+    """Who, and from where to where."""
+    host, to_host = action["host"], action["to_host"]
+    at = f"{host}/{'+'.join(short_gpu_id(host, gpu) for gpu in action['gpu_ids'])}"
+    if action["mode"] is not None:
+        return f"{at}: {action['mode']}"
+    who = who_text(action)
+    if to_host is None or action["to_gpu"] is None:
+        return f"{who} ({action['profile']}) on {at}"
+    to = f"{to_host}/{short_gpu_id(to_host, action['to_gpu'])}"
+    return f"{who} ({action['profile']}) from {at} to {to} start {action['to_start']}"
+
+
+def who_text(vm: Mapping[str, Any]) -> str:
+    """``tenant/name``; the id where the name is not known."""
+    name = vm["vm"] or vm["vm_id"] or ""
+    return f"{vm['tenant']}/{name}" if vm["tenant"] else name
+
+
+def wrapped(text: str, first: str, width: int) -> list[str]:
+    """Lines of at most ``width``, the first with ``first`` before it, the others two columns further in."""
+    rest = " " * (len(first) + 2)
+    return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

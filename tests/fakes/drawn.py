@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice as a person reads it: through the data of the API and the command line's own drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from orchestrator.api.schemas.capacity import CapacityAnswer, ExplainAnswer, GpuMapAnswer
+from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
+from orchestrator.cli.advice.capacity import render_capacity
+from orchestrator.cli.advice.explain import render_explanation
+from orchestrator.cli.advice.gpu_map import render_gpu_map
+from orchestrator.cli.advice.plans import render_compaction, render_drain
+from orchestrator.core.advice.capacity import CapacityRow, Room
+from orchestrator.core.advice.explain import Explanation, TenantExplanation
+from orchestrator.core.advice.gpu_map import GpuRow
+from orchestrator.core.placement.move_plans import MovePlan
+from orchestrator.services.capacity import Named, NamedPlan
+
+WIDTH = 100
+
+
+def drawn_explanation(
+    explanation: Explanation, *, names: Mapping[str, str] | None = None, preempts: Sequence[str] = ()
+) -> str:
+    named = Named(explanation=explanation, names=dict(names or {}), preempts=tuple(preempts))
+    return _text(render_explanation(_data(ExplainAnswer.of(named)), WIDTH))
+
+
+def drawn_for_tenant(told: TenantExplanation) -> str:
+    return _text(render_explanation(_data(ExplainAnswer.of_tenant(told)), WIDTH))
+
+
+def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:
+    return _text(render_capacity(_data(CapacityAnswer.of(rows))["rows"]))
+
+
+def drawn_room(rows: tuple[Room, ...]) -> str:
+    return _text(render_capacity(_data(CapacityAnswer.of_room(rows))["rows"]))
+
+
+def drawn_map(rows: tuple[GpuRow, ...], width: int) -> str:
+    return _text(render_gpu_map(_data(GpuMapAnswer.of(rows))["gpus"], width))
+
+
+def drawn_drain(plan: MovePlan, host: str, *, names: Mapping[str, str]) -> str:
+    named = NamedPlan(plan=plan, names=dict(names))
+    return _text(render_drain(_data(DrainPlanAnswer.of(named)), host, WIDTH))
+
+
+def drawn_compaction(plan: MovePlan, *, names: Mapping[str, str]) -> str:
+    named = NamedPlan(plan=plan, names=dict(names))
+    return _text(render_compaction(_data(CompactionPlanAnswer.of(named)), WIDTH))
+
+
+def _data(answer: BaseModel) -> dict[str, Any]:
+    return answer.model_dump(mode="json")
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
