@@ -58,6 +58,7 @@ def _values(here: Site) -> Iterator[tuple[str, float]]:
     print(f"first start: {first:.1f} s", flush=True)
     here.stop()
     yield "restart_ready_s", here.start()
+    yield "restart_core_s", here.core_seconds()
     try:
         yield from measured(here)
     except VgpuctlError as error:
