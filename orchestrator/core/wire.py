@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
@@ -21,13 +22,20 @@ from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, 
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 
 T = TypeVar("T")
+Reader = Callable[[object], Any]
 
 _PRIMITIVES = (str, int, bool)
 _UNIONS = (typing.Union, types.UnionType)
 
 
 class _Mismatch(Exception):
-    """A value is not of its field's type; the text says where and why."""
+    """A value is not of its field's type; the text says why, ``where`` grows on the way up from the field."""
+
+    where = ""
+
+    def below(self, part: str) -> _Mismatch:
+        self.where = part + self.where
+        return self
 
 
 @functools.cache
@@ -39,71 +47,100 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _structured(value: object, kind: Any, where: str, *, strict: bool) -> Any:
+@functools.cache
+def _reader(kind: Any, strict: bool) -> Reader:
+    """What makes a value of ``kind`` of plain JSON. Put together once: a snapshot has thousands of values."""
     if kind in _PRIMITIVES:
-        if type(value) is not kind:  # True is an int to Python, and "7" is none to us
-            raise _Mismatch(f"{where}: {kind.__name__} expected, not {type(value).__name__}")
-        return value
+        return functools.partial(_primitive, kind)
     origin = typing.get_origin(kind)
     if origin is tuple:
-        return _items(value, typing.get_args(kind)[0], where, strict=strict)
+        item = typing.get_args(kind)[0]
+        return functools.partial(_items, item if item in _PRIMITIVES else None, _reader(item, strict))
     if origin is typing.Literal:
-        if value not in typing.get_args(kind):
-            raise _Mismatch(f"{where}: {ascii(value)[:40]} is none of {', '.join(typing.get_args(kind))}")
-        return value
+        return functools.partial(_literal, typing.get_args(kind))
     if origin in _UNIONS:  # only ever "something or None"
         (something,) = (option for option in typing.get_args(kind) if option is not type(None))
-        return None if value is None else _structured(value, something, where, strict=strict)
-    return _object(value, kind, where, strict=strict)
+        return functools.partial(_optional, _reader(something, strict))
+    fields = [(name, _reader(field, strict)) for name, (field, _) in _fields(kind).items()]
+    needed = [name for name, (_, optional) in _fields(kind).items() if not optional]
+    return functools.partial(_object, kind, fields, needed, strict)
 
 
-def _items(value: object, kind: Any, where: str, *, strict: bool) -> tuple[Any, ...]:
+def _reader_of(kind: Any, *, strict: bool) -> Reader:
+    return _reader(kind, strict)
+
+
+def _primitive(kind: type, value: object) -> Any:
+    if type(value) is not kind:  # True is an int to Python, and "7" is none to us
+        raise _Mismatch(f"{kind.__name__} expected, not {type(value).__name__}")
+    return value
+
+
+def _literal(options: tuple[str, ...], value: object) -> Any:
+    if value not in options:
+        raise _Mismatch(f"{ascii(value)[:40]} is none of {', '.join(options)}")
+    return value
+
+
+def _optional(read: Reader, value: object) -> Any:
+    return None if value is None else read(value)
+
+
+def _items(primitive: type | None, read: Reader, value: object) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise _Mismatch(f"{where}: a list expected, not {type(value).__name__}")
-    return tuple(_structured(item, kind, f"{where}[{number}]", strict=strict) for number, item in enumerate(value))
+        raise _Mismatch(f"a list expected, not {type(value).__name__}")
+    if primitive is not None and all(type(item) is primitive for item in value):
+        return tuple(value)
+    found = []
+    for number, item in enumerate(value):
+        try:
+            found.append(read(item))
+        except _Mismatch as error:
+            raise error.below(f"[{number}]") from None
+    return tuple(found)
 
 
-def _object(value: object, kind: Any, where: str, *, strict: bool) -> Any:
+def _object(kind: Any, fields: list[tuple[str, Reader]], needed: list[str], strict: bool, value: object) -> Any:
     if not isinstance(value, dict):
-        raise _Mismatch(f"{where}: an object expected, not {type(value).__name__}")
-    fields = _fields(kind)
-    unknown = sorted(str(name) for name in value.keys() - fields.keys())
-    if strict and unknown:
-        raise _Mismatch(f"{where}: no such field: {ascii(unknown[0])[:60]}")
-    missing = [name for name, (_, optional) in fields.items() if not optional and name not in value]
-    if missing:
-        raise _Mismatch(f"{where}: {missing[0]} is missing")
-    return kind(
-        **{
-            name: _structured(value[name], field, f"{where}.{name}", strict=strict)
-            for name, (field, _) in fields.items()
-            if name in value
-        }
-    )
+        raise _Mismatch(f"an object expected, not {type(value).__name__}")
+    unknown = sorted(str(name) for name in value.keys() - _fields(kind).keys()) if strict else []
+    if unknown:
+        raise _Mismatch(f"no such field: {ascii(unknown[0])[:60]}")
+    for name in needed:
+        if name not in value:
+            raise _Mismatch(f"{name} is missing")
+    found = {}
+    for name, read in fields:
+        if name in value:
+            try:
+                found[name] = read(value[name])
+            except _Mismatch as error:
+                raise error.below(f".{name}") from None
+    return kind(**found)
 
 
 def _sent_by_controller(data: object, kind: type[T]) -> T:
     try:
-        found: T = _object(data, kind, kind.__name__, strict=True)
+        found: T = _reader_of(kind, strict=True)(data)
     except _Mismatch as error:
         raise InvalidInput(
             "agent.request_invalid",
             f"the request holds no valid {kind.__name__}",
             hint="upgrade the agent: the controller may be newer than it",
-            details=str(error),
+            details=f"{kind.__name__}{error.where}: {error}",
         ) from error
     return found
 
 
 def _sent_by_agent(data: object, kind: type[T]) -> T:
     try:
-        found: T = _object(data, kind, kind.__name__, strict=False)
+        found: T = _reader_of(kind, strict=False)(data)
     except _Mismatch as error:
         raise Unknown(
             "agent.answer_invalid",
             f"the agent's answer holds no valid {kind.__name__}",
             hint="upgrade the agent with vgpuctl host upgrade-agent",
-            details=str(error),
+            details=f"{kind.__name__}{error.where}: {error}",
         ) from error
     return found
 
