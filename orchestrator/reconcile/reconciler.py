@@ -36,24 +36,32 @@ class Reconciler:
     """Hosts that are looked at side by side."""
     timeout_s: float = 60.0
     """How long a round waits for a slow host; its look goes on and the next rounds leave it out."""
+    silent_timeout_s: float = 5.0
+    """And how long for those that did not answer the last time."""
     repairs: bool = True
     """Whether safe repairs are done without being asked."""
     _pool: ThreadPoolExecutor = field(init=False)
+    _silent_pool: ThreadPoolExecutor = field(init=False)
+    """Hosts that do not answer take their time here: however many are down, the others are looked at as before."""
     _under_way: dict[str, Future[None]] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_pool", ThreadPoolExecutor(self.at_once, thread_name_prefix="look"))
+        for name in ("_pool", "_silent_pool"):
+            object.__setattr__(self, name, ThreadPoolExecutor(self.at_once, thread_name_prefix=f"look{name}"))
 
     def round(self) -> None:
         """One observation of every host that is not being looked at."""
         with self.store.read() as tx:
-            names = [host.name for host in tx.hosts.list()]
-        self._wait_for(self._begin(names))
+            hosts = tx.hosts.list()
+        silent = self._begin((one.name for one in hosts if one.state == "unreachable"), self._silent_pool)
+        answering = self._begin((one.name for one in hosts if one.state != "unreachable"), self._pool)
+        self._wait_for(answering, self.timeout_s)
+        self._wait_for(silent, self.silent_timeout_s)
 
     def observe_soon(self, name: str) -> None:
         """Something happened there; more of it while a look is under way is seen by the next round."""
-        self._begin([name])
+        self._begin([name], self._pool)
 
     def observe(self, name: str) -> None:
         """See the host, compare, write down, end leases, repair what is safe. What one part makes of a host's answers
@@ -89,36 +97,47 @@ class Reconciler:
 
     def close(self) -> None:
         """Looks that have begun go on until their own time limits; nobody waits for them."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._silent_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, names: Iterable[str]) -> list[Future[None]]:
+    def _begin(self, names: Iterable[str], pool: ThreadPoolExecutor) -> list[Future[None]]:
         with self._lock:
             free = [name for name in names if name not in self._under_way or self._under_way[name].done()]
-            begun = {name: self._pool.submit(self.observe, name) for name in free}
+            begun = {name: pool.submit(self.observe, name) for name in free}
             self._under_way.update(begun)
         return list(begun.values())
 
-    def _wait_for(self, observations: list[Future[None]]) -> None:
+    def _wait_for(self, observations: list[Future[None]], timeout_s: float) -> None:
         """:raises WorldError: the database was away for one of them"""
-        for observation in wait(observations, timeout=self.timeout_s).done:
+        for observation in wait(observations, timeout=timeout_s).done:
             if not observation.cancelled():
                 observation.result()
 
     def _compare(self, name: str) -> None:
+        """Written only when there is something to say, or was."""
         now = self.clock.now()
-        with self.store.begin() as tx:
-            host = _find(tx, name)
-            if host is None:
+        with self.store.read() as tx:
+            found = self._found(tx, name, now)
+            if found is None or (not found[0] and not tx.findings.list(host=name, cleared=True)):
                 return
-            snapshot = tx.hosts.snapshot(name)
-            found = [*host_findings(host), *self.leases.findings(tx, name, now)]
-            complete = host.state == "ready" and snapshot is not None and host.last_seen_at is not None
-            if snapshot is not None and host.last_seen_at is not None and complete:
-                wanted = wanted_of(tx, host, snapshot, host.last_seen_at)
-                found += compare(wanted, snapshot)
-                complete = not any(one.code == "host.half_seen" for one in found)
-            fresh = tx.findings.record(name, found, at=now, complete=complete)
-            _audit(tx, fresh, now)
+        with self.store.begin() as tx:
+            found = self._found(tx, name, now)
+            if found is not None:
+                _audit(tx, tx.findings.record(name, found[0], at=now, complete=found[1]), now)
+
+    def _found(self, tx: Transaction, name: str, now: float) -> tuple[list[Finding], bool] | None:
+        """And whether the look was complete. None: there is no such host."""
+        host = _find(tx, name)
+        if host is None:
+            return None
+        snapshot = tx.hosts.snapshot(name)
+        found = [*host_findings(host), *self.leases.findings(tx, name, now)]
+        complete = host.state == "ready" and snapshot is not None and host.last_seen_at is not None
+        if snapshot is not None and host.last_seen_at is not None and complete:
+            wanted = wanted_of(tx, host, snapshot, host.last_seen_at)
+            found += compare(wanted, snapshot)
+            complete = not any(one.code == "host.half_seen" for one in found)
+        return found, complete
 
 
 def _find(tx: Transaction, name: str) -> Host | None:

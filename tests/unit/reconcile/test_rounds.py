@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rounds of looks cost, and who waits for whom in them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, event
+
+from orchestrator.core.errors import Retryable
+from orchestrator.core.host import Host
+from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.observing import HostObserver
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import FakeHosts
+
+LIMIT_S = 60.0
+DOWN = 20
+
+
+class HalfDown(FakeHosts):
+    """Most of its hosts do not answer before they are let go."""
+
+    let_go: threading.Event
+    observed: Counter[str]
+
+    def observe(self, host: Host) -> HostSnapshot:
+        self.observed[host.name] += 1
+        if host.name.startswith("down"):
+            assert self.let_go.wait(LIMIT_S)
+            raise Retryable("host.unreachable", "down")
+        return super().observe(host)
+
+
+def with_hosts_down(plane: ControlPlane) -> HalfDown:
+    with plane.store.begin() as tx:
+        known = tx.hosts.get(T4_HOST)
+        for number in range(DOWN):
+            name = f"down{number}"
+            tx.hosts.add(replace(known, name=name, address=name, state="unreachable", managed_gpus=()))
+    hosts = HalfDown(plane.hosts.machines)
+    hosts.let_go, hosts.observed = threading.Event(), Counter()
+    return hosts
+
+
+def test_hosts_that_are_down_do_not_keep_the_others_from_their_looks(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    plane.add_host(L40S_HOST)
+    hosts = with_hosts_down(plane)
+    observer = HostObserver(store=plane.store, link=hosts, clock=plane.world.clock)
+    reconciler: Reconciler = replace(plane.reconciler, observer=observer, at_once=2, silent_timeout_s=0.0)
+    for _ in range(2):
+        reconciler.round()
+    assert (hosts.observed[T4_HOST], hosts.observed[L40S_HOST]) == (2, 2)
+    hosts.let_go.set()
+    reconciler.close()
+    plane.store.close()
+
+
+def test_a_look_that_finds_nothing_writes_what_it_saw_and_nothing_more(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    plane.reconciler.observe(T4_HOST)
+    written = []
+
+    def committed(connection: Connection) -> None:
+        if not connection.get_execution_options().get("reading"):
+            written.append(connection)
+
+    event.listen(Engine, "commit", committed)
+    try:
+        plane.reconciler.observe(T4_HOST)
+    finally:
+        event.remove(Engine, "commit", committed)
+    assert len(written) == 1
+    plane.store.close()
