@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.config import Config
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
@@ -21,7 +23,6 @@ from orchestrator.agent.restore import Restorer
 from orchestrator.agent.sysfs.machine import boot_id
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpus import Vgpus
 from orchestrator.agent.wanted import RestoreList
 
 
@@ -44,8 +45,10 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
     domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
-    vgpus, switches = Vgpus(paths, ledger, timing, nvml.type_names), GpuSwitches(paths, ledger, timing, nvml)
+    kinds = kinds_of(DeviceFiles(paths, ledger, timing, nvml.type_names))
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds)
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
+    handlers = Parts(storage, kinds, switches, domains, networks).handlers
     return Agent(
         ledger=ledger,
         storage=storage,
@@ -54,6 +57,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
         observer=Observer(
             paths=paths,
             ledger=ledger,
+            kinds=kinds,
             nvml=nvml,
             libvirt=libvirt,
             domains=domains,
@@ -61,13 +65,11 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             storage=storage,
             wanted=wanted,
         ),
-        performer=Performer(ledger, turns, wanted, Parts(storage, vgpus, switches, domains, networks)),
+        performer=Performer(ledger, turns, wanted, handlers),
         restorer=Restorer(
             wanted,
             turns,
             timing,
-            vgpus=vgpus,
-            domains=domains,
-            enable_functions=switches.enable_virtual_functions,
+            handlers,
         ),
     )

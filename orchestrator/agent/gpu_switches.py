@@ -3,23 +3,25 @@
 
 from __future__ import annotations
 
+from orchestrator.agent.attachments.device_files import check_managed
+from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import mdev, open_files, pci, reading, sriov, vendor_vfio
+from orchestrator.agent.sysfs import open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
-from orchestrator.agent.vgpus import check_managed
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.pci import parse_pci_address
 
 
 class GpuSwitches:
-    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Nvml) -> None:
+    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Nvml, kinds: Kinds) -> None:
         self._paths = paths
         self._ledger = ledger
         self._timing = timing
         self._nvml = nvml
+        self._kinds = kinds
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -69,15 +71,12 @@ class GpuSwitches:
     def _check_no_vgpus(self, gpu: str) -> None:
         functions = (gpu, *pci.virtual_functions(self._paths, gpu))
         opened = open_files.open_vfio_devices(self._paths)
-        used = [device.uuid for device in mdev.existing(self._paths, {}) if device.parent in functions]
-        for address in functions:
-            typed = (
-                vendor_vfio.is_vendor_vfio(self._paths, address)
-                and vendor_vfio.read(self._paths, address).current_id != 0
-            )
-            if typed or open_files.in_use(self._paths.pci(address), opened) is not False:
-                used.append(address)
+        used = {name for kind in self._kinds.values() for name in kind.names_on(functions)}
+        used |= {one for one in functions if open_files.in_use(self._paths.pci(one), opened) is not False}
         if used:
             raise Conflict(
-                "gpu.in_use", f"GPU {gpu} has vGPUs or is in use", hint="remove them first", details=", ".join(used)
+                "gpu.in_use",
+                f"GPU {gpu} has vGPUs or is in use",
+                hint="remove them first",
+                details=", ".join(sorted(used)),
             )

@@ -14,7 +14,7 @@ from orchestrator.agent.ledger_file import LedgerFile
 from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.host_actions import FencingToken
 
-_SCHEMA = """
+_FIRST = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS attempts (
   number INTEGER PRIMARY KEY AUTOINCREMENT, operation TEXT NOT NULL UNIQUE, attempt INTEGER NOT NULL);
@@ -26,6 +26,15 @@ CREATE TABLE IF NOT EXISTS wanted (
   vm TEXT PRIMARY KEY, running INTEGER NOT NULL DEFAULT 0, boot_policy TEXT NOT NULL DEFAULT 'local',
   device TEXT NOT NULL DEFAULT '', problem TEXT NOT NULL DEFAULT '');
 """
+
+_DEVICES = """
+ALTER TABLE wanted RENAME COLUMN device TO devices;
+UPDATE wanted SET devices = '[' || devices || ']';
+"""
+
+_SCHEMA = (_FIRST, _DEVICES)
+"""What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
+the first agents wrote no version down."""
 
 _KEPT_OPERATIONS = 100_000
 """Operations remembered; an attempt of one that is older than so many others cannot still be on its way."""
@@ -43,7 +52,7 @@ class Ledger:
     """One file; safe to use from many threads."""
 
     def __init__(self, directory: Path, *, site: str, epoch: int, boot_id: str) -> None:
-        """:raises Fatal: ``agent.ledger_unusable``"""
+        """:raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._site, self._boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
         with self.file.write():

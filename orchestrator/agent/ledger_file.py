@@ -18,8 +18,10 @@ Value = str | int | None
 class LedgerFile:
     """Statements are run inside :meth:`read` or :meth:`write`, by one thread at a time."""
 
-    def __init__(self, directory: Path, schema: str) -> None:
-        """:raises Fatal: ``agent.ledger_unusable``"""
+    def __init__(self, directory: Path, schema: Sequence[str]) -> None:
+        """``schema``: statements that bring the file from version n to n + 1, from 0 on.
+
+        :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._lock = threading.Lock()
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -28,9 +30,22 @@ class LedgerFile:
             )
             # EXTRA: also that the rollback journal is gone is on disk, or a power cut takes back what was committed.
             self._db.execute("PRAGMA synchronous=EXTRA")
-            self._db.executescript(schema)
+            self._upgrade(schema)
         except (OSError, sqlite3.Error) as error:
             raise _unusable(error) from error
+
+    def _upgrade(self, schema: Sequence[str]) -> None:
+        """All of it or nothing: an agent that is killed meanwhile finds the file as it was."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(schema):
+            self._db.close()
+            raise Fatal(
+                "agent.ledger_newer",
+                f"the ledger has version {version}, and this agent knows {len(schema)}",
+                hint="a newer agent has written it: install that one again with vgpuctl host upgrade-agent",
+            )
+        for number in range(version, len(schema)):
+            self._db.executescript(f"BEGIN IMMEDIATE; {schema[number]} PRAGMA user_version = {number + 1}; COMMIT;")
 
     def close(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
@@ -48,6 +49,7 @@ class Observer:
 
     paths: Paths
     ledger: Ledger
+    kinds: Kinds
     nvml: Nvml
     libvirt: Libvirt
     domains: Domains
@@ -77,7 +79,7 @@ class Observer:
             storage_free_bytes=disk.free,
             storage_total_bytes=disk.total,
             iommu=about.iommu,
-            gpus=observe_gpus(self.paths, self.ledger, nvml),
+            gpus=observe_gpus(self.paths, self.kinds, nvml),
             domains=problems.read(self.domains.snapshots, ()),
             volumes=self.storage.volumes(),
             seeds=self.storage.seeds(),

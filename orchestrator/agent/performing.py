@@ -7,19 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.agent.attachments.kind import Handlers, Kinds
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.turns import HOST, Turns
-from orchestrator.agent.vgpus import Vgpus
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
-    ClearVgpuType,
-    CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
@@ -32,9 +30,7 @@ from orchestrator.core.host_actions import (
     HostAction,
     ManageGpus,
     ReleaseDomain,
-    RemoveMdev,
     RemoveNetwork,
-    SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -50,31 +46,29 @@ class Parts:
     """Each knows how to do some of the actions."""
 
     storage: Storage
-    vgpus: Vgpus
+    kinds: Kinds
     switches: GpuSwitches
     domains: Domains
     networks: LibvirtNetworks
 
     def adopt(self, action: AdoptDomain) -> ActionResult:
-        """The vGPU first: as long as the domain is nobody's, nothing can be done to it."""
-        self.vgpus.adopt(action)
-        return self.domains.adopt(action.vm, action.mdev_uuid or action.parent)
+        """The devices first: as long as the domain is nobody's, nothing can be done to it."""
+        for device in action.devices:
+            self.kinds[device.kind].adopt(action.vm, device)
+        return self.domains.adopt(action.vm, tuple(device.name for device in action.devices))
 
     def release(self, action: ReleaseDomain) -> ActionResult:
         """In the opposite order."""
         changed = self.domains.release(action.vm)
-        self.vgpus.release(action)
+        for device in reversed(action.devices):
+            self.kinds[device.kind].release(action.vm, device)
         return ActionResult(changed=changed)
 
-
-class Performer:
-    def __init__(self, ledger: Ledger, turns: Turns, wanted: RestoreList, parts: Parts) -> None:
-        self._ledger = ledger
-        self._turns = turns
-        self._wanted = wanted
-        storage, vgpus, switches = parts.storage, parts.vgpus, parts.switches
-        domains, networks = parts.domains, parts.networks
-        self._handlers: dict[type[HostAction], Callable[[Any], ActionResult]] = {
+    @property
+    def handlers(self) -> Handlers:
+        """Of every action there is."""
+        storage, switches, domains, networks = self.storage, self.switches, self.domains, self.networks
+        found: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
             WriteSeed: lambda a: storage.write_seed(a.vm, a.seed, a.iso_base64),
@@ -83,19 +77,26 @@ class Performer:
             ManageGpus: lambda a: switches.manage(a.gpus),
             EnableVirtualFunctions: lambda a: switches.enable_virtual_functions(a.gpu),
             DisableVirtualFunctions: lambda a: switches.disable_virtual_functions(a.gpu),
-            CreateMdev: vgpus.create_mdev,
-            RemoveMdev: vgpus.remove_mdev,
-            SetVgpuType: vgpus.set_type,
-            ClearVgpuType: vgpus.clear_type,
             EnsureNetwork: lambda a: networks.ensure(a.name, a.xml),
             RemoveNetwork: lambda a: networks.remove(a.name),
             DefineDomain: lambda a: domains.define(a.vm, a.xml),
             UndefineDomain: lambda a: domains.undefine(a.vm),
             StartDomain: lambda a: domains.start(a.vm),
             StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
-            AdoptDomain: parts.adopt,
-            ReleaseDomain: parts.release,
+            AdoptDomain: self.adopt,
+            ReleaseDomain: self.release,
         }
+        for kind in self.kinds.values():
+            found |= kind.handlers
+        return found
+
+
+class Performer:
+    def __init__(self, ledger: Ledger, turns: Turns, wanted: RestoreList, handlers: Handlers) -> None:
+        self._ledger = ledger
+        self._turns = turns
+        self._wanted = wanted
+        self._handlers = handlers
 
     def perform(self, action: HostAction, token: FencingToken) -> ActionResult:
         """Waits for earlier actions on the same VM, then looks again whether a newer attempt came meanwhile.

@@ -8,26 +8,16 @@ turn comes, so an action that arrives first decides, and one that arrives later 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Protocol
 
+from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
-from orchestrator.core.host_actions import ActionResult, CreateMdev, SetVgpuType
+from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, StartDomain
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
-
-
-class MakesVgpus(Protocol):
-    def create_mdev(self, action: CreateMdev) -> ActionResult: ...
-    def set_type(self, action: SetVgpuType) -> ActionResult: ...
-
-
-class StartsDomains(Protocol):
-    def start(self, vm: str) -> ActionResult: ...
 
 
 class Restorer:
@@ -38,17 +28,12 @@ class Restorer:
         wanted: RestoreList,
         turns: Turns,
         timing: Timing,
-        *,
-        vgpus: MakesVgpus,
-        domains: StartsDomains,
-        enable_functions: Callable[[str], ActionResult],
+        handlers: Handlers,
     ) -> None:
         self._wanted = wanted
         self._turns = turns
         self._timing = timing
-        self._vgpus = vgpus
-        self._domains = domains
-        self._enable_functions = enable_functions
+        self._handlers = handlers
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.run, name="restore", daemon=True)
 
@@ -86,7 +71,7 @@ class Restorer:
             if gpu not in self._wanted.functions():
                 return True
             try:
-                self._enable_functions(gpu)
+                self._do(EnableVirtualFunctions(gpu=gpu))
             except WorldError:
                 return False  # its VMs say what is missing
             except VgpuctlError:
@@ -102,11 +87,9 @@ class Restorer:
             if wanted is None:
                 return True
             try:
-                if isinstance(wanted.device, CreateMdev):
-                    self._vgpus.create_mdev(wanted.device)
-                elif isinstance(wanted.device, SetVgpuType):
-                    self._vgpus.set_type(wanted.device)
-                self._domains.start(vm)
+                for action in wanted.devices:
+                    self._do(action)
+                self._do(StartDomain(vm=vm))
             except NotFound:
                 self._wanted.note(vm, "")
                 return True  # somebody undefined it: the snapshot shows that, and a controller defines it again
@@ -115,3 +98,7 @@ class Restorer:
                 return not isinstance(error, WorldError)
             self._wanted.note(vm, "")
         return True
+
+    def _do(self, action: HostAction) -> None:
+        """Without a fence: what the ledger wants is newer than any controller's token."""
+        self._handlers[type(action)](action)

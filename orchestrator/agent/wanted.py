@@ -4,21 +4,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.ledger_file import Row
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
+from orchestrator.core.attachments import make
 from orchestrator.core.host_actions import (
     AdoptDomain,
-    ClearVgpuType,
-    CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     HostAction,
+    MakesDevice,
     ReleaseDomain,
-    RemoveMdev,
-    SetVgpuType,
+    RemovesDevice,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -27,13 +28,15 @@ from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"
 
+Actions = tuple[HostAction, ...]
+
 
 @dataclass(frozen=True)
 class VmToRestore:
-    """A VM that shall run. ``device`` makes its vGPU; None: it has none."""
+    """A VM that shall run. ``devices`` make its devices, in order."""
 
     vm: str
-    device: HostAction | None
+    devices: tuple[HostAction, ...]
 
 
 class RestoreList:
@@ -45,9 +48,11 @@ class RestoreList:
         self._boot_id = boot_id
 
     def before(self, action: HostAction) -> None:
-        """Whatever becomes of a stop, nobody wants the VM to run any more."""
+        """Whatever becomes of a stop or a removal, nobody wants the VM to run or the device to be any more."""
         if isinstance(action, StopDomain):
             self._set(action.vm, "running", 0)
+        if isinstance(action, RemovesDevice):
+            self._want_no_more(action)
         if isinstance(action, DisableVirtualFunctions):
             with self._file.write():
                 self._file.run("DELETE FROM functions WHERE gpu = ?", (action.gpu,))
@@ -58,18 +63,14 @@ class RestoreList:
             self._set(action.vm, "running", 1)
             self._set(action.vm, "boot_policy", action.boot_policy)
             self.note(action.vm, "")
-        elif isinstance(action, (CreateMdev, SetVgpuType)):
-            self._set(action.vm, "device", json.dumps(action_to_dict(action)))
-            function = action.parent if isinstance(action, CreateMdev) else action.vf
-            gpu = pci.physical_gpu(self._paths, function)
-            if gpu != function:
-                self._want_functions(gpu)
+        elif isinstance(action, MakesDevice):
+            self._want_device(action)
         elif isinstance(action, AdoptDomain):
-            self.after(_made_by(action))
+            for device in action.devices:
+                for made_by in make(action.vm, device):
+                    self.after(made_by)
             self._set(action.vm, "running", int(action.running))
             self._set(action.vm, "boot_policy", action.boot_policy)
-        elif isinstance(action, (RemoveMdev, ClearVgpuType)):
-            self._set(action.vm, "device", "")
         elif isinstance(action, (UndefineDomain, ReleaseDomain)):
             with self._file.write():
                 self._file.run("DELETE FROM wanted WHERE vm = ?", (action.vm,))
@@ -106,10 +107,8 @@ class RestoreList:
     def find(self, vm: str) -> VmToRestore | None:
         """The VM, if it is still to be started."""
         with self._file.read():
-            row = self._file.one("SELECT device FROM wanted WHERE vm = ? AND running AND boot_policy = 'local'", vm)
-        if row is None:
-            return None
-        return VmToRestore(vm=vm, device=action_from_dict(json.loads(str(row[0]))) if row[0] else None)
+            row = self._file.one("SELECT devices FROM wanted WHERE vm = ? AND running AND boot_policy = 'local'", vm)
+        return None if row is None else VmToRestore(vm=vm, devices=_actions(row))
 
     def note(self, vm: str, problem: str) -> None:
         """Why it does not run yet; empty: it does."""
@@ -122,6 +121,21 @@ class RestoreList:
             rows = self._file.all("SELECT vm, problem FROM wanted WHERE running AND problem != '' ORDER BY rowid")
         return tuple(f"VM {vm} is not running again after the reboot: {problem}" for vm, problem in rows)
 
+    def _want_device(self, action: MakesDevice) -> None:
+        self._set_devices(action.vm, lambda there: there if action in there else (*there, action))
+        gpu = pci.physical_gpu(self._paths, action.function)
+        if gpu != action.function:
+            self._want_functions(gpu)
+
+    def _want_no_more(self, action: RemovesDevice) -> None:
+        self._set_devices(action.vm, lambda there: tuple(one for one in there if one.inverse() != action))
+
+    def _set_devices(self, vm: str, change: Callable[[Actions], Actions]) -> None:
+        with self._file.read():
+            row = self._file.one("SELECT devices FROM wanted WHERE vm = ?", vm)
+        devices = change(() if row is None else _actions(row))
+        self._set(vm, "devices", json.dumps([action_to_dict(one) for one in devices]))
+
     def _want_functions(self, gpu: str) -> None:
         with self._file.write():
             self._file.run("INSERT OR IGNORE INTO functions (gpu) VALUES (?)", (gpu,))
@@ -132,8 +146,5 @@ class RestoreList:
             self._file.run(f"UPDATE wanted SET {column} = ? WHERE vm = ?", (value, vm))  # noqa: S608 - our own names
 
 
-def _made_by(action: AdoptDomain) -> CreateMdev | SetVgpuType:
-    """What makes the adopted vGPU again after a reboot."""
-    if action.mdev_uuid is None:
-        return SetVgpuType(vm=action.vm, vf=action.parent, type_name=action.type_name)
-    return CreateMdev(vm=action.vm, uuid=action.mdev_uuid, parent=action.parent, type_name=action.type_name)
+def _actions(row: Row) -> Actions:
+    return tuple(action_from_dict(one) for one in json.loads(str(row[0]) or "[]"))

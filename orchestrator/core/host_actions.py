@@ -2,13 +2,16 @@
 """Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them.
 
 Each action is idempotent: "already there and ours" and "already gone" are success,
-"there and not ours" is an error. ``inverse`` gives the action that takes it back, None where nothing has to be.
+"there and not ours" is an error. Each has an inverse, the action that takes it back, or says why it needs none.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from orchestrator.core.device import Device
 
 ImageFormat = Literal["qcow2", "raw"]
 
@@ -30,7 +33,41 @@ class FencingToken:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateVolume:
+class HostAction:
+    """One thing done to a host. A subclass overrides exactly one of both."""
+
+    since: ClassVar[int] = 1
+    """Version of the protocol in which it got the fields that it has."""
+    no_inverse: ClassVar[str] = ""
+    """Why nothing takes it back."""
+
+    def inverse(self) -> HostAction | None:
+        """The action that takes it back."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakesDevice(HostAction, ABC):
+    """Makes a device, or a part of one, that is gone after a reboot: the agent then makes it again."""
+
+    vm: str
+
+    @property
+    @abstractmethod
+    def function(self) -> str:
+        """PCI function that it is made on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovesDevice(HostAction):
+    """The inverse of one that makes it."""
+
+    no_inverse = "starting the VM makes it again"
+    vm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateVolume(HostAction):
     """An overlay disk on a base image that is already on the host."""
 
     vm: str
@@ -39,159 +76,185 @@ class CreateVolume:
     base_format: ImageFormat
     size_bytes: int
 
+    def inverse(self) -> HostAction:
+        return DeleteVolume(vm=self.vm, volume=self.volume)
+
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteVolume:
+class DeleteVolume(HostAction):
+    no_inverse = "what was on it is gone"
     vm: str
     volume: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteSeed:
+class WriteSeed(HostAction):
     """The NoCloud seed (an ISO 9660 image labelled cidata), whole."""
 
     vm: str
     seed: str
     iso_base64: str
 
+    def inverse(self) -> HostAction:
+        return DeleteSeed(vm=self.vm, seed=self.seed)
+
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteSeed:
+class DeleteSeed(HostAction):
+    no_inverse = "it is written anew from what the database holds"
     vm: str
     seed: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnableVirtualFunctions:
+class EnableVirtualFunctions(HostAction):
     """Switch on a GPU's virtual functions through NVIDIA's sriov-manage; they stay on. Idempotent."""
 
+    no_inverse = "they stay on for the next VM"
     gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisableVirtualFunctions:
+class DisableVirtualFunctions(HostAction):
     """Switch a GPU's virtual functions off again (host remove). Refused while any of them is in use."""
 
+    no_inverse = "making the next vGPU enables them"
     gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateMdev:
-    vm: str
+class CreateMdev(MakesDevice):
     uuid: str
     parent: str
     type_name: str
 
+    @property
+    def function(self) -> str:
+        return self.parent
+
+    def inverse(self) -> HostAction:
+        return RemoveMdev(vm=self.vm, uuid=self.uuid)
+
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveMdev:
-    vm: str
+class RemoveMdev(RemovesDevice):
     uuid: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetVgpuType:
+class SetVgpuType(MakesDevice):
     """Vendor-specific VFIO: give a free virtual function a vGPU type."""
 
-    vm: str
     vf: str
     type_name: str
 
+    @property
+    def function(self) -> str:
+        return self.vf
+
+    def inverse(self) -> HostAction:
+        return ClearVgpuType(vm=self.vm, vf=self.vf)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ClearVgpuType:
-    vm: str
+class ClearVgpuType(RemovesDevice):
     vf: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnsureNetwork:
+class EnsureNetwork(HostAction):
     """Define, start and autostart a libvirt NAT network; an existing one of that name is left as it is."""
 
+    no_inverse = "it stays for the next VM"
     name: str
     xml: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class DefineDomain:
+class DefineDomain(HostAction):
     vm: str
     xml: str
 
+    def inverse(self) -> HostAction:
+        return UndefineDomain(vm=self.vm)
+
 
 @dataclass(frozen=True, kw_only=True)
-class UndefineDomain:
+class UndefineDomain(HostAction):
+    no_inverse = "it is defined anew from what the database holds"
     vm: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartDomain:
+class StartDomain(HostAction):
     vm: str
     boot_policy: BootPolicy = "local"
 
+    def inverse(self) -> HostAction:
+        return StopDomain(vm=self.vm, grace_seconds=0)
+
 
 @dataclass(frozen=True, kw_only=True)
-class StopDomain:
+class StopDomain(HostAction):
     """Ask the guest to shut down, and after ``grace_seconds`` power it off (0: at once)."""
 
+    no_inverse = "what ran in the guest is gone"
     vm: str
     grace_seconds: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdoptDomain:
-    """Write down that a domain and its vGPU, made by somebody else, are ours now. Neither is changed.
+class AdoptDomain(HostAction):
+    """Write down that a domain and its devices, made by somebody else, are ours now. Neither is changed.
 
-    Refused unless the domain takes exactly this vGPU and the vGPU is there as described."""
+    Refused unless the domain takes exactly these devices and they are there as described."""
 
+    since = 2
     vm: str
     """The domain's UUID."""
-    parent: str
-    """PCI address of the function that the vGPU is on."""
-    type_name: str
-    mdev_uuid: str | None
-    """None: vendor-specific VFIO; the function itself is what the domain takes."""
+    devices: tuple[Device, ...]
     running: bool
     """Whether it shall run again after a reboot of the host."""
     boot_policy: BootPolicy = "local"
 
+    def inverse(self) -> HostAction:
+        return ReleaseDomain(vm=self.vm, devices=self.devices)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseDomain:
-    """Forget that an adopted domain and its vGPU are ours. Neither is changed."""
+class ReleaseDomain(HostAction):
+    """Forget that an adopted domain and its devices are ours. Neither is changed."""
 
+    since = 2
+    no_inverse = "adopting it again is its user's wish"
     vm: str
-    parent: str
-    mdev_uuid: str | None
+    devices: tuple[Device, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveNetwork:
+class RemoveNetwork(HostAction):
     """Remove a network that EnsureNetwork made here; one that was there before is left alone."""
 
+    no_inverse = "it is made again for the next VM"
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteImage:
+class DeleteImage(HostAction):
     """Remove a base image. Refused while a volume on this host has it as its base."""
 
+    no_inverse = "it is sent again for the next VM"
     sha256: str
     image_format: ImageFormat
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManageGpus:
+class ManageGpus(HostAction):
     """Say which GPUs are ours (the whole list). The agent refuses device actions on any other."""
 
+    no_inverse = "the list before is not the action's to know"
     gpus: tuple[str, ...]
 
-
-HostAction = (
-    CreateVolume | DeleteVolume | WriteSeed | DeleteSeed | EnableVirtualFunctions | DisableVirtualFunctions |
-    CreateMdev | RemoveMdev | SetVgpuType | ClearVgpuType | EnsureNetwork |
-    DefineDomain | UndefineDomain | StartDomain | StopDomain | AdoptDomain | ReleaseDomain |
-    RemoveNetwork | DeleteImage | ManageGpus
-)  # fmt: skip
 
 ACTIONS: dict[str, type[HostAction]] = {
     cls.__name__: cls
@@ -203,25 +266,6 @@ ACTIONS: dict[str, type[HostAction]] = {
     )
 }  # fmt: skip
 """Name on the wire → class."""
-
-
-def inverse(action: HostAction) -> HostAction | None:
-    """The action that takes ``action`` back; None where nothing has to be taken back."""
-    if isinstance(action, CreateVolume):
-        return DeleteVolume(vm=action.vm, volume=action.volume)
-    if isinstance(action, WriteSeed):
-        return DeleteSeed(vm=action.vm, seed=action.seed)
-    if isinstance(action, CreateMdev):
-        return RemoveMdev(vm=action.vm, uuid=action.uuid)
-    if isinstance(action, SetVgpuType):
-        return ClearVgpuType(vm=action.vm, vf=action.vf)
-    if isinstance(action, DefineDomain):
-        return UndefineDomain(vm=action.vm)
-    if isinstance(action, StartDomain):
-        return StopDomain(vm=action.vm, grace_seconds=0)
-    if isinstance(action, AdoptDomain):
-        return ReleaseDomain(vm=action.vm, parent=action.parent, mdev_uuid=action.mdev_uuid)
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
 """``mig``: a GPU-instance profile by its own name; the host's MIG-backed type for it is resolved there.
-How a device reaches the VM (mdev, vendor VFIO) is the host's matter and not part of an offering."""
+How a device reaches the VM is the host's matter and not part of an offering."""
 
 SchedulerPolicy = Literal["best_effort", "equal_share", "fixed_share"]
 NumaPolicy = Literal["any", "prefer", "strict"]

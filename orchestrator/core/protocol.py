@@ -22,9 +22,12 @@ from typing import Final, Protocol
 
 from orchestrator.core.errors import Unknown
 
-PROTOCOL_VERSION = 1
-SUPPORTED_VERSIONS = (1,)
-"""Agents and controllers speak N and N-1."""
+PROTOCOL_VERSION = 2
+SUPPORTED_VERSIONS = (1, 2)
+"""Agents and controllers speak N and N-1. Host actions say since which version they have the form they have
+(``HostAction.since``); what an agent is too old for is not sent to it.
+
+2: a domain is adopted with a list of devices."""
 
 HELLO_BYTES: Final = 64 * 1024
 REQUEST_BYTES: Final = 16 * 1024 * 1024

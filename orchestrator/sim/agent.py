@@ -13,8 +13,6 @@ from typing import Any
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
-    ClearVgpuType,
-    CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
@@ -27,9 +25,7 @@ from orchestrator.core.host_actions import (
     HostAction,
     ManageGpus,
     ReleaseDomain,
-    RemoveMdev,
     RemoveNetwork,
-    SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -54,14 +50,11 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
         effect.stopped = domain is not None and domain.running
     if machine.keep_effects:
         machine.effects.append(effect)
-    return _HANDLERS[type(action)](machine, action)
+    return HANDLERS[type(action)](machine, action)
 
 
-_HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
-    CreateMdev: vgpu_actions.create_mdev,
-    RemoveMdev: vgpu_actions.remove_mdev,
-    SetVgpuType: vgpu_actions.set_type,
-    ClearVgpuType: vgpu_actions.clear_type,
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    **vgpu_actions.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,
     WriteSeed: vm_actions.write_seed,

@@ -57,6 +57,10 @@ class Kernel:
     def gpu_of(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.gpus if gpu.has(address)), None)
 
+    def devices(self) -> set[str]:
+        """What a domain can name as its hostdev: UUIDs and typed functions."""
+        return {*self.mdevs, *self.typed}
+
     def types_on(self, gpu: SimulatedGpu) -> Iterator[str]:
         yield from (name for parent, name in self.mdevs.values() if gpu.has(parent))
         yield from (name for function, name in self.typed.items() if gpu.has(function))

@@ -11,7 +11,7 @@ from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
 @dataclass(slots=True)
 class Domain:
-    """A libvirt domain. ``devices``: mdev UUIDs and PCI addresses of its hostdevs."""
+    """A libvirt domain. ``devices``: names of its hostdevs, as ``core.device.Device`` has them."""
 
     name: str
     devices: tuple[str, ...]

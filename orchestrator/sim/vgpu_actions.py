@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from orchestrator.agent.sysfs.errno_table import error_for
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -14,12 +16,26 @@ from orchestrator.core.host_actions import (
     CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
+    HostAction,
     ManageGpus,
     RemoveMdev,
     SetVgpuType,
 )
+from orchestrator.sim.kernel import Kernel
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+
+
+def key_of(device: Device) -> str:
+    """Its name in the ledger."""
+    return f"{'mdev' if device.kind == 'mdev' else 'vf'}:{device.name}"
+
+
+def is_as_made(kernel: Kernel, device: Device) -> bool:
+    """Whether the kernel has it, with that type and in that place."""
+    if device.kind == "mdev":
+        return kernel.mdevs.get(device.name) == (device.parent, device.type_name)
+    return kernel.typed.get(device.parent) == device.type_name
 
 
 def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
@@ -155,3 +171,12 @@ def _check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
 def _check_unused(machine: SimulatedMachine, device: str) -> None:
     if device in machine.kernel.opened:
         raise Conflict("vgpu.in_use", "a process still uses the vGPU")
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    CreateMdev: create_mdev,
+    RemoveMdev: remove_mdev,
+    SetVgpuType: set_type,
+    ClearVgpuType: clear_type,
+}
+"""Of all kinds of device."""

@@ -136,7 +136,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
         return SO_ALREADY
     kernel = machine.kernel
     for device in domain.devices:
-        if device not in kernel.mdevs and device not in kernel.typed:
+        if device not in kernel.devices():
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} not found")
         if device in kernel.opened:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")

@@ -37,7 +37,7 @@ from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
     before = copy.deepcopy(machine.__dict__)
-    _ACTIONS[type(action)](machine, action)
+    HANDLERS[type(action)](machine, action)
     return ActionResult(changed=before != machine.__dict__)
 
 
@@ -112,11 +112,13 @@ def _delete_seed(machine: FakeMachine, action: DeleteSeed) -> None:
 
 
 def _adopt(machine: FakeMachine, action: AdoptDomain) -> None:
-    gpu_of(machine, action.parent)
-    device = action.mdev_uuid or action.parent
-    if action.vm not in machine.domains or devices(machine.domains[action.vm][0]) != (device,):
+    for device in action.devices:
+        gpu_of(machine, device.parent)
+    names = tuple(device.name for device in action.devices)
+    if action.vm not in machine.domains or devices(machine.domains[action.vm][0]) != names:
         raise Conflict("vm.definition_differs", "the domain is not as it was seen")
-    _set_owner(machine, action.parent, action.mdev_uuid, was={None, action.vm}, owner=action.vm)
+    for device in action.devices:
+        _set_owner(machine, device.name, was={None, action.vm}, owner=action.vm)
     if action.vm not in machine.foreign | machine.adopted:
         raise Conflict("host.owned_by_other", "we made that domain")
     machine.foreign.discard(action.vm)
@@ -128,20 +130,19 @@ def _release(machine: FakeMachine, action: ReleaseDomain) -> None:
         return
     machine.adopted.discard(action.vm)
     machine.foreign.add(action.vm)
-    _set_owner(machine, action.parent, action.mdev_uuid, was={action.vm}, owner=None)
+    for device in action.devices:
+        _set_owner(machine, device.name, was={action.vm}, owner=None)
 
 
-def _set_owner(
-    machine: FakeMachine, parent: str, mdev_uuid: str | None, *, was: set[str | None], owner: str | None
-) -> None:
-    if mdev_uuid is not None:
-        there, kind, now = machine.mdevs.get(mdev_uuid, ("", "", "gone"))
+def _set_owner(machine: FakeMachine, name: str, *, was: set[str | None], owner: str | None) -> None:
+    if name in machine.mdevs:
+        there, kind, now = machine.mdevs[name]
         if now in was:
-            machine.mdevs[mdev_uuid] = (there, kind, owner)
+            machine.mdevs[name] = (there, kind, owner)
     else:
-        kind, now = machine.vf_types.get(parent, ("", "gone"))
+        kind, now = machine.vf_types.get(name, ("", "gone"))
         if now in was:
-            machine.vf_types[parent] = (kind, owner)
+            machine.vf_types[name] = (kind, owner)
     if now not in was:
         raise Conflict("vgpu.differs", "the vGPU is not as it was seen")
 
@@ -210,7 +211,7 @@ def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
     gpu.enabled = False
 
 
-_ACTIONS: dict[type[HostAction], Callable[..., None]] = {
+HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     CreateMdev: _create_mdev,
     RemoveMdev: _remove_mdev,
     SetVgpuType: _set_type,

@@ -209,15 +209,15 @@ MUTATIONS = (
     ),
     _one(
         "owner: a vGPU is made before the ledger says whose it is",
-        "agent/vgpus.py",
+        "agent/attachments/mdev.py",
         "        self._ledger.claim(key, action.vm, detail=wanted, until_reboot=True)\n",
         "",
         _VGPUS,
     ),
     _one(
         "owner: a vGPU that a process has open is removed",
-        "agent/vgpus.py",
-        "        self._check_unused(there.directory, action.uuid)\n",
+        "agent/attachments/mdev.py",
+        "        self._files.check_unused(there.directory, action.uuid)\n",
         "",
         _VGPUS,
     ),

@@ -10,7 +10,7 @@ import paramiko
 
 from orchestrator.adapters.agent_link.ssh import unreachable
 from orchestrator.core.agent_error import agent_error
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
 from orchestrator.core.protocol import (
     ANSWER_BYTES,
@@ -58,6 +58,8 @@ class Conversation:
         self._last_id = 0
         self.settled = True
         """Whether every question has had its answer, so that another may be asked."""
+        self.protocol = 1
+        """Version that the agent speaks."""
 
     @classmethod
     def open(
@@ -98,7 +100,19 @@ class Conversation:
         greeting = answer.get("hello")
         if not isinstance(greeting, dict):
             raise self._not_running("it did not greet")
+        version = greeting.get("protocol")
+        self.protocol = version if isinstance(version, int) else 1
         return greeting
+
+    def check_speaks(self, version: int) -> None:
+        """:raises Fatal: ``agent.too_old``"""
+        if self.protocol < version:
+            raise Fatal(
+                "agent.too_old",
+                f"the agent on {self._host.name} is too old for this",
+                hint=f"'vgpuctl host upgrade-agent {self._host.name}' brings the one that belongs to this server",
+                details=f"it speaks protocol {self.protocol}, {version} is needed",
+            )
 
     def _not_running(self, why: str) -> Retryable:
         noise = b""

@@ -103,7 +103,9 @@ class SshHostLink:
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {**action_to_dict(action), "token": token_to_dict(token)}
-        result = result_from_dict(self._ask(host, "perform", params, _limit(action)))
+        with self._line(host).conversation(host, self._open_channel, fresh=False) as conversation:
+            conversation.check_speaks(action.since)
+            result = result_from_dict(conversation.ask("perform", params, limit_s=_limit(action)))
         return replace(result, message=one_line(result.message))
 
     def send_image(

@@ -15,7 +15,7 @@ class DomainText:
     uuid: str
     name: str
     devices: tuple[str, ...]
-    """mdev UUIDs and PCI addresses, in the order of the XML."""
+    """UUIDs and PCI addresses of its hostdevs, in the order of the XML."""
     interfaces: tuple[str, ...]
     """Names on the host of its network interfaces; a domain that does not run has none."""
     vcpus: int | None = None

@@ -83,20 +83,20 @@ class Domains:
         self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
         return ActionResult(changed=True)
 
-    def adopt(self, vm: str, device: str) -> ActionResult:
-        """Write down that the domain is ours now; it is not changed. ``device`` is the one host device it has.
+    def adopt(self, vm: str, devices: tuple[str, ...]) -> ActionResult:
+        """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has.
 
         :raises NotFound: ``vm.not_found``; :raises Conflict: ``vm.definition_differs``, ``host.owned_by_other``"""
 
-        def devices_of(connection: Any) -> tuple[str, ...]:
+        def devices_now(connection: Any) -> tuple[str, ...]:
             domain = _lookup(connection, vm)
             if domain is None:
                 raise NotFound("vm.not_found", "the domain is not defined on this host", details=vm)
             return read_domain_xml(domain.XMLDesc()).devices
 
-        devices = self._libvirt.call(devices_of)
-        if devices != (device,):
-            shown = ", ".join(devices) or "none"
+        there = self._libvirt.call(devices_now)
+        if there != devices:
+            shown = ", ".join(there) or "none"
             raise Conflict("vm.definition_differs", "the domain has other host devices than were seen", details=shown)
         owner = self._ledger.owner(domain_key(vm))
         if owner is not None and (owner.vm, owner.detail) != (vm, ADOPTED):

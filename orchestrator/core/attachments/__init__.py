@@ -10,7 +10,7 @@ from orchestrator.core.attachments import mdev, vendor_vfio
 from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.device import Device, DeviceKind, ObservedDevice
 from orchestrator.core.errors import Bug
-from orchestrator.core.host_actions import HostAction, inverse
+from orchestrator.core.host_actions import HostAction
 from orchestrator.core.snapshot import GpuSnapshot
 
 ATTACHMENTS: dict[DeviceKind, Attachment] = {"mdev": mdev.ATTACHMENT, "vendor_vfio": vendor_vfio.ATTACHMENT}
@@ -35,7 +35,7 @@ def make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
 
 def remove(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     """The actions that remove it, in order."""
-    inverses = (inverse(action) for action in reversed(make(vm_id, device)))
+    inverses = (action.inverse() for action in reversed(make(vm_id, device)))
     return tuple(action for action in inverses if action is not None)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from orchestrator.core.device import Device
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
 from orchestrator.core.vm import Vm, VmState
@@ -12,12 +11,9 @@ from orchestrator.operations.step import Step
 
 
 def _action(context: Context, vm: Vm) -> AdoptDomain:
-    (device,) = vm.devices  # core/adoption.py takes no others
     return AdoptDomain(
         vm=vm.id,
-        parent=device.parent,
-        type_name=device.type_name,
-        mdev_uuid=_own_name(device),
+        devices=vm.devices,
         running=context.inputs.get("running") is True,
         boot_policy=vm.spec.boot_policy,
     )
@@ -34,12 +30,7 @@ def _release(context: Context) -> None:
     vm = context.vm()
     if vm is None:
         return
-    (device,) = vm.devices
-    context.perform(ReleaseDomain(vm=vm.id, parent=device.parent, mdev_uuid=_own_name(device)))
-
-
-def _own_name(device: Device) -> str | None:
-    return device.name if device.name != device.parent else None
+    context.perform(ReleaseDomain(vm=vm.id, devices=vm.devices))
 
 
 def _remains(context: Context) -> tuple[str, ...]:

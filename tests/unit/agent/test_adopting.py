@@ -9,6 +9,10 @@ from typing import Any
 import libvirt
 import pytest
 
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mdev import mdev_key
+from orchestrator.agent.attachments.vendor_vfio import vf_key
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -18,10 +22,11 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpus import Vgpus, mdev_key, vf_key
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import (
+    ACTIONS,
     ActionResult,
     AdoptDomain,
     CreateMdev,
@@ -40,6 +45,10 @@ MDEV = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
 L40S_2Q = 1148
 
 
+def mdev(type_name: str = "GRID T4-2Q") -> Device:
+    return Device(kind="mdev", gpu=T4, parent=T4, type_name=type_name, name=MDEV)
+
+
 class Bench:
     """An agent over libvirt's own test driver and a small sysfs."""
 
@@ -53,14 +62,16 @@ class Bench:
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
+        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write))
         parts = Parts(
             Storage(self.host.paths, self.ledger),
-            Vgpus(self.host.paths, self.ledger, timing, lambda: names, self.host.write),
-            GpuSwitches(self.host.paths, self.ledger, timing, Nvml()),
+            kinds,
+            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds),
             self.domains,
             LibvirtNetworks(connection, self.ledger),
         )
-        self.performer = Performer(self.ledger, Turns(), self.wanted, parts)
+        self.handlers = parts.handlers
+        self.performer = Performer(self.ledger, Turns(), self.wanted, self.handlers)
         self.libvirt: Any = libvirt.open("test:///default")
         self.vm = str(uuid.uuid4())
         self.attempt = 0
@@ -80,7 +91,7 @@ class Bench:
         return self.performer.perform(action, FencingToken(site="s", epoch=1, operation=f"op{self.attempt}", attempt=1))
 
     def adopt_mdev(self, type_name: str = "GRID T4-2Q") -> AdoptDomain:
-        return AdoptDomain(vm=self.vm, parent=T4, type_name=type_name, mdev_uuid=MDEV, running=True)
+        return AdoptDomain(vm=self.vm, devices=(mdev(type_name),), running=True)
 
     def owners(self) -> set[str]:
         keys = (domain_key(self.vm), mdev_key(MDEV), vf_key(VF1))
@@ -106,6 +117,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             domain.destroy()
 
 
+def test_the_agent_performs_every_action(bench: Bench) -> None:
+    assert set(bench.handlers) == set(ACTIONS.values())
+
+
 def test_a_running_domain_and_its_mdev_become_ours_and_nobodys_again(bench: Bench) -> None:
     bench.host.make_mdev(T4, "nvidia-231", MDEV)
     bench.define(MDEV_SOURCE)
@@ -116,8 +131,8 @@ def test_a_running_domain_and_its_mdev_become_ours_and_nobodys_again(bench: Benc
     assert bench.owners() == {"domain", "mdev"}
     wanted = bench.wanted.find(bench.vm)
     assert wanted is not None
-    assert wanted.device == CreateMdev(vm=bench.vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q")
-    release = ReleaseDomain(vm=bench.vm, parent=T4, mdev_uuid=MDEV)
+    assert wanted.devices == (CreateMdev(vm=bench.vm, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"),)
+    release = ReleaseDomain(vm=bench.vm, devices=(mdev(),))
     assert bench.do(release).changed
     assert not bench.do(release).changed
     assert bench.owners() == set()
@@ -129,7 +144,8 @@ def test_a_running_domain_and_its_mdev_become_ours_and_nobodys_again(bench: Benc
 def test_a_typed_virtual_function_becomes_ours_with_the_type_it_has(bench: Bench) -> None:
     bench.host.set_type(VF1, L40S_2Q)
     bench.define(VF_SOURCE)
-    adopt = AdoptDomain(vm=bench.vm, parent=VF1, type_name="NVIDIA L40S-2Q", mdev_uuid=None, running=True)
+    device = Device(kind="vendor_vfio", gpu=L40S, parent=VF1, type_name="NVIDIA L40S-2Q", name=VF1)
+    adopt = AdoptDomain(vm=bench.vm, devices=(device,), running=True)
     assert bench.do(adopt).changed
     assert bench.owners() == {"domain", "vf"}
     assert not bench.do(SetVgpuType(vm=bench.vm, vf=VF1, type_name="NVIDIA L40S-2Q")).changed
@@ -181,7 +197,7 @@ def test_no_domain_is_adopted_that_is_not_there_or_that_we_made(bench: Bench) ->
         bench.do(bench.adopt_mdev())
     assert refused.value.code == "host.owned_by_other"
     with pytest.raises(Conflict):
-        bench.do(ReleaseDomain(vm=bench.vm, parent=T4, mdev_uuid=MDEV))
+        bench.do(ReleaseDomain(vm=bench.vm, devices=(mdev(),)))
 
 
 def test_a_gpu_that_was_not_given_to_us_is_left_alone(bench: Bench) -> None:

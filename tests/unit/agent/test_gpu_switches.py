@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import Nvml
@@ -22,7 +24,8 @@ class Bench:
         self.host.add_l40s(L40S, enabled=0)
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.timing = FakeTiming()
-        self.switches = GpuSwitches(self.host.paths, self.ledger, self.timing, Nvml())
+        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write))
+        self.switches = GpuSwitches(self.host.paths, self.ledger, self.timing, Nvml(), kinds)
         self.calls = root / "calls"
 
     def sriov_manage(self, script: str) -> None:

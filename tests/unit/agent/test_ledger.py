@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from orchestrator.agent.ledger import Ledger, Ownership
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import Conflict, Denied, Fatal
-from orchestrator.core.host_actions import FencingToken
+from orchestrator.core.host_actions import CreateMdev, FencingToken, SetVgpuType
 
 
 def opened(directory: Path, *, epoch: int = 1, boot_id: str = "boot-1", site: str = "s") -> Ledger:
@@ -94,3 +98,54 @@ def test_a_ledger_that_cannot_be_written_is_an_error_and_not_a_guess(tmp_path: P
     with pytest.raises(Fatal) as refused:
         opened(tmp_path / "file" / "ledger")
     assert refused.value.code == "agent.ledger_unusable"
+
+
+def landed(directory: Path) -> Path:
+    """A ledger as the first agents have left it."""
+    directory.mkdir()
+    file = directory / "ledger.sqlite"
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript((Path(__file__).parents[2] / "landed" / "ledger.sql").read_text())
+    return file
+
+
+def test_a_ledger_of_the_first_agents_is_taken_over_with_all_it_holds(tmp_path: Path) -> None:
+    landed(tmp_path / "ledger")
+    for _ in range(2):
+        ledger = opened(tmp_path / "ledger")
+        restored = RestoreList(Paths(root=tmp_path, storage=tmp_path), ledger, "boot-1")
+        assert restored.vms() == ("a", "b")
+        assert restored.functions() == ("0000:02:00.0",)
+        mdev, function = restored.find("a"), restored.find("b")
+        assert mdev is not None
+        assert function is not None
+        uuid = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
+        assert mdev.devices == (CreateMdev(vm="a", uuid=uuid, parent="0000:01:00.0", type_name="GRID T4-2Q"),)
+        assert function.devices == (SetVgpuType(vm="b", vf="0000:02:00.1", type_name="NVIDIA L40S-2Q"),)
+        assert ledger.owner(f"mdev:{uuid}") == Ownership(vm="a", detail="0000:01:00.0 GRID T4-2Q")
+        with pytest.raises(Denied):
+            ledger.admit(token(1, 0, "op1"))
+        ledger.close()
+
+
+def test_an_upgrade_that_is_cut_short_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
+    file = landed(tmp_path / "ledger")
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("ALTER TABLE wanted ADD COLUMN devices TEXT")  # renaming fails
+        before = list(database.iterdump())
+    with pytest.raises(Fatal):
+        opened(tmp_path / "ledger")
+    with closing(sqlite3.connect(file)) as database:
+        assert list(database.iterdump()) == before
+        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_ledger_of_a_newer_agent_is_refused_and_left_alone(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as database:
+        database.execute("PRAGMA user_version = 99")
+    before = (tmp_path / "ledger.sqlite").read_bytes()
+    with pytest.raises(Fatal) as refused:
+        opened(tmp_path)
+    assert refused.value.code == "agent.ledger_newer"
+    assert (tmp_path / "ledger.sqlite").read_bytes() == before

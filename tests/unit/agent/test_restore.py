@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
@@ -15,7 +17,6 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.turns import Turns
-from orchestrator.agent.vgpus import Vgpus
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
@@ -39,6 +40,7 @@ from tests.unit.agent.fake_timing import FakeTiming
 T4, L40S = "0000:01:00.0", "0000:02:00.0"
 VF1 = "0000:02:00.1"
 UUID = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
+OTHER = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c12"
 
 
 class FakeDomains(Domains):
@@ -127,19 +129,12 @@ class Machine:
         self.turns = Turns()
         self.wanted = RestoreList(self.host.paths, self.ledger, boot)
         self.switches = FakeSwitches(self.host)
-        vgpus = Vgpus(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write))
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
-        parts = Parts(storage, vgpus, self.switches, self.libvirt, networks)
-        self.performer = Performer(self.ledger, self.turns, self.wanted, parts)
-        self.restorer = Restorer(
-            self.wanted,
-            self.turns,
-            self.timing,
-            vgpus=vgpus,
-            domains=self.libvirt,
-            enable_functions=self.switches.enable_virtual_functions,
-        )
+        parts = Parts(storage, kinds, self.switches, self.libvirt, networks)
+        self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
+        self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 
     def reboot(self) -> None:
         """Kernel memory and running guests are lost; the ledger and the definitions are files."""
@@ -186,6 +181,17 @@ def test_after_a_reboot_vgpus_are_made_and_vms_started_again_with_no_controller(
     owner = machine.ledger.owner(f"mdev:{UUID}")
     assert owner is not None
     assert owner.vm == "a"
+
+
+def test_every_device_of_a_vm_is_made_again_and_one_that_was_removed_is_not(machine: Machine) -> None:
+    machine.run_typed_vm("a")
+    machine.do(CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    machine.do(CreateMdev(vm="a", uuid=OTHER, parent=T4, type_name="GRID T4-2Q"), RemoveMdev(vm="a", uuid=OTHER))
+    machine.reboot()
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a"}
+    assert [link.name for link in machine.host.paths.mdev_devices.iterdir()] == [UUID]
+    assert (machine.host.paths.pci(VF1) / "nvidia/current_vgpu_type").read_text().strip() != "0"
 
 
 def test_a_second_reboot_is_restored_like_the_first(machine: Machine) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mdev import MdevDevices
+from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.sysfs.errno_table import error_for
-from orchestrator.agent.vgpus import Vgpus
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -32,7 +34,8 @@ class Host:
         self.ledger = Ledger(self.sysfs.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.ledger.manage_gpus((T4, L40S))
         self.vanishes = False
-        self.vgpus = Vgpus(self.sysfs.paths, self.ledger, FakeTiming(), dict, self._write)
+        files = DeviceFiles(self.sysfs.paths, self.ledger, FakeTiming(), dict, self._write)
+        self.mdevs, self.functions = MdevDevices(files), TypedFunctions(files)
 
     def _write(self, path: Path, value: str) -> None:
         self.sysfs.write(path, value)
@@ -50,11 +53,11 @@ def host(tmp_path: Path) -> Host:
 
 @pytest.mark.fault("F53")
 def test_what_vanishes_while_it_is_removed_is_removed(host: Host) -> None:
-    host.vgpus.create_mdev(CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
-    host.vgpus.set_type(TYPE)
+    host.mdevs.make(CreateMdev(vm="a", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    host.functions.make(TYPE)
     host.vanishes = True
-    assert host.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
-    assert host.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF)).changed
+    assert host.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
+    assert host.functions.remove(ClearVgpuType(vm="a", vf=VF)).changed
     assert host.ledger.owner(f"mdev:{UUID}") is None
     assert host.ledger.owner(f"vf:{VF}") is None
 
@@ -75,7 +78,7 @@ def test_what_vanishes_while_it_is_removed_is_removed(host: Host) -> None:
 def test_a_list_of_types_without_the_type_is_a_refusal_and_never_another_type(host: Host, text: str) -> None:
     host.creatable(text)
     with pytest.raises(Fatal) as refused:
-        host.vgpus.set_type(TYPE)
+        host.functions.make(TYPE)
     assert refused.value.code == "vgpu.no_room"
     assert host.sysfs.writes == []
     assert host.ledger.owner(f"vf:{VF}") is None
@@ -84,4 +87,4 @@ def test_a_list_of_types_without_the_type_is_a_refusal_and_never_another_type(ho
 @pytest.mark.fault("F60")
 def test_lines_that_are_none_do_not_hide_the_others(host: Host) -> None:
     host.creatable(f"{HEADER}\nx : y\n\n1145 :\n1148 : NVIDIA L40S-2Q\n")
-    assert host.vgpus.set_type(TYPE).changed
+    assert host.functions.make(TYPE).changed

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mdev import MdevDevices, mdev_key
+from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
-from orchestrator.agent.vgpus import Vgpus, mdev_key, vf_key
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -33,7 +36,9 @@ class Bench:
 
     def start(self, boot_id: str = "boot-1") -> None:
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id=boot_id)
-        self.vgpus = Vgpus(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        self.kinds = kinds_of(files)
+        self.mdevs, self.functions = MdevDevices(files), TypedFunctions(files)
 
     def tree(self) -> set[str]:
         found = {link.name for link in self.host.paths.mdev_devices.iterdir()}
@@ -58,11 +63,11 @@ def typed(vf: str = VF1, *, vm: str = "a", name: str = "NVIDIA L40S-2Q") -> SetV
 @pytest.mark.fault("F47")
 def test_an_mdev_is_made_once_and_removed_once(bench: Bench) -> None:
     before = bench.tree()
-    assert bench.vgpus.create_mdev(create()).changed
-    assert not bench.vgpus.create_mdev(create()).changed
+    assert bench.mdevs.make(create()).changed
+    assert not bench.mdevs.make(create()).changed
     assert UUID in bench.tree()
-    assert bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
-    assert not bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
+    assert bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
+    assert not bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
     assert bench.tree() == before
 
 
@@ -70,8 +75,8 @@ def test_an_mdev_that_is_still_being_made_is_not_written_to(bench: Bench) -> Non
     bench.ledger.claim(mdev_key(UUID), "a", detail=f"{T4} GRID T4-2Q", until_reboot=True)
     bench.host.begin_mdev(T4, UUID)
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create()),
-        lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
+        lambda: bench.mdevs.make(create()),
+        lambda: bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)),
     )
     for call in calls:
         with pytest.raises(Unknown) as refused:
@@ -79,7 +84,7 @@ def test_an_mdev_that_is_still_being_made_is_not_written_to(bench: Bench) -> Non
         assert refused.value.code == "vgpu.create_hung"
     assert bench.host.writes == []
     bench.host.end_mdev(T4, "nvidia-231", UUID)
-    assert bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)).changed
+    assert bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)).changed
     assert UUID not in bench.tree()
 
 
@@ -87,8 +92,8 @@ def test_a_type_whose_write_still_hangs_is_neither_written_again_nor_taken_for_g
     bench.ledger.claim(vf_key(VF1), "a", detail="1148 NVIDIA L40S-2Q", until_reboot=True)
     bench.host.begin_type(VF1, 1148)
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.set_type(typed()),
-        lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
+        lambda: bench.functions.make(typed()),
+        lambda: bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)),
     )
     for call in calls:
         with pytest.raises(Unknown) as refused:
@@ -96,17 +101,17 @@ def test_a_type_whose_write_still_hangs_is_neither_written_again_nor_taken_for_g
         assert refused.value.code == "vgpu.create_hung"
     assert bench.host.writes == []
     bench.host.end_type(VF1, 1148)
-    assert bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert f"{VF1} 0" in bench.tree()
 
 
 @pytest.mark.fault("F57")
 def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_eperm(bench: Bench) -> None:
     before = bench.tree()
-    assert bench.vgpus.set_type(typed()).changed
-    assert not bench.vgpus.set_type(typed()).changed
-    assert bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
-    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert bench.functions.make(typed()).changed
+    assert not bench.functions.make(typed()).changed
+    assert bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert not bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert bench.tree() == before
     assert bench.host.writes == [("current_vgpu_type", "1148"), ("current_vgpu_type", "0")]
 
@@ -114,25 +119,26 @@ def test_a_type_is_set_once_and_cleared_once_without_the_driver_ever_answering_e
 @pytest.mark.fault("F61")
 def test_a_type_is_found_by_its_whole_name_and_id(bench: Bench) -> None:
     with pytest.raises(Fatal, match="takes no NVIDIA L40S-4 now"):
-        bench.vgpus.set_type(typed(name="NVIDIA L40S-4"))
-    bench.vgpus.set_type(typed(name="NVIDIA L40S-48Q"))
+        bench.functions.make(typed(name="NVIDIA L40S-4"))
+    bench.functions.make(typed(name="NVIDIA L40S-48Q"))
     assert f"{VF1} 14" in bench.tree()
 
 
 @pytest.mark.fault("F43")
 def test_a_type_without_a_name_file_is_found_by_the_driver_librarys_name(bench: Bench) -> None:
     (bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/name").unlink()
-    vgpus = Vgpus(bench.host.paths, bench.ledger, bench.timing, lambda: {231: "GRID T4-2Q"}, bench.host.write)
-    assert vgpus.create_mdev(create()).changed
+    names = {231: "GRID T4-2Q"}
+    files = DeviceFiles(bench.host.paths, bench.ledger, bench.timing, lambda: names, bench.host.write)
+    assert MdevDevices(files).make(create()).changed
 
 
 @pytest.mark.fault("F55")
 def test_another_size_on_a_gpu_in_use_is_no_room(bench: Bench) -> None:
-    bench.vgpus.create_mdev(create())
-    bench.vgpus.set_type(typed())
+    bench.mdevs.make(create())
+    bench.functions.make(typed())
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create(OTHER_UUID, name="GRID T4-1Q")),
-        lambda: bench.vgpus.set_type(typed(VF2, name="NVIDIA L40S-1B")),
+        lambda: bench.mdevs.make(create(OTHER_UUID, name="GRID T4-1Q")),
+        lambda: bench.functions.make(typed(VF2, name="NVIDIA L40S-1B")),
     )
     for call in calls:
         with pytest.raises(Fatal) as refused:
@@ -144,12 +150,12 @@ def test_another_size_on_a_gpu_in_use_is_no_room(bench: Bench) -> None:
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN])
 def test_a_busy_driver_is_asked_a_few_times_and_then_left(bench: Bench, number: int) -> None:
     bench.host.answers.extend([number, number, 0])
-    assert bench.vgpus.create_mdev(create()).changed
+    assert bench.mdevs.make(create()).changed
     assert len(bench.timing.slept) == 2
 
     bench.host.answers.extend([number] * 20)
     with pytest.raises(Retryable) as refused:
-        bench.vgpus.set_type(typed())
+        bench.functions.make(typed())
     assert refused.value.code == "vgpu.busy"
     assert len(bench.host.answers) == 20 - 4
 
@@ -175,8 +181,8 @@ def test_a_refused_create_has_a_stable_code_and_leaves_nothing(
 ) -> None:
     before = bench.tree()
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create()),
-        lambda: bench.vgpus.set_type(typed()),
+        lambda: bench.mdevs.make(create()),
+        lambda: bench.functions.make(typed()),
     )
     for call in calls:
         bench.host.answers.extend([number] * 4)
@@ -195,45 +201,45 @@ def test_what_somebody_else_made_is_neither_taken_nor_removed(bench: Bench) -> N
     bench.host.set_type(VF1, 1148)
     before = bench.tree()
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create()),
-        lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
-        lambda: bench.vgpus.set_type(typed()),
+        lambda: bench.mdevs.make(create()),
+        lambda: bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)),
+        lambda: bench.functions.make(typed()),
     )
     for call in calls:
         with pytest.raises(Conflict) as refused:
             call()
         assert refused.value.code == "vgpu.foreign"
-    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert not bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert bench.tree() == before
     assert bench.host.writes == []
 
 
 def test_another_type_that_somebody_put_where_ours_was_is_left_alone(bench: Bench) -> None:
-    bench.vgpus.set_type(typed())
+    bench.functions.make(typed())
     bench.host.set_type(VF1, 0)
     bench.host.set_type(VF1, 1145)
-    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert not bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert f"{VF1} 1145" in bench.tree()
     assert bench.ledger.owner(vf_key(VF1)) is None
 
 
 @pytest.mark.fault("F58")
 def test_a_late_release_does_not_touch_the_next_owners_vgpu(bench: Bench) -> None:
-    bench.vgpus.set_type(typed(vm="a"))
-    bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
-    bench.vgpus.set_type(typed(vm="b"))
-    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    bench.functions.make(typed(vm="a"))
+    bench.functions.remove(ClearVgpuType(vm="a", vf=VF1))
+    bench.functions.make(typed(vm="b"))
+    assert not bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert f"{VF1} 1148" in bench.tree()
 
 
 def test_a_vgpu_that_a_process_holds_open_is_not_removed(bench: Bench) -> None:
-    bench.vgpus.create_mdev(create())
-    bench.vgpus.set_type(typed())
+    bench.mdevs.make(create())
+    bench.functions.make(typed())
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(T4) / UUID))
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(VF1)))
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=UUID)),
-        lambda: bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)),
+        lambda: bench.mdevs.remove(RemoveMdev(vm="a", uuid=UUID)),
+        lambda: bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)),
     )
     for call in calls:
         with pytest.raises(Conflict) as refused:
@@ -242,20 +248,20 @@ def test_a_vgpu_that_a_process_holds_open_is_not_removed(bench: Bench) -> None:
 
 
 def test_not_being_able_to_tell_counts_as_in_use(bench: Bench) -> None:
-    bench.vgpus.set_type(typed())
+    bench.functions.make(typed())
     descriptors = bench.host.paths.proc / "77" / "fd"
     descriptors.parent.mkdir()
     descriptors.write_text("not a directory")
     with pytest.raises(Conflict) as refused:
-        bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1))
+        bench.functions.remove(ClearVgpuType(vm="a", vf=VF1))
     assert refused.value.code == "vgpu.in_use"
 
 
 def test_a_gpu_that_was_not_given_to_us_is_not_touched(bench: Bench) -> None:
     bench.ledger.manage_gpus(())
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create()),
-        lambda: bench.vgpus.set_type(typed()),
+        lambda: bench.mdevs.make(create()),
+        lambda: bench.functions.make(typed()),
     )
     for call in calls:
         with pytest.raises(Denied) as refused:
@@ -269,8 +275,8 @@ def test_a_gpu_that_was_not_given_to_us_is_not_touched(bench: Bench) -> None:
 )
 def test_a_uuid_in_another_form_is_refused(bench: Bench, uuid: str) -> None:
     calls: tuple[Callable[[], object], ...] = (
-        lambda: bench.vgpus.create_mdev(create(uuid)),
-        lambda: bench.vgpus.remove_mdev(RemoveMdev(vm="a", uuid=uuid)),
+        lambda: bench.mdevs.make(create(uuid)),
+        lambda: bench.mdevs.remove(RemoveMdev(vm="a", uuid=uuid)),
     )
     for call in calls:
         with pytest.raises(InvalidInput):
@@ -278,21 +284,21 @@ def test_a_uuid_in_another_form_is_refused(bench: Bench, uuid: str) -> None:
 
 
 def test_after_a_reboot_a_type_on_the_same_function_is_not_ours(bench: Bench) -> None:
-    bench.vgpus.set_type(typed())
+    bench.functions.make(typed())
     bench.start(boot_id="boot-2")
-    assert not bench.vgpus.clear_type(ClearVgpuType(vm="a", vf=VF1)).changed
+    assert not bench.functions.remove(ClearVgpuType(vm="a", vf=VF1)).changed
     assert f"{VF1} 1148" in bench.tree()
 
 
 def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
-    bench.vgpus.create_mdev(create())
-    bench.vgpus.set_type(typed())
+    bench.mdevs.make(create())
+    bench.functions.make(typed())
     bench.host.make_mdev(T4, "nvidia-231", OTHER_UUID)
     bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(VF1)))
     bench.host.add_function("0000:03:00.0", device="2330")
     bench.host.add_function("0000:04:00.0", device="1af1", pci_class="0x068000")
 
-    t4, l40s, bare = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
+    t4, l40s, bare = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
     assert (t4.framework, l40s.framework, bare.framework) == ("mdev", "vendor_vfio", "none")
     assert [(m.uuid, m.owner) for m in t4.parents[0].mdevs] == [(UUID, "a"), (OTHER_UUID, None)]
     assert t4.parents[0].creatable == ("GRID T4-2Q",)
@@ -309,7 +315,7 @@ def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
 @pytest.mark.fault("F59")
 def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None:
     (bench.host.paths.pci(VF1) / "nvidia/current_vgpu_type").unlink()
-    _, l40s = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
+    _, l40s = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
     assert [p.current_type for p in l40s.parents] == ["unknown", None]
     assert any(VF1 in problem for problem in l40s.problems)
 
@@ -318,6 +324,6 @@ def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None
 def test_a_gpu_whose_files_hold_rubbish_costs_itself_alone(bench: Bench) -> None:
     described = bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/description"
     described.write_text(f"framebuffer={'9' * 5000}M, max_instance=8")
-    t4, l40s = observe_gpus(bench.host.paths, bench.ledger, NvmlReading())
+    t4, l40s = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
     assert any("cannot be read" in problem for problem in t4.problems)
     assert len(l40s.parents) == 2

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent has to know of every attachment kind; one file each implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.agent.sysfs.pci import PciGpu
+from orchestrator.core.device import Device, DeviceKind
+from orchestrator.core.host_actions import ActionResult, HostAction
+from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+
+Handlers = Mapping[type[HostAction], Callable[[Any], ActionResult]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What all GPUs of one observation share."""
+
+    type_names: Mapping[int, str]
+    """As far as the driver library knows them."""
+    opened: frozenset[str] | None
+    """VFIO devices that processes hold open; None: could not tell."""
+
+
+class ObservedKind(Protocol):
+    """One observation of all devices of the kind."""
+
+    def offered_on(self, gpu: PciGpu) -> bool:
+        """Whether the driver offers such devices on the GPU now."""
+
+    def parents(self, gpu: PciGpu, problems: list[str]) -> tuple[VgpuParent, ...]:
+        """Functions of the GPU with what is on them; what cannot be read is added to ``problems``."""
+
+    def types(self, gpu: PciGpu) -> Iterator[HostVgpuType]:
+        """Types as sysfs alone describes them; a kind whose sysfs does not gives none."""
+
+
+class Kind(Protocol):
+    """Everything the agent does with devices of one kind."""
+
+    @property
+    def handlers(self) -> Handlers:
+        """Its own host actions. Those that make a device also make it again after the host's reboot."""
+
+    def adopt(self, vm: str, device: Device) -> None:
+        """Write down that a device which somebody else made is this VM's now.
+
+        :raises Conflict: ``vgpu.differs``, ``host.owned_by_other``; :raises Denied: ``gpu.not_managed``
+        """
+
+    def release(self, vm: str, device: Device) -> None:
+        """Forget the owner of a device that is left as it is."""
+
+    def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        """Devices that exist on these PCI functions, or may exist since the function cannot be read."""
+
+    def observe(self, shared: Observation) -> ObservedKind:
+        """Begin one observation."""
+
+
+Kinds = Mapping[DeviceKind, Kind]
+"""The kind whose files a GPU shows is its framework; where it shows several, the first here."""

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mediated devices on a host: made, removed, adopted and observed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
+from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.sysfs import mdev, open_files
+from orchestrator.agent.sysfs.pci import PciGpu
+from orchestrator.core.device import Device
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
+from orchestrator.core.host_actions import ActionResult, CreateMdev, RemoveMdev
+from orchestrator.core.snapshot import HostVgpuType, Mdev, VgpuParent
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+_DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
+
+
+def mdev_key(uuid: str) -> str:
+    """Name of a mediated device in the ledger."""
+    return f"mdev:{uuid}"
+
+
+class MdevDevices:
+    def __init__(self, files: DeviceFiles) -> None:
+        self._files = files
+        self._paths = files.paths
+        self._ledger = files.ledger
+
+    @property
+    def handlers(self) -> Handlers:
+        return {CreateMdev: self.make, RemoveMdev: self.remove}
+
+    def make(self, action: CreateMdev) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
+        :raises Fatal: ``vgpu.type_unknown``, ``vgpu.no_room`` and errno_table.py's"""
+        _check_uuid(action.uuid)
+        self._files.check_managed(action.parent)
+        key, wanted = mdev_key(action.uuid), _made_as(action.parent, action.type_name)
+        there = self._find(action.uuid)
+        if there is not None:
+            self._files.check_owner(key, action.vm, there.directory.name)
+            _check_made(there)
+            if (there.parent, there.type_name) != (action.parent, action.type_name):
+                raise Conflict(
+                    "vgpu.differs", "the vGPU exists with another type or parent", details=str(there.directory)
+                )
+            return ActionResult(changed=False)
+        offered = self._type(action.parent, action.type_name)
+        if offered.available() == 0:
+            raise no_room(action.parent, action.type_name)
+        self._ledger.claim(key, action.vm, detail=wanted, until_reboot=True)
+        self._files.write_new(
+            offered.directory / "create", action.uuid, key, exists=lambda: self._find(action.uuid) is not None
+        )
+        return ActionResult(changed=True)
+
+    def remove(self, action: RemoveMdev) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``"""
+        _check_uuid(action.uuid)
+        key = mdev_key(action.uuid)
+        there = self._find(action.uuid)
+        if there is None:
+            self._files.release(key, action.vm)
+            return ActionResult(changed=False)
+        self._files.check_owner(key, action.vm, action.uuid)
+        _check_made(there)
+        self._files.check_unused(there.directory, action.uuid)
+        self._files.write_gone(there.directory / "remove", "1", gone=lambda: self._find(action.uuid) is None)
+        self._ledger.release(key)
+        return ActionResult(changed=True)
+
+    def adopt(self, vm: str, device: Device) -> None:
+        self._files.check_managed(device.parent)
+        _check_uuid(device.name)
+        there = self._find(device.name)
+        if there is None or (there.parent, there.type_name) != (device.parent, device.type_name):
+            raise not_as_seen(device.name)
+        made_as = _made_as(device.parent, device.type_name)
+        self._ledger.claim(mdev_key(device.name), vm, detail=made_as, until_reboot=True)
+
+    def release(self, vm: str, device: Device) -> None:
+        self._files.release(mdev_key(device.name), vm)
+
+    def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        there = frozenset(functions)
+        return (device.uuid for device in mdev.existing(self._paths, {}) if device.parent in there)
+
+    def observe(self, shared: Observation) -> _ObservedMdevs:
+        return _ObservedMdevs(self._files, shared)
+
+    def _find(self, uuid: str) -> mdev.MdevDevice | None:
+        return mdev.find(self._paths, uuid, self._files.type_names())
+
+    def _type(self, parent: str, type_name: str) -> mdev.MdevType:
+        for offered in mdev.types(self._paths, parent, self._files.type_names()):
+            if offered.name == type_name:
+                return offered
+        raise Fatal(
+            "vgpu.type_unknown",
+            f"{parent} does not offer {type_name}",
+            hint="see vgpuctl gpu show; are its virtual functions enabled?",
+        )
+
+
+class _ObservedMdevs:
+    def __init__(self, files: DeviceFiles, shared: Observation) -> None:
+        self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
+        self._existing = mdev.existing(files.paths, shared.type_names)
+
+    def offered_on(self, gpu: PciGpu) -> bool:
+        return any(mdev.offers_types(self._paths, address) for address in (gpu.address, *gpu.virtual_functions))
+
+    def parents(self, gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
+        return tuple(
+            self._parent(address, is_vf=address != gpu.address)
+            for address in (gpu.address, *gpu.virtual_functions)
+            if mdev.offers_types(self._paths, address)
+        )
+
+    def types(self, gpu: PciGpu) -> Iterator[HostVgpuType]:
+        """What the types' descriptions say (``… framebuffer=2048M, … max_instance=8``)."""
+        for address in (gpu.address, *gpu.virtual_functions):
+            for offered in mdev.types(self._paths, address, self._shared.type_names):
+                match = _DESCRIPTION.search(offered.description())
+                if match is not None:
+                    yield HostVgpuType(
+                        name=offered.name,
+                        type_id=offered.type_id,
+                        framebuffer_mib=int(match["framebuffer"]),
+                        max_instances=int(match["most"]),
+                    )
+
+    def _parent(self, address: str, *, is_vf: bool) -> VgpuParent:
+        devices = [device for device in self._existing if device.parent == address]
+        offered = mdev.types(self._paths, address, self._shared.type_names)
+        return VgpuParent(
+            address=address,
+            is_vf=is_vf,
+            current_type=None,
+            creatable=tuple(found.name for found in offered if found.available()),
+            mdevs=tuple(Mdev(uuid=d.uuid, type_name=d.type_name, owner=self._owner(d)) for d in devices),
+            owner=None,
+            in_use=self._any_in_use(devices),
+        )
+
+    def _owner(self, device: mdev.MdevDevice) -> str | None:
+        owner = self._ledger.owner(mdev_key(device.uuid))
+        return None if owner is None else owner.vm
+
+    def _any_in_use(self, devices: list[mdev.MdevDevice]) -> bool | None:
+        answers = [open_files.in_use(device.directory, self._shared.opened) for device in devices]
+        return True if True in answers else None if None in answers else False
+
+
+def _check_uuid(text: str) -> None:
+    """The kernel's own form: it also keeps the text from being a path."""
+    if _UUID.fullmatch(text) is None:
+        raise InvalidInput("vgpu.uuid_invalid", f"{ascii(text)[:60]} is not a lower-case UUID")
+
+
+def _made_as(parent: str, type_name: str) -> str:
+    return f"{parent} {type_name}"
+
+
+def _check_made(device: mdev.MdevDevice) -> None:
+    """Writing ``remove`` while ``create`` still hangs is answered with EAGAIN and takes the file away for good
+    (linux drivers/vfio/mdev: the file goes before ``active`` is looked at), so that only a reboot would help.
+
+    :raises Unknown: ``vgpu.create_hung``
+    """
+    if not device.type_name:
+        raise still_hangs(device.directory)

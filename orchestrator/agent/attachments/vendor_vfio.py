@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vGPUs on virtual functions by NVIDIA's vendor-specific VFIO: made, removed, adopted and observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from orchestrator.agent.attachments.device_files import (
+    DeviceFiles,
+    check_address,
+    function_gone,
+    no_room,
+    not_as_seen,
+    still_hangs,
+)
+from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.ledger import Ownership
+from orchestrator.agent.sysfs import open_files, vendor_vfio
+from orchestrator.agent.sysfs.pci import PciGpu
+from orchestrator.agent.sysfs.write import is_being_written
+from orchestrator.core.device import Device
+from orchestrator.core.errors import Conflict
+from orchestrator.core.host_actions import ActionResult, ClearVgpuType, SetVgpuType
+from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+
+
+def vf_key(address: str) -> str:
+    """Name of a virtual function's vGPU in the ledger."""
+    return f"vf:{address}"
+
+
+class TypedFunctions:
+    def __init__(self, files: DeviceFiles) -> None:
+        self._files = files
+        self._paths = files.paths
+        self._ledger = files.ledger
+
+    @property
+    def handlers(self) -> Handlers:
+        return {SetVgpuType: self.make, ClearVgpuType: self.remove}
+
+    def make(self, action: SetVgpuType) -> ActionResult:
+        """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
+        :raises Fatal: ``vgpu.no_room`` and errno_table.py's"""
+        self._files.check_managed(action.vf)
+        key = vf_key(action.vf)
+        function = self._function(action.vf)
+        self._check_settled(function)
+        if function.current_id:
+            self._files.check_owner(key, action.vm, action.vf)
+            owner = self._ledger.owner(key)
+            if owner is None or owner.detail != f"{function.current_id} {action.type_name}":
+                raise Conflict("vgpu.differs", "the virtual function has another vGPU type", details=action.vf)
+            return ActionResult(changed=False)
+        type_id = next((number for number, name in function.creatable if name == action.type_name), None)
+        if type_id is None:
+            raise no_room(action.vf, action.type_name)
+        self._ledger.claim(key, action.vm, detail=f"{type_id} {action.type_name}", until_reboot=True)
+        self._files.write_new(
+            self._type_file(action.vf),
+            str(type_id),
+            key,
+            exists=lambda: self._function(action.vf).current_id == type_id,
+        )
+        return ActionResult(changed=True)
+
+    def remove(self, action: ClearVgpuType) -> ActionResult:
+        """A type that another owner put there is left alone: this VM's is gone, for a function outlives its vGPUs.
+
+        :raises Conflict: ``vgpu.in_use``
+        """
+        key = vf_key(action.vf)
+        check_address(action.vf)
+        if not vendor_vfio.is_vendor_vfio(self._paths, action.vf):
+            self._files.release(key, action.vm)  # its virtual functions are off: the driver cleared the type with them
+            return ActionResult(changed=False)
+        owner, function = self._ledger.owner(key), self._function(action.vf)
+        if owner is None or owner.vm != action.vm:
+            return ActionResult(changed=False)
+        self._check_settled(function)
+        if not _still_as_made(owner, function):
+            self._ledger.release(key)
+            return ActionResult(changed=False)
+        self._files.check_unused(self._paths.pci(action.vf), action.vf)
+        self._files.write_gone(self._type_file(action.vf), "0", gone=lambda: self._function(action.vf).current_id == 0)
+        self._ledger.release(key)
+        return ActionResult(changed=True)
+
+    def adopt(self, vm: str, device: Device) -> None:
+        self._files.check_managed(device.parent)
+        function = self._function(device.parent)
+        names = {**dict(function.creatable), **self._files.type_names()}
+        if not function.current_id or names.get(function.current_id) != device.type_name:
+            raise not_as_seen(device.parent)
+        detail = f"{function.current_id} {device.type_name}"
+        self._ledger.claim(vf_key(device.parent), vm, detail=detail, until_reboot=True)
+
+    def release(self, vm: str, device: Device) -> None:
+        self._files.release(vf_key(device.parent), vm)
+
+    def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        return (
+            address
+            for address in functions
+            if vendor_vfio.is_vendor_vfio(self._paths, address)
+            and vendor_vfio.read(self._paths, address).current_id != 0
+        )
+
+    def observe(self, shared: Observation) -> _ObservedFunctions:
+        return _ObservedFunctions(self._files, shared)
+
+    def _function(self, address: str) -> vendor_vfio.VirtualFunction:
+        function = vendor_vfio.read(self._paths, address)
+        if function.problem is not None or function.current_id is None:
+            raise function_gone(function.problem)
+        return function
+
+    def _type_file(self, address: str) -> Path:
+        return self._paths.pci(address) / "nvidia" / "current_vgpu_type"
+
+    def _check_settled(self, function: vendor_vfio.VirtualFunction) -> None:
+        """A function reads 0 while a write of its type still hangs, and has the type afterwards.
+
+        :raises Unknown: ``vgpu.create_hung``
+        """
+        file = self._type_file(function.address)
+        if not function.current_id and is_being_written(self._paths, file):
+            raise still_hangs(file)
+
+
+class _ObservedFunctions:
+    def __init__(self, files: DeviceFiles, shared: Observation) -> None:
+        self._paths, self._ledger, self._shared = files.paths, files.ledger, shared
+
+    def offered_on(self, gpu: PciGpu) -> bool:
+        return any(vendor_vfio.is_vendor_vfio(self._paths, function) for function in gpu.virtual_functions)
+
+    def parents(self, gpu: PciGpu, problems: list[str]) -> tuple[VgpuParent, ...]:
+        functions = [vendor_vfio.read(self._paths, function) for function in gpu.virtual_functions]
+        problems.extend(function.problem for function in functions if function.problem is not None)
+        names = {**{number: name for f in functions for number, name in f.creatable}, **self._shared.type_names}
+        return tuple(self._parent(function, names) for function in functions)
+
+    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
+        return iter(())
+
+    def _parent(self, function: vendor_vfio.VirtualFunction, names: Mapping[int, str]) -> VgpuParent:
+        current = function.current_id
+        # A function that cannot be read must not look free: it gets a type that nothing else has.
+        shown = "unknown" if current is None else names.get(current, f"nvidia-{current}") if current else None
+        return VgpuParent(
+            address=function.address,
+            is_vf=True,
+            current_type=shown,
+            creatable=tuple(name for _, name in function.creatable),
+            mdevs=(),
+            owner=self._owner(function) if current else None,
+            in_use=open_files.in_use(self._paths.pci(function.address), self._shared.opened),
+        )
+
+    def _owner(self, function: vendor_vfio.VirtualFunction) -> str | None:
+        """The owner in the ledger, unless somebody else put another type there since."""
+        owner = self._ledger.owner(vf_key(function.address))
+        return owner.vm if owner is not None and _still_as_made(owner, function) else None
+
+
+def _still_as_made(owner: Ownership, function: vendor_vfio.VirtualFunction) -> bool:
+    """Whether the function still has the type its owner set: not none, and not what somebody set there since."""
+    return owner.detail.split(" ", 1)[0] == str(function.current_id)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.timing import RealTiming
+from orchestrator.core.attachments import ATTACHMENTS
+from orchestrator.core.device import DeviceKind
+from tests.architecture.tree import files, text
+
+KIND = re.compile(r"mdev|vendor_vfio", re.IGNORECASE)
+
+HOMES: dict[str, str] = {
+    "orchestrator/core/attachments/": "one file per kind",
+    "orchestrator/agent/attachments/": "one file per kind",
+    "orchestrator/core/device.py": "the list of kinds",
+    "orchestrator/core/host_actions.py": "the list of everything that is done to a host",
+    "orchestrator/core/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
+    "orchestrator/core/snapshot_rules.py": "what may stand there",
+    "orchestrator/core/gpu_model.py": "a column of the tables of GPU models",
+    "orchestrator/core/offering_rules.py": "a rule about that column",
+    "orchestrator/agent/sysfs/": "files of the kernel",
+    "orchestrator/agent/paths.py": "where they are",
+    "orchestrator/api/schemas/vms.py": "a field of the API keeps its name",
+    "orchestrator/adapters/store/migrations/": "what older versions have stored",
+    "orchestrator/sim/kernel.py": "a kernel in memory",
+    "orchestrator/sim/hardware.py": "which functions it has, from the tables of GPU models",
+    "orchestrator/sim/machine_files.py": "that kernel kept in a file",
+    "orchestrator/sim/observing.py": "what an agent reports of it",
+    "orchestrator/sim/vgpu_actions.py": "what an agent does to it",
+}
+
+
+def test_nothing_but_its_own_files_knows_an_attachment_kind() -> None:
+    strangers = [
+        str(path)
+        for path in files(".py", under="orchestrator/")
+        if KIND.search(text(path)) and not path.as_posix().startswith(tuple(HOMES))
+    ]
+    assert strangers == []
+
+
+def test_controller_and_agent_know_the_same_kinds(tmp_path: Path) -> None:
+    paths = Paths(root=tmp_path, storage=tmp_path)
+    ledger = Ledger(tmp_path, site="s", epoch=1, boot_id="b")
+    kinds = kinds_of(DeviceFiles(paths, ledger, RealTiming(), dict))
+    ledger.close()
+    assert set(kinds) == set(ATTACHMENTS) == set(get_args(DeviceKind))
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_no_home_of_an_attachment_kind_is_named_in_vain(home: str) -> None:
+    assert any(KIND.search(text(path)) for path in files(".py", under="orchestrator/") if str(path).startswith(home))
