@@ -47,6 +47,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/hosts": Rule("pool", _WATCH),
     "GET /v1/hosts/{name}": Rule("pool", _WATCH),
     "DELETE /v1/hosts/{name}": Rule("pool", _OPERATE),
+    "POST /v1/hosts/{name}/forget": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/upgrade-agent": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/cordon": Rule("pool", _OPERATE),
     "POST /v1/hosts/{name}/uncordon": Rule("pool", _OPERATE),

@@ -67,6 +67,17 @@ def private_key(path: Path | None) -> str:
     return text
 
 
+def confirmed_name(name: str) -> str:
+    """What the person at the terminal types to confirm that a host is given up.
+
+    :raises InvalidInput: nobody is there to ask
+    """
+    if not somebody_types():
+        raise InvalidInput("host.not_confirmed", "nobody confirmed that the host is given up", hint=f"--confirm {name}")
+    question = f"{name} is given up for good and its VMs are lost. Its name once more"
+    return str(typer.prompt(question, err=True))
+
+
 def confirmed_fingerprint(session: CliSession, address: str, port: int, *, yes: bool) -> str:
     """The fingerprint of the key that answers now, accepted by ``--yes`` or by the person at the terminal.
 

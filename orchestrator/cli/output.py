@@ -32,6 +32,7 @@ STATE_COLOURS: Final = {
     "queued": "yellow",
     "undoing": "yellow", "enrolling": "yellow", "removing": "yellow",
     "failed": "red", "stuck": "red", "unreachable": "red", "quarantined": "red", "undone": "red",
+    "lost": "red", "forgotten": "dim",
 }  # fmt: skip
 
 

@@ -164,6 +164,10 @@ class Client:
         started: Json = self._delete(path_of("hosts", name))
         return started
 
+    def forget_host(self, name: str, confirm: str) -> Json:
+        host: Json = self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
+        return host
+
     def upgrade_agent(self, name: str) -> Json:
         started: Json = self._post(path_of("hosts", name, "upgrade-agent"))
         return started

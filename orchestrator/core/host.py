@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-HostState = Literal["enrolling", "ready", "unreachable", "quarantined", "removing", "failed"]
-"""``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again."""
+HostState = Literal["enrolling", "ready", "unreachable", "quarantined", "removing", "failed", "forgotten"]
+"""``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
+``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
 
 
 @dataclass(frozen=True, kw_only=True)

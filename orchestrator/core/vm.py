@@ -11,8 +11,11 @@ from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB, MIB, parse_size, show_size
 
-VmState = Literal["creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck"]
-"""What the database says. ``failed``: its operation was undone and nothing is left on the host."""
+VmState = Literal[
+    "creating", "adopting", "running", "stopped", "starting", "stopping", "deleting", "failed", "stuck", "lost"
+]
+"""What the database says. ``failed``: its operation was undone and nothing is left on the host.
+``lost``: its host was given up; it can only be deleted."""
 
 DeallocationReason = Literal["lease_over", "preempted"]
 """Why a stopped VM has no place on a GPU any more; its disk is still there."""

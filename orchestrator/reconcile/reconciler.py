@@ -137,7 +137,7 @@ class Reconciler:
             wanted = wanted_of(tx, host, snapshot, host.last_seen_at)
             found += compare(wanted, snapshot)
             complete = not any(one.code == "host.half_seen" for one in found)
-        return found, complete
+        return found, complete or host.state == "forgotten"
 
 
 def _find(tx: Transaction, name: str) -> Host | None:

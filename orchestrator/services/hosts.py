@@ -18,6 +18,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import new_operation, record
+from orchestrator.services.forgetting import forget
 from orchestrator.services.messages import AddHost, HostInfo, HostKey, Started
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
@@ -93,7 +94,7 @@ class HostService:
         )
 
     def remove(self, name: str) -> Started:
-        """Give the host back as it was.
+        """Give the host back as it was; of a forgotten one only the record goes.
 
         :raises Conflict: ``host.has_vms``, ``host.busy``"""
         with self.store.begin() as tx:
@@ -103,8 +104,19 @@ class HostService:
                 shown = ", ".join(f"{vm.spec.tenant}/{vm.spec.name}" for vm in vms[:5])
                 shown += f" and {len(vms) - 5} more" if len(vms) > 5 else ""
                 raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint="delete or move them first")
+            if host.state == "forgotten":  # nobody is there to be asked
+                tx.hosts.remove(name)
+                self.keys.remove(name)
+                return Started(operation=None, name=name)
             started = self._begin(tx, host, "remove_host", "removing")
         return self._submitted(started)
+
+    def forget(self, name: str, *, confirm: str) -> HostInfo:
+        """Give up a host that will never come back (services/forgetting.py).
+
+        :raises InvalidInput: ``host.not_confirmed``; :raises Conflict: ``host.answers``"""
+        with self.store.begin() as tx:
+            return _info(tx, forget(tx, name, confirm, self.clock.now()))
 
     def upgrade_agent(self, name: str) -> Started:
         """Install this version's agent; VMs are left alone. :raises Conflict: ``host.busy``"""

@@ -188,7 +188,7 @@ class VmService:
             _check_adopted(tx, vm)
             if running is not None:
                 tx.operations.request_cancel(running)
-            started = self._begin(tx, "delete_vm", vm)
+            started = self._begin(tx, "delete_lost_vm" if vm.state == "lost" else "delete_vm", vm)
             self._set_state(tx, vm.id, "deleting")
         return self._submitted(started)
 

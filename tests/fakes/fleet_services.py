@@ -79,6 +79,13 @@ class Hosts:
         self._world.hosts[name] = replace(info, host=replace(info.host, cordoned=cordoned))
         return self._world.hosts[name]
 
+    def forget(self, name: str, *, confirm: str) -> HostInfo:
+        info = self.get(name)
+        if confirm != name:
+            raise InvalidInput("host.not_confirmed", "giving up a host has to be confirmed with its name")
+        self._world.hosts[name] = replace(info, host=replace(info.host, state="forgotten"))
+        return self._world.hosts[name]
+
     def cordon(self, name: str) -> HostInfo:
         return self._cordoned(name, cordoned=True)
 

@@ -180,6 +180,13 @@ def _adoption_scenes(host: str) -> list[Scene]:
     ]
 
 
+def _with_lost_vm(plane: ControlPlane) -> None:
+    _with_vm(T4_HOST, start=True)(plane)
+    plane.machine(T4_HOST).answers = False
+    plane.observer.observe(T4_HOST)
+    plane.services.hosts.forget(T4_HOST, confirm=T4_HOST)
+
+
 def _reconcile(plane: ControlPlane) -> str | None:
     return plane.findings.observe(T4_HOST)[0].operation
 
@@ -231,6 +238,12 @@ def _cancelled(plane: ControlPlane) -> None:
 
 
 SCENES = (
+    Scene(
+        "delete lost",
+        "delete_lost_vm",
+        _with_lost_vm,
+        lambda plane: plane.services.vms.delete("default", "train").operation,
+    ),
     Scene("preempt", "preempt_for_vm", _with_less_important_ones, _preempt, _cancelled),
     Scene("lease over", "free_vm", _with_lease_over, _end_lease),
     Scene(

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.hosts import AddHostBody, HostAnswer, HostKeyAnswer, ScanBody
+from orchestrator.api.schemas.hosts import AddHostBody, ForgetBody, HostAnswer, HostKeyAnswer, ScanBody
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -42,6 +42,12 @@ def get(name: NameInPath, services: ServicesOf) -> HostAnswer:
 def remove(name: NameInPath, services: ServicesOf) -> StartedAnswer:
     """Give the host back as it was; refused while VMs are there."""
     return StartedAnswer.of(services.hosts.remove(name))
+
+
+@router.post("/{name}/forget")
+def forget(name: NameInPath, body: ForgetBody, services: ServicesOf) -> HostAnswer:
+    """Give up a host that will never come back: its VMs are lost, what it held is free again."""
+    return HostAnswer.of(services.hosts.forget(name, confirm=body.confirm))
 
 
 @router.post("/{name}/upgrade-agent", status_code=202)

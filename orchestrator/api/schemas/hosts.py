@@ -71,6 +71,14 @@ class AddHostBody(RequestBody):
         return AddHost(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class ForgetBody(RequestBody):
+    """A host to give up."""
+
+    model_config = ConfigDict(title="ForgetHost", json_schema_extra={"examples": [{"confirm": "gpu1"}]})
+
+    confirm: str = Field(max_length=63, description="The host's name once more: its VMs are lost by this")
+
+
 class SoftwareAnswer(AnswerBody):
     """What runs on a host, as its agent last said."""
 

@@ -159,11 +159,30 @@ def remove(ctx: typer.Context, name: Name, wait: Wait = True, output: Output = F
     """Give a host back as it was; refused while VMs are there."""
     session = session_of(ctx)
     started = session.client.remove_host(name)
-    if started["operation"] is None or not wait:
+    if started["operation"] is None:
+        show(started, output, lambda: [f"the record of {name} is gone"])
+        return
+    if not wait:
         show(started, output, lambda: [f"{name}: operation {shown(started['operation'])} started"])
         return
     operation = follow(session, started["operation"])
     show(operation, output, lambda: [f"{name} is given back"])
+
+
+@app.command("forget")
+def forget(
+    ctx: typer.Context,
+    name: Name,
+    confirm: Annotated[
+        str | None, typer.Option("--confirm", metavar="NAME", help="The host's name once more; asked for without it.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give up a host that will never come back: its VMs are lost, what it held is free again."""
+    session = session_of(ctx)
+    host = session.client.forget_host(name, confirm or enrolment.confirmed_name(name))
+    lost = len(host["vms"])
+    show(host, output, lambda: [f"{shown(host['name'])} is given up; {lost} VMs are lost and can be deleted"])
 
 
 @app.command("upgrade-agent")

@@ -46,11 +46,12 @@ _SHOWN = 300
 
 def host_findings(host: Host) -> tuple[Finding, ...]:
     """What keeps a host from being looked at or worked on."""
-    if host.state not in {"unreachable", "quarantined", "failed"}:
+    if host.state not in {"unreachable", "quarantined", "failed", "forgotten"}:
         return ()
     why = {
         "unreachable": "nothing is known of it until it answers; its VMs are left alone",
         "quarantined": "another machine or key answers: nothing is done there until it is added again",
+        "forgotten": "it was given up: delete its VMs, then 'vgpuctl host remove' ends the record of it",
         "failed": "an operation on it is stuck: 'vgpuctl operation list' shows it",
     }
     finding = Finding(

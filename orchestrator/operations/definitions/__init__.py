@@ -17,6 +17,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.START_DEALLOCATED_VM,
         vms.STOP_VM,
         vms.FREE_VM,
+        vms.DELETE_LOST_VM,
         vms.DELETE_VM,
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,

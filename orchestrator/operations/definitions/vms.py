@@ -72,6 +72,15 @@ FREE_VM = Definition(
 )
 """Stopped, and its place is given back: its lease is over, or another VM needs it more. The disk stays."""
 
+DELETE_LOST_VM = Definition(
+    kind="delete_lost_vm",
+    steps=(vm_record.RELEASE,),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.forget_vm,
+    forward_only=True,
+)
+"""Its host was given up: nothing is done there."""
+
 DELETE_VM = Definition(
     kind="delete_vm",
     steps=(

@@ -79,6 +79,12 @@ def _first_observation(context: Context) -> str:
     with context.begin() as tx:
         for other in tx.hosts.list():
             if other.machine_id == snapshot.machine_id and other.name != context.host_name:
+                if other.state == "forgotten":
+                    raise Conflict(
+                        "host.forgotten",
+                        f"this machine is host {other.name}, which was given up",
+                        hint=f"delete its VMs, then 'vgpuctl host remove {other.name}', then add it again",
+                    )
                 raise Conflict(
                     "host.already_added",
                     f"this machine is host {other.name} already",
