@@ -73,6 +73,8 @@ class Context:
     pause: Callable[[float], None]
     """Sleep so many seconds inside a step; leaves the step when the operation is cancelled or the server stops."""
     warnings: list[str] = field(default_factory=list)
+    within: Transaction | None = None
+    """Everything is written in this transaction, which is somebody else's to end."""
     _carried: _Carried = field(default_factory=_Carried)
 
     @classmethod
@@ -107,6 +109,9 @@ class Context:
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
         """A writing transaction of this attempt, refused once another one has begun."""
+        if self.within is not None:
+            yield self.within
+            return
         try:
             with attempt(self.world.store, self.operation_id, self.attempt) as tx:
                 yield tx

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orchestrator.core.errors import Conflict, Denied, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import Conflict, Retryable, Unknown, VgpuctlError
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Move, Written
 from orchestrator.operations.retrying import retry
 from orchestrator.operations.step import Definition, Step
 
-STALE = "agent.stale_token"
 _NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
 """What stands there belongs to somebody else, so there is nothing of ours to take back."""
 
@@ -105,8 +104,8 @@ class Walk:
             )
 
     def _failed(self, context: Context, error: VgpuctlError) -> None:
-        if error.code == STALE and isinstance(error, Denied):
-            raise Suspended
+        """Also when the agent says that a newer attempt has been there: if that is so, nothing can be written here and
+        this run ends; if not, the host obeys nobody any more, and only a person can say why."""
         running = self._operation.steps[self._position].state == "running"
         moves = [Move(self._position, "failed", error.message)] if running else []
         if self._definition.forward_only and not self._nothing_done(error):
@@ -131,8 +130,6 @@ class Walk:
             try:
                 self._undo(context, step)
             except VgpuctlError as error:
-                if error.code == STALE:
-                    raise Suspended from error
                 self._stuck(context, error, [Move(self._position, "undo_failed", error.message)])
                 return
             self._undone(context, step, left)

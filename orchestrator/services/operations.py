@@ -94,13 +94,14 @@ class OperationService:
         """A stuck operation: the operator has cleaned up by hand; release what it holds.
 
         :raises Conflict: ``operation.not_stuck``"""
-        job = self._job(operation_id)
-        operation = _check_stuck(job)
-        definition = DEFINITIONS.get(operation.kind)
-        if definition is not None:
-            definition.abandoned(Context.of(self.world, job, lambda _: None, self.world.clock.sleep))
         note = "abandoned: an operator said that nothing of it remains"
-        with self.world.store.begin() as tx:
+        with self.world.store.begin() as tx:  # one for all of it: a retry comes before it or finds nothing stuck
+            job = tx.operations.get(operation_id)
+            operation = _check_stuck(job)
+            definition = DEFINITIONS.get(operation.kind)
+            if definition is not None:
+                context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep)
+                definition.abandoned(replace(context, within=tx))
             tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
             tx.audit.append(
                 at=self.world.clock.now(),

@@ -178,6 +178,11 @@ class VmService:
                 return tx.vms.list()
             return tuple(vm for tenant in sorted(tenants) for vm in tx.vms.list(tenant=tenant))
 
+    def unseen(self) -> dict[str, float | None]:
+        """Hosts whose VMs nobody can say anything about now, and until when somebody could."""
+        with self.store.read() as tx:
+            return tx.hosts.silent()
+
     def delete(self, tenant: str, name: str) -> Started:
         """Give everything back. A create that still runs is cancelled and undone first."""
         with self.store.begin() as tx:

@@ -103,6 +103,10 @@ class Vms:
     def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
         return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants)
 
+    def unseen(self) -> dict[str, float | None]:
+        silent = {"unreachable", "quarantined", "forgotten"}
+        return {name: info.host.last_seen_at for name, info in self._world.hosts.items() if info.host.state in silent}
+
     def delete(self, tenant: str, name: str) -> Started:
         vm = self.get(tenant, name)
 

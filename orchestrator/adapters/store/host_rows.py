@@ -23,6 +23,9 @@ Parsed = dict[str, tuple[float, HostSnapshot | None]]
 
 # Put together once, as that takes as long as asking.
 _BY_NAME: Final = select(hosts).where(hosts.c.name == bindparam("host"))
+_SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
+    hosts.c.state.in_(["unreachable", "quarantined", "forgotten"])
+)
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
 _CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
@@ -73,6 +76,10 @@ class SqlHosts:
         for host, address in self._db.execute(select(gpus.c.host, gpus.c.address).order_by(gpus.c.address)):
             managed[host].append(address)
         return tuple(host_of(row, tuple(managed[row.name])) for row in rows)
+
+    def silent(self) -> dict[str, float | None]:
+        """Those that do not answer, or may not be believed: when they last were seen."""
+        return {row.name: row.last_seen_at for row in self._db.execute(_SILENT)}
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""

@@ -38,13 +38,16 @@ def adopt(body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
 def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> Response:
     """VMs by tenant and name."""
     found = services.vms.list(caller.visible(tenant))
-    return paging.answer([vm_members(vm) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))])
+    unseen = services.vms.unseen()
+    return paging.answer(
+        [vm_members(vm, unseen) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))]
+    )
 
 
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
     """One VM."""
-    return VmAnswer.of(services.vms.get(tenant, name))
+    return VmAnswer.of(services.vms.get(tenant, name), services.vms.unseen())
 
 
 @router.delete("/{name}", status_code=202)
@@ -68,4 +71,4 @@ def stop(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENA
 @router.post("/{name}/extend")
 def extend(name: NameInPath, body: ExtendBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
     """Make its lease longer, within what the tenant's policy allows."""
-    return VmAnswer.of(services.vms.extend(tenant, name, body.to_request()))
+    return VmAnswer.of(services.vms.extend(tenant, name, body.to_request()), services.vms.unseen())

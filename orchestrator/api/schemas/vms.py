@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -148,7 +148,7 @@ class DeviceAnswer(AnswerBody):
 
 
 class VmAnswer(AnswerBody):
-    """A VM. ``state`` is what the database says."""
+    """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
     model_config = ConfigDict(title="Vm")
 
@@ -173,6 +173,9 @@ class VmAnswer(AnswerBody):
     label: str | None
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
+    unknown_since: datetime | None = Field(
+        description="Since when its host has not been seen, so that ``state`` is only what it was; null: it is seen"
+    )
     created_at: datetime
     lease_end: datetime | None = Field(description="When it is deallocated; null: never")
     deallocated: DeallocationReason | None = Field(
@@ -180,12 +183,12 @@ class VmAnswer(AnswerBody):
     )
 
     @classmethod
-    def of(cls, vm: Vm) -> VmAnswer:
-        return cls.model_validate(vm_members(vm))
+    def of(cls, vm: Vm, unseen: Mapping[str, float | None]) -> VmAnswer:
+        return cls.model_validate(vm_members(vm, unseen))
 
 
-def vm_members(vm: Vm) -> dict[str, object]:
-    """Of a :class:`VmAnswer`: of a long list no model is made for each VM."""
+def vm_members(vm: Vm, unseen: Mapping[str, float | None]) -> dict[str, object]:
+    """Of a :class:`VmAnswer`: of a long list no model is made for each VM. ``unseen``: hosts that do not answer."""
     spec, devices = vm.spec, [_device_members(device) for device in vm.devices]
     return {
         "id": vm.id,
@@ -209,6 +212,7 @@ def vm_members(vm: Vm) -> dict[str, object]:
         "label": spec.label,
         "adopted": spec.adopted,
         "operation": vm.operation,
+        "unknown_since": moment_or_none(unseen.get(vm.host)),
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
         "deallocated": vm.deallocated,

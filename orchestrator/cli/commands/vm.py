@@ -40,8 +40,10 @@ app = new_group("Create, adopt, show, start, stop and delete VMs.")
 
 
 def state_of(vm: Mapping[str, Any]) -> str:
-    """``stopped (lease over)`` of one that is deallocated."""
+    """``stopped (lease over)`` of one that is deallocated, ``unknown (was running)`` of one whose host is silent."""
     deallocated = vm["deallocated"]
+    if vm["unknown_since"] is not None and vm["state"] != "lost":
+        return f"unknown (was {shown(vm['state'])})"
     return (
         shown(vm["state"]) if deallocated is None else f"{shown(vm['state'])} ({shown(deallocated).replace('_', ' ')})"
     )
@@ -206,6 +208,7 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("name", shown(vm["name"])),
             ("tenant", shown(vm["tenant"])),
             ("state", state_of(vm)),
+            *([] if vm["unknown_since"] is None else [("not seen since", shown(vm["unknown_since"]))]),
             ("host", shown(vm["host"])),
             ("profile", shown(vm["profile"])),
             ("device", shown(devices)),

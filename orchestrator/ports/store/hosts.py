@@ -18,6 +18,9 @@ class Hosts(Protocol):
         """:raises NotFound: ``host.unknown``"""
 
     def list(self) -> tuple[Host, ...]: ...
+    def silent(self) -> dict[str, float | None]:
+        """Those that do not answer, or may not be believed: when they last were seen."""
+
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""
 

@@ -31,5 +31,5 @@ TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
     ],
 )
 def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm) -> None:
-    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed)])
-    assert to_json([vm_members(listed)]) == alone
+    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed, {})])
+    assert to_json([vm_members(listed, {})]) == alone

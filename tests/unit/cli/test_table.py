@@ -45,7 +45,8 @@ def test_a_column_shows_what_its_function_says() -> None:
 @given(name=NAMES, tenant=NAMES, limit=st.integers(min_value=40, max_value=200))
 def test_the_name_of_a_vm_is_never_shortened(name: str, tenant: str, limit: int) -> None:
     vm = {
-        "name": name, "tenant": tenant, "state": "running", "deallocated": None, "profile": "NVIDIA L40S-12Q",
+        "name": name, "tenant": tenant, "state": "running", "deallocated": None, "unknown_since": None,
+        "profile": "NVIDIA L40S-12Q",
         "host": "gpu-host-in-a-long-row-17", "device": {"gpu": "0000:41:00.0"},
         "addresses": ["192.168.122.31"], "lease_end": "2026-12-01T10:00:00Z",
     }  # fmt: skip

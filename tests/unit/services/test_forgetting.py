@@ -89,3 +89,11 @@ def test_a_host_that_answers_is_not_given_up(plane: ControlPlane) -> None:
     assert refused.value.code == "host.answers"
     with pytest.raises(NotFound):
         plane.services.hosts.forget("nobody", confirm="nobody")
+
+
+def test_vms_of_a_silent_host_are_unknown_since_it_was_seen_last(plane: ControlPlane) -> None:
+    seen = plane.services.hosts.get(T4_HOST).host.last_seen_at
+    assert plane.services.vms.unseen() == {T4_HOST: seen}
+    plane.machine(T4_HOST).answers = True
+    plane.reconciler.round()
+    assert plane.services.vms.unseen() == {}
