@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, Denied, Fatal, NoCapacity, NotFound, Retryable
+from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.operation import Operation
-from orchestrator.operations.context import Context
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
@@ -299,92 +297,6 @@ def test_stop_on_a_host_that_is_away_changes_nothing(plane: ControlPlane) -> Non
     operation = finished(plane, plane.services.vms.stop("default", "train").operation)
     assert operation.state == "undone"
     assert plane.services.vms.get("default", "train").state == "running"
-
-
-def test_a_host_that_obeys_nobody_any_more_makes_it_stuck_and_says_why(plane: ControlPlane) -> None:
-    """The host has seen newer attempts and the database knows of none: it was restored, or its host's ledger was."""
-    machine = plane.machine(T4_HOST)
-
-    def lose_the_host(_number: int, moment: str, name: str) -> None:
-        if (moment, name) == ("after", "CreateVolume"):
-            machine.epoch = 7
-
-    plane.hosts.strike = lose_the_host
-    operation = make(plane)
-    assert operation.state == "stuck"
-    assert operation.error is not None
-    assert operation.error["code"] == "agent.stale_token"
-    assert any("volume" in text for text in operation.remainder)
-    plane.hosts.strike, machine.epoch = no_fault, 1
-    plane.services.operations.retry(operation.id)
-    assert finished(plane, operation.id).state == "undone"
-    assert machine.volumes == {}
-
-
-def test_a_host_that_obeys_nobody_before_anything_was_done_there_says_why(plane: ControlPlane) -> None:
-    plane.machine(T4_HOST).epoch = 7
-    operation = make(plane)
-    assert operation.state == "undone"
-    assert operation.error is not None
-    assert operation.error["code"] == "agent.stale_token"
-
-
-def test_an_attempt_that_another_one_has_overtaken_writes_nothing(plane: ControlPlane) -> None:
-    created = plane.services.vms.create(create_vm())
-    assert created.operation is not None
-
-    def overtake(_number: int, moment: str, name: str) -> BaseException | None:
-        if (moment, name) == ("before", "CreateVolume"):
-            plane.hosts.strike = no_fault
-            assert plane.journal.take_up(str(created.operation)) is not None
-            return Denied("agent.stale_token", "a newer attempt has begun")
-        return None
-
-    plane.hosts.strike = overtake
-    operation = finished(plane, created.operation)
-    assert (operation.state, operation.attempt, operation.error) == ("running", 2, None)
-    plane.engine.submit(created.operation)
-    assert finished(plane, created.operation).state == "done"
-
-
-@pytest.mark.parametrize("first", ["abandon", "retry"])
-def test_of_a_retry_and_an_abandon_at_once_one_wins_whole(
-    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    plane.hosts.strike = lambda _n, moment, name: (
-        Fatal("test.refused", name) if moment == "before" and name in {"CreateMdev", "RemoveMdev"} else None
-    )
-    operation = make(plane)
-    plane.hosts.strike = no_fault
-    outcomes: list[str] = []
-
-    def retry() -> None:
-        try:
-            plane.services.operations.retry(operation.id)
-        except Conflict as refused:
-            outcomes.append(refused.code)
-        else:
-            outcomes.append("retried")
-
-    late = threading.Thread(target=retry)
-    real = DEFINITIONS[operation.kind]
-
-    def abandoned(context: Context) -> None:
-        late.start()
-        late.join(0.3)
-        real.abandoned(context)
-
-    if first == "retry":
-        retry()
-        with pytest.raises(Conflict):
-            plane.services.operations.abandon(operation.id)
-    else:
-        monkeypatch.setitem(DEFINITIONS, operation.kind, replace(real, abandoned=abandoned))
-        assert plane.services.operations.abandon(operation.id).state == "undone"
-        late.join(30)
-    assert outcomes == (["retried"] if first == "retry" else ["operation.not_stuck"])
-    assert finished(plane, operation.id).state == "undone"
-    assert plane.services.vms.list(None) == ()
 
 
 def test_a_step_that_this_version_does_not_know_makes_it_stuck(plane: ControlPlane) -> None:

@@ -178,7 +178,7 @@ def forget(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Give up a host that will never come back: its VMs are lost, what it held is free again."""
+    """Give up a host that will never come back: its VMs are lost."""
     session = session_of(ctx)
     host = session.client.forget_host(name, confirm or enrolment.confirmed_name(name))
     lost = len(host["vms"])

@@ -101,6 +101,7 @@ def restore(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="What 
 
 @app.command("settle-restored")
 def settle_restored(ctx: typer.Context) -> None:
-    """After the database was restored by its own means (pg_restore): let the hosts obey it; what had not ended is
-    stuck. Servers refuse such a database until this is done."""
+    """Let the hosts obey a database that pg_restore brought back.
+
+    What had not ended is stuck. Servers refuse such a database until this is done."""
     _become(ctx, "orchestrator.backup", "settle-restored")

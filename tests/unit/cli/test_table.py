@@ -47,7 +47,7 @@ def test_the_name_of_a_vm_is_never_shortened(name: str, tenant: str, limit: int)
     vm = {
         "name": name, "tenant": tenant, "state": "running", "deallocated": None, "unknown_since": None,
         "profile": "NVIDIA L40S-12Q",
-        "host": "gpu-host-in-a-long-row-17", "device": {"gpu": "0000:41:00.0"},
+        "host": "gpu-host-in-a-long-row-17", "devices": [{"gpu": "0000:41:00.0"}],
         "addresses": ["192.168.122.31"], "lease_end": "2026-12-01T10:00:00Z",
     }  # fmt: skip
     text = "\n".join(render_table([vm], VM_COLUMNS, limit))
