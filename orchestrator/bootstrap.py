@@ -45,6 +45,7 @@ from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
+from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -337,18 +338,19 @@ def services_of(
         disk=settings.disk_overcommit,
     )
     store, clock, ids = world.store, world.clock, world.ids
-    planner = Planner(overcommit=overcommit, clock=clock, ids=ids)
+    index = FleetIndex(store, overcommit)
+    planner = Planner(index=index, clock=clock, ids=ids)
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan_key),
         gpus=GpuService(store=store),
-        profiles=ProfileService(store=store, overcommit=overcommit),
+        profiles=ProfileService(index=index),
         images=ImageService(store=store, files=world.images, clock=clock),
-        offerings=OfferingService(store=store, clock=clock),
+        offerings=OfferingService(store=store, index=index, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
-        capacity=CapacityService(store=store, overcommit=overcommit, clock=clock),
+        capacity=CapacityService(store=store, index=index, clock=clock),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key, identities=_identities(settings, clock)),
     )

@@ -9,6 +9,7 @@ from orchestrator.core.adoption import device_of, find_domain, place_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.host import Host
+from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vm import Vm, VmSpec
@@ -78,7 +79,7 @@ class AdoptionService:
                 "adopt_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
             )  # fmt: skip
             tx.vms.add(replace(vm, operation=operation.id))
-            tx.claims.take(claim, capacity_of(snapshot, self.overcommit))
+            tx.claims.take(claim, capacity_of(facts_of(snapshot), self.overcommit))
             inputs: dict[str, object] = {"vm": name, "running": domain.active}
             record(tx, operation, host=request.host, inputs=inputs)
         return Started(operation=operation.id, name=name)

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity, fits_now
-from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain, for_tenant
+from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
-from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
 from orchestrator.core.offering_support import check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
@@ -25,12 +24,11 @@ from orchestrator.core.vm import DEFAULT_DISK_BYTES, DEFAULT_MEMORY_MIB, DEFAULT
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import preemptible_now
-from orchestrator.services.fleet_view import Overcommit, fleet_of
-from orchestrator.services.offerings import KnownProfiles
+from orchestrator.services.fleet_index import Fleet, FleetIndex
+from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.what_if import WhatIf, what_if
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""
@@ -75,9 +73,8 @@ class CapacityService:
     """Asks the placement engine about VMs that nobody has asked for yet."""
 
     store: Store
-    overcommit: Overcommit
+    index: FleetIndex
     clock: Clock
-    tables: Tables = tables_of
 
     def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
@@ -86,9 +83,9 @@ class CapacityService:
 
         :raises InvalidInput: ``profile.unknown``
         """
-        with self.store.read() as tx:
-            known = KnownProfiles.of(tx)
-            fleet = self._fleet(tx, known).hosts
+        with self.index.current(), self.store.read() as tx:
+            now = self._fleet()
+            known, fleet = now.known, now.views
             quota = QuotaRoom.of(tx, tenant)
             names = [] if question is not None else self._possible(fleet, known)
             questions = [question] if question is not None else [Question(profile=name) for name in names]
@@ -120,9 +117,9 @@ class CapacityService:
 
         :raises InvalidInput: ``profile.unknown``
         """
-        with self.store.read() as tx:
-            known = KnownProfiles.of(tx)
-            fleet = self._fleet(tx, known).hosts
+        with self.index.current(), self.store.read() as tx:
+            now = self._fleet()
+            known, fleet = now.known, now.views
             if question is not None:
                 return capacity([self._request(tx, question, known)], fleet)
             names = self._possible(fleet, known)
@@ -148,27 +145,28 @@ class CapacityService:
 
         :raises InvalidInput: ``profile.unknown``; :raises NotFound: ``tenant.unknown``, ``host.unknown``
         """
-        with self.store.read() as tx:
+        with self.index.current(), self.store.read() as tx:
             known_tenant(tx, question.tenant)
             if question.host is not None:
                 tx.hosts.get(question.host)
-            known = KnownProfiles.of(tx)
+            fleet = self._fleet()
+            known = fleet.known
             request = self._request(tx, question, known)
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
-            fleet, names = self._fleet(tx, known), _names(tx)
-            preempts = self._preempts(tx, question, request)
-        found = explain(request, fleet.hosts, modes=fleet.modes)
-        return Named(explanation=found, names=names, preempts=() if found.fits else preempts)
+            with self.index.current() as now:
+                found = explain_in(now.engine, request, fleet.views, modes=fleet.modes)
+            preempts = () if found.fits else self._preempts(tx, question, request, fleet)
+        return Named(explanation=found, names=fleet.vm_names, preempts=preempts)
 
-    def _preempts(self, tx: Transaction, question: Question, request: Request) -> tuple[str, ...]:
-        """Chosen as create does: among the ways of cutting that it knows, and by how long they have run."""
+    def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
+        """Chosen as create does: by how long they have run."""
         if question.priority is None:
             return ()
         preemptible = preemptible_now(tx, tenant=question.tenant, priority=question.priority)
         asked = replace(request, now_s=self.clock.now())
-        found = place_preempting(asked, fleet_of(tx, self.overcommit), preemptible)
+        found = place_preempting(asked, fleet.views, preemptible)
         return () if found is None else tuple(preemptible[vm_id].full_name for vm_id in found[1].victims)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
@@ -182,9 +180,8 @@ class CapacityService:
 
     def gpu_map(self) -> tuple[GpuRow, ...]:
         """Every GPU as its slots with the VMs in them."""
-        with self.store.read() as tx:
-            fleet = self._fleet(tx, KnownProfiles.of(tx))
-            return gpu_map(fleet.hosts, names=_names(tx))
+        fleet = self._fleet()
+        return gpu_map(fleet.views, names=fleet.vm_names)
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""
@@ -196,33 +193,23 @@ class CapacityService:
         :raises NotFound: ``host.unknown``; :raises Conflict: ``host.never_seen``
         """
         with self.store.read() as tx:
-            host, fleet, names = tx.hosts.get(name), self._fleet(tx, KnownProfiles.of(tx)).hosts, _names(tx)
-        source = next((view for view in fleet if view.name == host.name), None)
+            host = tx.hosts.get(name)
+        fleet = self._fleet()
+        source = next((view for view in fleet.views if view.name == host.name), None)
         if source is None:
             raise Conflict(
                 "host.never_seen", f"nothing is known of host {name} yet", hint="'vgpuctl host show' tells why"
             )
-        return NamedPlan(plan=plan_drain(fleet, source), names=names)
+        return NamedPlan(plan=plan_drain(fleet.views, source), names=fleet.vm_names)
 
     def compaction_plan(self) -> NamedPlan:
         """Which GPUs could be freed by moving VMs onto others in use. Nothing is moved."""
-        with self.store.read() as tx:
-            fleet, names = self._fleet(tx, KnownProfiles.of(tx)).hosts, _names(tx)
-        return NamedPlan(plan=plan_compaction(fleet), names=names)
+        fleet = self._fleet()
+        return NamedPlan(plan=plan_compaction(fleet.views), names=fleet.vm_names)
 
-    def _fleet(self, tx: Transaction, known: KnownProfiles) -> WhatIf:
-        profiles = {vm.id: vm.spec.profile for vm in tx.vms.list(tenant=None)}
-        movable: dict[str, bool] = {}
-
-        def migratable(vm_id: str) -> bool:
-            profile = profiles.get(vm_id)
-            if profile is None:
-                return False
-            if profile not in movable:
-                movable[profile] = _may_move(profile, known)
-            return movable[profile]
-
-        return what_if(tx, self.overcommit, self.tables, migratable)
+    def _fleet(self) -> Fleet:
+        with self.index.current() as now:
+            return now.fleet()
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles) -> Request:
         offering = check_supported(known.resolve(question.profile))
@@ -241,15 +228,3 @@ class CapacityService:
             gpu_models=offering.gpu_models,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
         )
-
-
-def _may_move(profile: str, known: KnownProfiles) -> bool:
-    """A release that no longer ships an offering says nothing of it; its VMs stay where they are."""
-    try:
-        return known.resolve(profile).migratable
-    except InvalidInput:
-        return False
-
-
-def _names(tx: Transaction) -> dict[str, str]:
-    return {vm.id: vm.spec.name for vm in tx.vms.list(tenant=None)}

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet as placement sees it: what was last observed on every host, minus what is claimed."""
+"""A host as placement sees it: what was last observed there, minus what is claimed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
+from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import Vm
-from orchestrator.ports.store.transaction import Transaction
-
-T = TypeVar("T", Vm, Claim)
+from orchestrator.ports.store.fleet import HostRecord
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
@@ -35,46 +33,20 @@ class Overcommit:
     disk: float = 1.0
 
 
-def capacity_of(snapshot: HostSnapshot, overcommit: Overcommit) -> HostCapacity:
-    """The most that claims on the host may add up to. Disk: what is free and what our own volumes take now."""
-    volumes = sum(file.size_bytes for file in snapshot.volumes if file.owner is not None)
+def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
+    """The most that claims on the host may add up to."""
     return HostCapacity(
-        vcpus=int(snapshot.vcpus * overcommit.vcpus),
-        memory_mib=max(0, snapshot.memory_mib - overcommit.memory_reserve_mib),
-        disk_bytes=int((snapshot.storage_free_bytes + volumes) * overcommit.disk),
+        vcpus=int(facts.vcpus * overcommit.vcpus),
+        memory_mib=max(0, facts.memory_mib - overcommit.memory_reserve_mib),
+        disk_bytes=int(facts.disk_bytes * overcommit.disk),
     )
 
 
-def fleet_of(tx: Transaction, overcommit: Overcommit) -> tuple[HostView, ...]:
-    """All hosts that were observed at least once."""
-    snapshots, claims, vms = tx.hosts.snapshots(), _by_host(tx.claims.list()), _by_host(tx.vms.list())
-    return tuple(
-        _host_view(
-            host,
-            snapshots[host.name],
-            claims.get(host.name, []),
-            {vm.id: vm for vm in vms.get(host.name, [])},
-            overcommit,
-        )
-        for host in tx.hosts.list()
-        if host.name in snapshots
-    )
-
-
-def _by_host(things: Iterable[T]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
-    for thing in things:
-        found.setdefault(thing.host, []).append(thing)
-    return found
-
-
-def _host_view(
-    host: Host, snapshot: HostSnapshot, claims: Sequence[Claim], vms: dict[str, Vm], overcommit: Overcommit
-) -> HostView:
-    capacity = capacity_of(snapshot, overcommit)
-    coming = _coming(claims, vms)
-    cleared = frozenset(device.gpu for vm in coming for device in vm.devices)
-    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in vms.values() if vm.deallocated is not None)))
+def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> HostView:
+    """What is free on the host beside its GPUs, which are left out."""
+    host, claims = seen.host, seen.claims
+    capacity, coming = capacity_of(facts, overcommit), vms_coming(seen)
+    disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
@@ -84,17 +56,17 @@ def _host_view(
         free_vcpus=max(0, free_vcpus),
         free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
-        gpus=tuple(gpu_view(host, gpu, claims, vms, cleared) for gpu in snapshot.gpus),
+        gpus=(),
         cordoned=host.cordoned or host.state != "ready",
         reason=None if host.state == "ready" else f"the host is {host.state}",
-        vms=frozenset(vms),
+        vms=frozenset(vm.id for vm in seen.vms),
     )
 
 
-def _coming(claims: Iterable[Claim], vms: dict[str, Vm]) -> tuple[Vm, ...]:
+def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:
     """VMs that wait until others have given their places back. Until then nobody else may have those."""
-    placed = {claim.vm for claim in claims}
-    return tuple(vm for vm in vms.values() if vm.state == "creating" and vm.id not in placed)
+    placed = {claim.vm for claim in seen.claims}
+    return tuple(vm for vm in seen.vms if vm.state == "creating" and vm.id not in placed)
 
 
 def geometry_of(gpu: GpuSnapshot) -> Geometry:

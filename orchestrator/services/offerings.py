@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a name after ``--profile`` means here and now, and the offerings that a site adds itself."""
+"""The offerings that a site adds itself."""
 
 from __future__ import annotations
 
@@ -13,31 +13,7 @@ from orchestrator.core.offering import Offering
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownProfiles:
-    """Everything that may be asked for: shipped and added offerings, the tables, what hosts offer."""
-
-    profiles: Profiles
-    types: frozenset[str]
-    """vGPU types that some host's driver offers."""
-
-    @classmethod
-    def of(cls, tx: Transaction) -> KnownProfiles:
-        """As the transaction sees it."""
-        snapshots = tx.hosts.snapshots().values()
-        types = frozenset(one.name for snapshot in snapshots for gpu in snapshot.gpus for one in gpu.types)
-        return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
-
-    @property
-    def offerings(self) -> tuple[Offering, ...]:
-        """All that were written down, by us or by the site."""
-        return tuple(self.profiles.offerings.values())
-
-    def resolve(self, name: str) -> Offering:
-        """:raises InvalidInput: ``profile.unknown`` with near names"""
-        return self.profiles.resolve(name, host_types=self.types)
+from orchestrator.services.fleet_index import FleetIndex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +21,7 @@ class OfferingService:
     """Offerings of the site: put, look, remove. What a VM was made under stays as it is as long as there is one."""
 
     store: Store
+    index: FleetIndex
     clock: Clock
 
     def put(self, offering: Offering, *, look_up: bool) -> Offering:
@@ -68,12 +45,14 @@ class OfferingService:
                 hint="docs/reference/offerings.md says what goes together",
                 reasons=mistakes[1:] and mistakes,
             )
+        with self.index.current() as fleet:
+            types = fleet.known.types
         with self.store.begin() as tx:
             there = next((one for one in tx.offerings.list() if one.name == offering.name), None)
             if there == offering:
                 return offering
             if there is None:
-                _check_free(tx, shipped, offering)
+                _check_free(shipped, offering, types)
             else:
                 _check_unused(tx, offering.name, "changed", hint="add it under another name")
             tx.offerings.put(offering)
@@ -108,8 +87,8 @@ class OfferingService:
         tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")
 
 
-def _check_free(tx: Transaction, shipped: Profiles, offering: Offering) -> None:
-    taken = shipped.taken(offering, host_types=KnownProfiles.of(tx).types)
+def _check_free(shipped: Profiles, offering: Offering, types: frozenset[str]) -> None:
+    taken = shipped.taken(offering, host_types=types)
     if taken is not None:
         raise Conflict("offering.name_taken", f"the name is taken: {taken}", hint="choose another name")
 

@@ -10,20 +10,22 @@ from typing import TypeVar
 from orchestrator.core.attachments import draw
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device
-from orchestrator.core.errors import Bug, InvalidInput, NoCapacity, NotFound, Reason
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.offering_support import check_supported
-from orchestrator.core.placement.place import place
+from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
+from orchestrator.core.placement.views import Placement, Refusal, Request
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Vm, VmSpec
 from orchestrator.ports.clock import Clock, Ids
+from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.deallocating import preemptible_now
-from orchestrator.services.fleet_view import Overcommit, capacity_of, fleet_of
-from orchestrator.services.offerings import KnownProfiles
+from orchestrator.services.fleet_index import FleetIndex, Reservation
+from orchestrator.services.fleet_view import capacity_of
+from orchestrator.services.gpu_views import Viewed
 
 T = TypeVar("T")
 
@@ -44,33 +46,46 @@ class VmPlan:
 class Planner:
     """Decides where a VM goes and draws its identifiers."""
 
-    overcommit: Overcommit
+    index: FleetIndex
     clock: Clock
     ids: Ids
+
+    def reserve(self, plan: VmPlan) -> None:
+        """No other plan of this process gets the place until it is released (services/fleet_index.py). Call it in the
+        block of the index that the plan was made in."""
+        self.index.reserve(Reservation(vm=plan.vm, claim=None if plan.victims else plan.claim))
 
     def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> VmPlan:
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
 
         :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
-        :raises NoCapacity: with reasons"""
+        :raises NoCapacity: with reasons
+        :raises ClaimLost: the host was changed in this moment; plan again"""
         _check_image(tx, spec)
         _known("network", lambda: tx.networks.get(spec.network))
         if spec.host is not None:
             wanted = spec.host
             _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid() if stored is None else stored.id
-        offering = KnownProfiles.of(tx).resolve(spec.profile)
+        with self.index.current() as fleet:
+            return self._planned(tx, fleet, spec, vm_id, stored=stored, preempt=preempt)
+
+    def _planned(
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, *, stored: Vm | None, preempt: bool
+    ) -> VmPlan:
+        offering = fleet.known.resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
         type_name = _type_of(offering)
-        request = self._request(tx, spec, vm_id, type_name, offering)
-        placement, victims = self._place(tx, spec, request, preempt=preempt)
+        request = self._request(tx, spec, vm_id, type_name, offering, keeps_disk=stored is not None)
+        placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
         host, address = placement.host_id, placement.gpu_id
-        snapshot = tx.hosts.snapshot(host)
-        if snapshot is None:
-            raise Bug("placement.unknown_host", f"placement chose {host}, which was never observed")
-        device = self._draw(tx, host, _gpu(snapshot, address), type_name, frozenset(vm.id for vm in victims))
+        viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
+        if viewed is None or snapshot is None:
+            raise ClaimLost(f"{host} has only just come")
+        leaving = frozenset(vm.id for vm in victims)
+        device = self._draw(viewed, _gpu(snapshot, address), type_name, leaving)
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -89,54 +104,56 @@ class Planner:
             memory_mib=spec.memory_mib,
             disk_bytes=spec.disk_bytes,
         )
-        capacity = capacity_of(snapshot, self.overcommit)
+        capacity = capacity_of(viewed.facts, self.index.overcommit)
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, offering: Offering) -> Request:
+    def _request(
+        self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, offering: Offering, *, keeps_disk: bool
+    ) -> Request:
         return Request(
             vm_id=vm_id,
             profile=type_name,
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             tenant=spec.tenant,
-            disk_gib=-(-spec.disk_bytes // GIB),
+            disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
             host=spec.host,
             gpu_models=offering.gpu_models,
+            cut_kinds=("time_sliced",),
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
             now_s=self.clock.now(),
         )
 
     def _place(
-        self, tx: Transaction, spec: VmSpec, request: Request, *, preempt: bool
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request, *, preempt: bool
     ) -> tuple[Placement, tuple[Vm, ...]]:
-        fleet = fleet_of(tx, self.overcommit)
-        answer = place(request, fleet)
+        answer = place_in(fleet.engine, request)
         if isinstance(answer, Placement):
             return answer, ()
-        found = self._preempting(tx, spec, request, fleet) if preempt else None
+        found = self._preempting(tx, fleet, spec, request) if preempt else None
         if found is None:
             raise _no_room(spec, answer)
         return found
 
     def _preempting(
-        self, tx: Transaction, spec: VmSpec, request: Request, fleet: tuple[HostView, ...]
+        self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, request: Request
     ) -> tuple[Placement, tuple[Vm, ...]] | None:
         preemptible = preemptible_now(tx, tenant=spec.tenant, priority=spec.priority)
-        found = place_preempting(request, fleet, preemptible)
+        found = place_preempting(request, fleet.fleet().views, preemptible)
         if found is None:
             return None
         placement, preemption = found
         return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
 
-    def _draw(self, tx: Transaction, host: str, gpu: GpuSnapshot, type_name: str, leaving: frozenset[str]) -> Device:
-        staying = (claim for claim in tx.claims.of_host(host) if claim.vm not in leaving)
+    def _draw(self, viewed: Viewed, gpu: GpuSnapshot, type_name: str, leaving: frozenset[str]) -> Device:
+        staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
         taken = frozenset(one.function for claim in staying for one in claim.devices if one.function is not None)
         device = draw(gpu, type_name, taken=taken, new_uuid=self.ids.new_uuid())
         if device is None:
             reason = Reason(
                 code="gpu.no_function",
                 message="every virtual function is taken",
-                subjects=(f"{host}/{gpu.address}",),
+                subjects=(f"{viewed.view.name}/{gpu.address}",),
             )
             raise NoCapacity(
                 "gpu.no_capacity",
@@ -196,4 +213,14 @@ def _gpu(snapshot: HostSnapshot, address: str) -> GpuSnapshot:
     for gpu in snapshot.gpus:
         if gpu.address == address:
             return gpu
-    raise Bug("placement.unknown_gpu", f"placement chose {address}, which the host does not have")
+    raise ClaimLost(f"{address} has only just come")
+
+
+def check_still_ready(tx: Transaction, name: str) -> None:
+    """:raises ClaimLost: it is being given back, or is not to be touched"""
+    try:
+        host = tx.hosts.get(name)
+    except NotFound as error:
+        raise ClaimLost(error.message) from error
+    if host.state != "ready":
+        raise ClaimLost(f"host {name} is {host.state}")

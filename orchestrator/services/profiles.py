@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.fleet_view import Overcommit, fleet_of
+from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpus import free_places
 from orchestrator.services.messages import ProfileInfo
-from orchestrator.services.offerings import KnownProfiles
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileService:
-    store: Store
-    overcommit: Overcommit
+    index: FleetIndex
 
     def get(self, name: str) -> ProfileInfo:
         """:raises InvalidInput: ``profile.unknown`` with near names"""
-        with self.store.read() as tx:
-            return self._infos(tx, [name], KnownProfiles.of(tx))[0]
+        return self._infos([name], self._fleet())[0]
 
-    def _infos(self, tx: Transaction, names: Sequence[str], known: KnownProfiles) -> tuple[ProfileInfo, ...]:
-        fleet = fleet_of(tx, self.overcommit)
+    def _fleet(self) -> Fleet:
+        with self.index.current() as now:
+            return now.fleet()
+
+    def _infos(self, names: Sequence[str], now: Fleet) -> tuple[ProfileInfo, ...]:
+        fleet, known = now.views, now.known
         infos = []
         for name in names:
             offering = known.resolve(name)
@@ -38,7 +38,6 @@ class ProfileService:
 
     def list(self) -> tuple[ProfileInfo, ...]:
         """Offerings, and vGPU types that some host offers now."""
-        with self.store.read() as tx:
-            known = KnownProfiles.of(tx)
-            names = [offering.name for offering in known.offerings]
-            return self._infos(tx, [*sorted(names), *sorted(known.types - set(names))], known)
+        fleet = self._fleet()
+        names = [offering.name for offering in fleet.known.offerings]
+        return self._infos([*sorted(names), *sorted(fleet.known.types - set(names))], fleet)

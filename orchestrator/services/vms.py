@@ -29,7 +29,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record, running_operation
 from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.messages import CreateVm, DryRun, Started
-from orchestrator.services.planning import Planner, VmPlan
+from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -57,7 +57,7 @@ class VmService:
         :raises NotFound: ``tenant.unknown``; :raises Denied: ``preemption.not_allowed``
         """
         wanted = checked(request)
-        return self._raced(lambda: self._claim(wanted))
+        return self._raced(lambda: self._create(wanted))
 
     def _raced(self, claim: Callable[[], Started]) -> Started:
         """Again when others were faster; what was started anew is submitted."""
@@ -73,32 +73,52 @@ class VmService:
             hint="many VMs are being made at once; try again",
         )
 
-    def _claim(self, request: CreateVm) -> Started:
-        """VM, claims and operation in one transaction."""
-        with self.store.begin() as tx:
+    def _create(self, request: CreateVm) -> Started:
+        """Planned in a read, while others write; claimed in a transaction that only writes."""
+        with self.planner.index.current(), self.store.read() as tx:
             there = tx.vms.find(request.tenant, request.name)
             if there is not None:
                 return _repeated(tx, there, request)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
-            plan = self._planned(tx, request, secret)
-            if secret is not None and request.user_data is not None:
-                tx.secrets.put(secret, request.user_data)
-            if plan.victims:
-                return self._begin_preempting(tx, plan)
-            kind = "create_vm" if request.start else "create_stopped_vm"
-            return self._begin(tx, kind, plan.vm, plan)
+            plan = self._planned(tx, request, secret, reserve=True)
+        try:
+            with self.store.claim() as tx:
+                return self._claim(tx, request, plan)
+        finally:
+            self.planner.index.release(plan.vm.id)
 
-    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None) -> VmPlan:
+    def _claim(self, tx: Transaction, request: CreateVm, plan: VmPlan) -> Started:
+        """VM, claims and operation.
+
+        :raises ClaimLost: what was planned is true no more
+        """
+        if tx.vms.find(request.tenant, request.name) is not None:
+            raise ClaimLost(f"VM {request.name} was made meanwhile")
+        known_tenant(tx, request.tenant)
+        check_still_ready(tx, plan.vm.host)
+        tx.quotas.lock(request.tenant)
+        within_quota(tx, plan.vm)
+        if plan.vm.spec.user_data is not None and request.user_data is not None:
+            tx.secrets.put(plan.vm.spec.user_data, request.user_data)
+        if plan.victims:
+            return self._begin_preempting(tx, plan)
+        kind = "create_vm" if request.start else "create_stopped_vm"
+        return self._begin(tx, kind, plan.vm, plan)
+
+    def _planned(self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool) -> VmPlan:
         """Within what the tenant's policy and quota allow."""
         known_tenant(tx, request.tenant)
         policy = tx.policies.get(request.tenant)
         check_priority(request.priority, policy.max_priority)
         if request.preempt:
             check_may_preempt(policy.preempt)
-        plan = self.planner.plan(tx, spec_of(request, secret), preempt=request.preempt)
+        spec = spec_of(request, secret)
+        plan = self.planner.plan(tx, spec, preempt=request.preempt)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
+        if reserve:
+            self.planner.reserve(plan)
         return plan
 
     def _begin_preempting(self, tx: Transaction, plan: VmPlan) -> Started:
@@ -136,11 +156,11 @@ class VmService:
     def plan(self, request: CreateVm) -> DryRun:
         """What :meth:`create` would do; raises what it would raise."""
         wanted = checked(request)
-        with self.store.read() as tx:
+        with self.planner.index.current(), self.store.read() as tx:
             there = tx.vms.find(wanted.tenant, wanted.name)
             if there is not None:
                 raise _exists(there)
-            plan = self._planned(tx, wanted, None)
+            plan = self._planned(tx, wanted, None, reserve=False)
             actions = _actions(tx, plan.vm)
         return DryRun(
             host=plan.vm.host,
@@ -205,19 +225,38 @@ class VmService:
         return self._raced(lambda: self._restart(tenant, name))
 
     def _restart(self, tenant: str, name: str) -> Started:
+        with self.planner.index.current(), self.store.read() as tx:
+            vm = _known(tx, tenant, name)
+            if vm.deallocated is None or vm.state != "stopped":
+                plan = None
+            else:
+                _check_lease(vm, self.planner.clock.now())
+                plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
+                self.planner.reserve(plan)
+        try:
+            return self._begin_start(tenant, name, plan)
+        finally:
+            self.planner.index.release(vm.id)
+
+    def _begin_start(self, tenant: str, name: str, plan: VmPlan | None) -> Started:
+        """:raises ClaimLost: it has got its place back meanwhile, or lost it"""
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
             if vm.state in {"running", "starting"}:
                 return _so_already(vm, settled="running")
             _check_state(vm, "stopped")
             _check_lease(vm, self.planner.clock.now())
-            started = self._begin(tx, "start_vm", vm) if vm.deallocated is None else self._placed_again(tx, vm)
+            if plan is not None and vm.deallocated is not None:
+                started = self._placed_again(tx, vm, plan)
+            elif plan is None and vm.deallocated is None:
+                started = self._begin(tx, "start_vm", vm)
+            else:
+                raise ClaimLost(f"VM {name} was changed meanwhile")
             self._set_state(tx, vm.id, "starting")
         return started
 
-    def _placed_again(self, tx: Transaction, vm: Vm) -> Started:
+    def _placed_again(self, tx: Transaction, vm: Vm, plan: VmPlan) -> Started:
         """Claimed like a new VM, on the host where its disk is."""
-        plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
         placed = replace(vm, devices=plan.vm.devices, deallocated=None)
         within_quota(tx, placed, vm)
         tx.claims.take(plan.claim, plan.capacity)

@@ -19,6 +19,7 @@ from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.adopting import AdoptionService
+from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.hosts import HostService
@@ -176,21 +177,18 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
     store, clock, ids = world.store, world.clock, world.ids
 
     planner = Planner(
-        overcommit=Overcommit(),
+        index=FleetIndex(store, Overcommit()),
         clock=clock,
         ids=ids,
     )
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
-        adoption=AdoptionService(store=store, engine=engine, overcommit=planner.overcommit, clock=clock, ids=ids),
+        adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
         hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan),
         gpus=GpuService(store=store),
-        profiles=ProfileService(
-            store=store,
-            overcommit=planner.overcommit,
-        ),
+        profiles=ProfileService(index=planner.index),
         images=ImageService(store=store, files=world.images, clock=clock),
-        offerings=OfferingService(store=store, clock=clock),
+        offerings=OfferingService(store=store, index=planner.index, clock=clock),
         networks=NetworkService(store=store),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -25,6 +25,8 @@ from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, unknown_operation
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
+from orchestrator.services.fleet_index import FleetIndex
+from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.messages import (
     AdoptVm,
     CreateVm,
@@ -33,6 +35,7 @@ from orchestrator.services.messages import (
     Watched,
 )
 from orchestrator.services.offerings import OfferingService
+from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
 from tests.fakes.tenancy import real_tenancy
@@ -276,7 +279,7 @@ class InMemory:
         self.findings = Findings(self.world)
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
-        self.offerings = OfferingService(store=self.tenancy.tenants.store, clock=self.tenancy.tenants.clock)
+        self.offerings = _offerings(self.tenancy)
 
     def as_services(self) -> ApiServices:
         """For the API, which names the real classes."""
@@ -286,3 +289,8 @@ class InMemory:
         """A host and an image."""
         self.world.hosts["gpu1"] = host_info("gpu1")
         self.images.add("guest", "/srv/guest.qcow2", None)
+
+
+def _offerings(kept: Tenancy) -> OfferingService:
+    store = kept.tenants.store
+    return OfferingService(store=store, index=FleetIndex(store, Overcommit()), clock=kept.tenants.clock)

@@ -31,6 +31,7 @@ def _one(removed: str, file: str, before: str, after: str, *tests: str) -> Mutat
 _MATRIX = "tests/operations/test_every_fault.py"
 _GIVING_BACK = "tests/operations/test_giving_back.py"
 _VGPUS = "tests/unit/agent/test_vgpus.py"
+_VMS = "orchestrator/services/vms.py"
 _STORE = "tests/contract/store/test_store.py"
 _SCHEMA = "adapters/store/migrations/versions/0001_the_first_schema.py"
 
@@ -127,10 +128,10 @@ MUTATIONS = (
         "tests/unit/adapters/state/test_lock.py",
     ),
     _one(
-        "lock: writers of a PostgreSQL database do not come one after the other",
-        "adapters/store/database.py",
-        'connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")',
-        'connection.exec_driver_sql(f"SELECT {_WRITERS}")',
+        "lock: those who draw on one quota do not come one after the other on PostgreSQL",
+        "adapters/store/tenant_rows.py",
+        ".with_for_update()",
+        "",
         "tests/contract/test_quotas.py", "tests/contract/store/test_races.py", "-m", "not soak",
     ),
     Mutation(
@@ -147,16 +148,17 @@ MUTATIONS = (
     _one(
         "check: a host is claimed beyond what it has",
         "adapters/store/vm_rows.py",
-        "        if not fits:\n",
-        "        if False:\n",
+        "        if not self._usage.take(claim, capacity):\n",
+        "        if self._usage.take(claim, capacity) is None:\n",
         _STORE, "-k", "sqlite",
     ),
-    _one(
+    Mutation(
         "check: a new VM is not held against the quota",
-        "services/vms.py",
-        "        within_quota(tx, plan.vm)\n        return plan",
-        "        return plan",
-        "tests/contract/test_quotas.py", "-k", "leaves_nothing",
+        (
+            Edit(_VMS, "        within_quota(tx, plan.vm)\n        return plan", "        return plan"),
+            Edit(_VMS, "        within_quota(tx, plan.vm)\n        if plan.vm.spec", "        if plan.vm.spec"),
+        ),
+        ("tests/contract/test_quotas.py", "-k", "leaves_nothing"),
     ),
     _one(
         "check: an adopted VM is not held against the quota",

@@ -39,7 +39,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def capacity_of(plane: ControlPlane) -> CapacityService:
     planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, overcommit=planner.overcommit, clock=planner.clock)
+    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
 
 
 def put(plane: ControlPlane, offering: Offering) -> None:

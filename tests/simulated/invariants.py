@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from orchestrator.core.claim import Claim
+from orchestrator.core.host_facts import facts_of
 from orchestrator.core.operation import Operation
 from orchestrator.core.vm import Vm
 from orchestrator.services.fleet_view import Overcommit, capacity_of
@@ -134,7 +135,7 @@ def i10_a_device_is_on_the_gpu_that_is_claimed(view: HostView, _: Memory) -> Ite
 
 
 def i11_no_more_is_claimed_than_there_is(view: HostView, _: Memory) -> Iterator[str]:
-    most = capacity_of(snapshot_of(view.machine), Overcommit()) if view.claims else None
+    most = capacity_of(facts_of(snapshot_of(view.machine)), Overcommit()) if view.claims else None
     if most is not None:
         for what, claimed, limit in (
             ("vCPUs", sum(claim.vcpus for claim in view.claims), most.vcpus),

@@ -75,6 +75,12 @@ class SharedStore:
             yield tx
 
     @contextmanager
+    def claim(self) -> Iterator[SqlTransaction]:
+        self._let_others()
+        with self._store.claim() as tx:
+            yield tx
+
+    @contextmanager
     def read(self) -> Iterator[SqlTransaction]:
         with self._store.read() as tx:
             yield tx

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from typing import Final, Literal
 
 from cryptography.fernet import Fernet
 from pydantic_core import from_json
@@ -17,7 +18,8 @@ from sqlalchemy.exc import TimeoutError as NoneFree
 from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.finding_rows import SqlFindings
-from orchestrator.adapters.store.host_rows import Parsed, SqlHosts
+from orchestrator.adapters.store.fleet_rows import SqlFleet
+from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
@@ -25,6 +27,7 @@ from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOf
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
 from orchestrator.adapters.store.turn import Turn
+from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 
@@ -33,6 +36,12 @@ _PAUSED_MS = 10_000
 _WRITERS = 0x76677075
 """The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
 _STARTS = "starts"
+_Mode = Literal["reading", "alone", "beside claims"]
+_BEGINNINGS: Final[dict[str, str]] = {
+    "reading": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "alone": f"SELECT pg_advisory_xact_lock({_WRITERS})",
+    "beside claims": f"SELECT pg_advisory_xact_lock_shared({_WRITERS})",
+}
 _OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03"})
 _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 
@@ -40,10 +49,12 @@ _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 class SqlTransaction:
     """One connection inside one transaction, as the repositories of ports/store."""
 
-    def __init__(self, connection: Connection, cipher: Fernet, parsed: Parsed) -> None:
-        self.hosts = SqlHosts(connection, parsed)
-        self.vms = SqlVms(connection)
-        self.claims = SqlClaims(connection)
+    def __init__(self, connection: Connection, cipher: Fernet, parsed: ParsedSnapshots) -> None:
+        self.usage = SqlUsage(connection)
+        self.hosts = SqlHosts(connection, self.usage, parsed)
+        self.vms = SqlVms(connection, self.usage)
+        self.claims = SqlClaims(connection, self.usage)
+        self.fleet = SqlFleet(connection, self.usage, self.claims)
         self.operations = SqlOperations(connection)
         self.controllers = SqlControllers(connection)
         self.images = SqlImages(connection)
@@ -65,11 +76,11 @@ class SqlStore:
     def __init__(self, url: str, *, key: bytes, new_site: str) -> None:
         self._engine = _engine(url)
         self._cipher = Fernet(key)
-        self._parsed: Parsed = {}
+        self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
         alone = make_url(url).get_backend_name() == "sqlite"
         self._turn: AbstractContextManager[None] = Turn(_BUSY_TIMEOUT_MS / 1000) if alone else nullcontext()
-        with self._connect(reading=False) as connection:
+        with self._connect("alone") as connection:
             bring_up_to_date(connection)
             if _site_of(connection) is None:
                 connection.execute(insert(meta).values(key="site", value=new_site))
@@ -77,7 +88,7 @@ class SqlStore:
     @cached_property
     def site(self) -> str:
         """Id of this database, drawn when it was made."""
-        with self._connect(reading=True) as connection:
+        with self._connect("reading") as connection:
             site = _site_of(connection)
         if site is None:
             raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
@@ -88,7 +99,7 @@ class SqlStore:
 
         :raises Conflict: ``store.restored``: the database has forgotten some of them
         """
-        with self._connect(reading=False) as connection:
+        with self._connect("alone") as connection:
             starts = _starts_of(connection)
             if starts < known:
                 raise Conflict(
@@ -102,20 +113,32 @@ class SqlStore:
 
     def starts(self) -> int:
         """How many servers have begun on it."""
-        with self._connect(reading=True) as connection:
+        with self._connect("reading") as connection:
             return _starts_of(connection)
 
     def settle_starts(self, known: int) -> None:
         """A person has said that the restored database is the one to go on with."""
-        with self._connect(reading=False) as connection:
+        with self._connect("alone") as connection:
             _put_starts(connection, max(_starts_of(connection), known) + 1)
 
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
-        with self._turn, self._connect(reading=False) as connection:
+        with self._writing("alone") as tx:
+            yield tx
+
+    @contextmanager
+    def claim(self) -> Iterator[SqlTransaction]:
+        """Like :meth:`begin`; on PostgreSQL beside other claims, and never beside anything else that writes."""
+        with self._writing("beside claims") as tx:
+            yield tx
+
+    @contextmanager
+    def _writing(self, how: _Mode) -> Iterator[SqlTransaction]:
+        with self._turn, self._connect(how) as connection:
             tx = SqlTransaction(connection, self._cipher, self._parsed)
             yield tx
+            tx.usage.stamp()
         self._listeners.tell(tx.operations.changed)
 
     def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
@@ -126,16 +149,16 @@ class SqlStore:
     @contextmanager
     def read(self) -> Iterator[SqlTransaction]:
         """One consistent view, never waiting for writers."""
-        with self._connect(reading=True) as connection:
+        with self._connect("reading") as connection:
             yield SqlTransaction(connection, self._cipher, self._parsed)
 
     def close(self) -> None:
         self._engine.dispose()
 
     @contextmanager
-    def _connect(self, *, reading: bool) -> Iterator[Connection]:
+    def _connect(self, how: _Mode) -> Iterator[Connection]:
         try:
-            connection, transaction = self._begun(reading=reading)
+            connection, transaction = self._begun(how)
             with connection, transaction:
                 yield connection
         except DBAPIError as error:
@@ -143,17 +166,17 @@ class SqlStore:
         except NoneFree as error:  # all connections of the pool were in use for too long
             raise _busy(str(error)) from error
 
-    def _begun(self, *, reading: bool) -> tuple[Connection, RootTransaction]:
+    def _begun(self, how: _Mode) -> tuple[Connection, RootTransaction]:
         """A kept connection that died is found out here, not by a question before each use. The pool drops all that
         are as old with it, so the second one is new."""
-        connection = self._engine.connect().execution_options(reading=reading)
+        connection = self._engine.connect().execution_options(how=how)
         try:
             return connection, connection.begin()
         except DBAPIError as error:
             connection.close()
             if not error.connection_invalidated:
                 raise
-        connection = self._engine.connect().execution_options(reading=reading)
+        connection = self._engine.connect().execution_options(how=how)
         return connection, connection.begin()
 
 
@@ -209,10 +232,7 @@ def _postgresql(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        if connection.get_execution_options().get("reading", False):
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        else:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
+        connection.exec_driver_sql(_BEGINNINGS[connection.get_execution_options().get("how", "alone")])
 
     return engine
 
@@ -234,7 +254,7 @@ def _sqlite(url: str) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A deferred transaction that turns into a writer fails at once when another one is writing.
-        reading = connection.get_execution_options().get("reading", False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        how = connection.get_execution_options().get("how", "alone")
+        connection.exec_driver_sql("BEGIN" if how == "reading" else "BEGIN IMMEDIATE")
 
     return engine

@@ -5,21 +5,44 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, Text, and_, bindparam, cast, delete, insert, or_, select, update
 
+from orchestrator.adapters.store.facts_text import facts_text
 from orchestrator.adapters.store.rows import host_of, host_values
-from orchestrator.adapters.store.tables import gpus, hosts, snapshots
-from orchestrator.core.errors import Conflict, NotFound, Unknown
+from orchestrator.adapters.store.snapshot_text import JsonText, snapshot_from_text, snapshot_text
+from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots
+from orchestrator.adapters.store.usage_rows import SqlUsage
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.host import Host
+from orchestrator.core.host_facts import DISK_STEP, disk_of, facts_of
 from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.core.wire import snapshot_from_dict, snapshot_to_dict
 
 log = logging.getLogger(__name__)
 
-Parsed = dict[str, tuple[float, HostSnapshot | None]]
-"""Host → when the observation began, and what was observed: reading its JSON costs more than all queries together."""
+_Parsed = tuple[str, HostSnapshot]
+"""Digest of a snapshot without what changes by itself, and the snapshot."""
+_MAX_PARSED: Final = 256
+
+
+class ParsedSnapshots:
+    """Of the hosts that were asked for last: reading a snapshot's text costs more than all queries together."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Parsed] = {}
+
+    def get(self, host: str, digest: str) -> HostSnapshot | None:
+        known = self._kept.get(host)
+        return known[1] if known is not None and known[0] == digest else None
+
+    def keep(self, host: str, digest: str, snapshot: HostSnapshot) -> None:
+        if len(self._kept) >= _MAX_PARSED:
+            self._kept.clear()
+        self._kept[host] = (digest, snapshot)
+
 
 # Put together once, as that takes as long as asking.
 _BY_NAME: Final = select(hosts).where(hosts.c.name == bindparam("host"))
@@ -32,17 +55,20 @@ _CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
 _ITS_GPUS: Final = select(gpus.c.address).where(gpus.c.host == bindparam("host")).order_by(gpus.c.address)
 _ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
-_TAKEN_AT: Final = select(snapshots.c.taken_at).where(snapshots.c.host == bindparam("host"))
-_DOCUMENT: Final = select(snapshots.c.document).where(snapshots.c.host == bindparam("host"))
+_PLACEMENT: Final = select(hosts.c.state, hosts.c.cordoned).where(hosts.c.name == bindparam("host"))
+_LOOK: Final = select(looks).where(looks.c.host == bindparam("host"))
+_SAME: Final = update(looks).where(looks.c.host == bindparam("its_host"))
+_DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
+_PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
+_NO_LOOK: Final = delete(looks).where(looks.c.host == bindparam("its_host"))
 _NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
 
 
 class SqlHosts:
-    def __init__(self, connection: Connection, parsed: Parsed) -> None:
+    def __init__(self, connection: Connection, usage: SqlUsage, parsed: ParsedSnapshots) -> None:
         self._db = connection
+        self._usage = usage
         self._parsed = parsed
-        self._all: dict[str, HostSnapshot] | None = None
-        """What this transaction has read: nobody else changes what it sees."""
 
     def add(self, host: Host) -> None:
         """:raises Conflict: ``host.exists``, ``host.address_taken``"""
@@ -61,6 +87,7 @@ class SqlHosts:
                 hint="'vgpuctl host list' shows addresses",
             )
         self._db.execute(insert(hosts), values)
+        self._usage.begin(host.name)
         self.set_gpus(host.name, host.managed_gpus)
 
     def get(self, name: str) -> Host:
@@ -83,6 +110,8 @@ class SqlHosts:
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""
+        if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != (host.state, host.cordoned):
+            self._usage.touch(host.name)
         self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})
 
     def observed(self, name: str, at: float) -> None:
@@ -91,6 +120,7 @@ class SqlHosts:
 
     def set_gpus(self, name: str, addresses: Sequence[str]) -> None:
         """The whole list; GPUs that stay keep what is known about them."""
+        self._usage.touch(name)
         known = set(self._gpus_of(name))
         gone = known - set(addresses)
         if gone:
@@ -112,45 +142,53 @@ class SqlHosts:
 
     def remove(self, name: str) -> None:
         """With its snapshot and GPUs. Gone already is fine."""
-        self._all = None
+        self._usage.touch(name)
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
-        """``taken_at``: when the observation began. One that began earlier than the stored one is out of date."""
-        stored = self._db.execute(_TAKEN_AT, {"host": name}).scalar_one_or_none()
-        if stored is not None and stored > taken_at:
+        """``taken_at``: when the look began. One that began earlier than the stored one is out of date.
+
+        One that found what the last one did writes a small row and tells placement nothing."""
+        stored = self._db.execute(_LOOK, {"host": name}).one_or_none()
+        if stored is not None and stored.taken_at > taken_at:
             return
-        self._all = None
+        free, disk = snapshot.storage_free_bytes, disk_of(snapshot)
+        timeless = replace(snapshot, storage_free_bytes=0)
+        text = snapshot_text(timeless)
+        digest = sha256(text.encode()).hexdigest()
+        if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:
+            disk = stored.disk_bytes
+        look = {"taken_at": taken_at, "storage_free_bytes": free, "disk_bytes": disk}
+        if stored is not None and stored.digest == digest:
+            self._db.execute(_SAME, {"its_host": name, **look})
+            if disk != stored.disk_bytes:
+                self._usage.touch(name)
+            return
+        facts = facts_text(facts_of(snapshot))
+        self._db.execute(_NO_LOOK, {"its_host": name})
         self._db.execute(_NO_SNAPSHOT, {"its_host": name})
-        document = snapshot_to_dict(snapshot)
-        self._db.execute(insert(snapshots), {"host": name, "taken_at": taken_at, "document": document})
+        self._db.execute(_PUT_DOCUMENT, {"host": name, "document": text})
+        self._db.execute(insert(looks), {"host": name, "digest": digest, "facts": facts, **look})
+        if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
+            self._usage.touch(name)
 
     def snapshot(self, name: str) -> HostSnapshot | None:
-        if self._all is not None:
-            return self._all.get(name)
-        taken_at = self._db.execute(_TAKEN_AT, {"host": name}).scalar_one_or_none()
-        return None if taken_at is None else self._taken_at(name, taken_at)
-
-    def snapshots(self) -> dict[str, HostSnapshot]:
-        """Of every host that was observed."""
-        if self._all is None:
-            rows = self._db.execute(select(snapshots.c.host, snapshots.c.taken_at)).all()
-            found = {row.host: self._taken_at(row.host, row.taken_at) for row in rows}
-            self._all = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
-        return dict(self._all)
-
-    def _taken_at(self, name: str, taken_at: float) -> HostSnapshot | None:
-        known = self._parsed.get(name)
-        if known is None or known[0] != taken_at:
-            known = (taken_at, self._read(name))
-            self._parsed[name] = known
-        return known[1]
+        look = self._db.execute(_LOOK, {"host": name}).one_or_none()
+        if look is None:
+            return None
+        known = self._parsed.get(name, look.digest)
+        if known is None:
+            known = self._read(name)
+            if known is None:
+                return None
+            self._parsed.keep(name, look.digest, known)
+        return known if look.storage_free_bytes is None else replace(known, storage_free_bytes=look.storage_free_bytes)
 
     def _read(self, name: str) -> HostSnapshot | None:
         """None: it cannot be read, so its host is as one that was never observed; the next observation replaces it."""
         try:
-            return snapshot_from_dict(self._db.execute(_DOCUMENT, {"host": name}).scalar_one())
-        except (ValueError, Unknown):
+            return snapshot_from_text(self._db.execute(_DOCUMENT, {"host": name}).scalar_one())
+        except ValueError:
             log.exception("the stored snapshot of %s cannot be read", name)
             return None
 

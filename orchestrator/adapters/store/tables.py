@@ -63,9 +63,34 @@ snapshots = Table(
     "snapshots",
     metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
-    Column("taken_at", Float, nullable=False),
     Column("document", JSON, nullable=False),
 )
+"""Large; written only when a look found something else than the one before."""
+
+looks = Table(
+    "looks",
+    metadata,
+    Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
+    Column("taken_at", Float, nullable=False),
+    Column("storage_free_bytes", BigInteger),
+    Column("disk_bytes", BigInteger, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("facts", Text),
+)
+"""The last look at each host in brief: all that changes from one to the next by itself, the digest of the rest, and
+what placement needs of it (core/host_facts.py). Without facts: an older version has written the snapshot."""
+
+host_usage = Table(
+    "host_usage",
+    metadata,
+    Column("host", String(63), primary_key=True),
+    Column("vcpus", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("disk_bytes", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False, index=True),
+)
+"""The sum of all claims on a host, and when anything was last changed there that placement sees (fleet_rows.py).
+No foreign key: the row stays when the host goes, so that everyone hears of it."""
 
 images = Table(
     "images",

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select, update
 
 from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
+from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
 from orchestrator.core.request_key import StoredRequest
@@ -78,6 +79,11 @@ class SqlTokens:
 class SqlQuotas:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
+
+    def lock(self, tenant: str) -> None:
+        """Always the tenant's own first and then the pool's, so that two tenants never wait for each other."""
+        concerned = quotas.c.tenant.in_((tenant, EVERYWHERE))
+        self._db.execute(select(quotas.c.tenant).where(concerned).order_by(quotas.c.tenant.desc()).with_for_update())
 
     def list(self) -> tuple[Limit, ...]:
         """By tenant and resource."""

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
+from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
@@ -28,18 +29,28 @@ _ID: Final = vms.c.id == bindparam("its_id")
 _BY_ID: Final = select(*VM_COLUMNS).where(_ID)
 _CHANGE: Final = update(vms).where(_ID)
 _CHANGE_BY: Final = _CHANGE.where(vms.c.operation == bindparam("its_operation"))
+_DROP_SHARE: Final = delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
+_WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
+_SEEN_BY_PLACEMENT: Final = select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID)
+"""Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
 _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.deallocated.is_(None))
 
 
 class SqlVms:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, usage: SqlUsage) -> None:
         self._db = connection
+        self._usage = usage
 
     def add(self, vm: Vm) -> None:
-        """:raises Conflict: ``vm.exists``"""
-        if self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount == 0:
+        """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
+        self._usage.touch(vm.host)
+        try:
+            added = self._db.execute(_ADD_UNLESS_THERE, vm_values(vm)).rowcount
+        except IntegrityError as error:
+            raise ClaimLost(f"VM {vm.spec.name}: {error.orig}") from error
+        if added == 0:
             raise Conflict(
                 "vm.exists",
                 f"there is already a VM {vm.spec.name}",
@@ -67,11 +78,13 @@ class SqlVms:
         return tuple(vm_of(row) for row in self._db.execute(_LEASE_OVER, {"host": host, "at": at}))
 
     def update(self, vm: Vm) -> None:
+        self._touch_if_seen(vm.id, vm.state, vm.deallocated)
         self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
 
     def set_state(self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None) -> None:
         """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
         runs as they are; any other has none."""
+        self._touch_if_seen(vm_id, state)
         values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
         if state != "running" or addresses is not None:
             values["addresses"] = list(addresses or ())
@@ -88,11 +101,19 @@ class SqlVms:
         gone = {"state": "stopped", "addresses": [], "deallocated": why}
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
 
+    def _touch_if_seen(self, vm_id: str, state: VmState, deallocated: DeallocationReason | None = None) -> None:
+        """What placement sees beside claims: whether the VM waits for a place, and whether it has a disk only."""
+        seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
+        if seen is not None and (seen.deallocated != deallocated or (seen.waits and state != "creating")):
+            self._usage.touch(seen.host)
+
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""
         _drop_place(self._db, vm_id)
-        self._db.execute(delete(host_claims).where(host_claims.c.vm == vm_id))
-        self._db.execute(delete(vms).where(vms.c.id == vm_id))
+        for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
+            self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
+        for host in self._db.execute(delete(vms).where(vms.c.id == vm_id).returning(vms.c.host)).scalars():
+            self._usage.touch(host)
 
 
 _STILL_CUT: Final = (
@@ -114,15 +135,8 @@ def _drop_place(connection: Connection, vm_id: str) -> None:
 _CUT_SO: Final = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
 _PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
 _KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
-_CLAIMED: Final[Select[Any]] = select(
-    *(
-        func.coalesce(func.sum(share), literal_column("0"))
-        for share in (host_claims.c.vcpus, host_claims.c.memory_mib, host_claims.c.disk_bytes)
-    ),
-    _CUT_SO.exists(),
-    _KEPT_DISK.exists(),
-).where(host_claims.c.host == bindparam("host"), host_claims.c.vm != bindparam("vm"))
-"""Of the host, without what the VM itself kept; put together once, as that takes longer than asking."""
+_BEFORE: Final = select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"))
+"""Put together once, as that takes longer than asking."""
 
 
 _PLACES: Final[Select[Any]] = (
@@ -135,7 +149,7 @@ _PLACES: Final[Select[Any]] = (
     .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
-_PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host == bindparam("host"))
+_PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host.in_(bindparam("hosts", expanding=True)))
 _PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
 
 
@@ -144,8 +158,9 @@ _Cuts = tuple[tuple[str, str], ...]
 
 
 class SqlClaims:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, usage: SqlUsage) -> None:
         self._db = connection
+        self._usage = usage
 
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
         """Also for a VM that is deallocated and kept its disk.
@@ -153,7 +168,7 @@ class SqlClaims:
         :raises ClaimLost: the transaction must be given up
         """
         cuts = tuple({one.gpu: one.cut for one in claim.devices}.items())
-        uncut = self._checked(claim, capacity, cuts)  # writers come one after the other (Store.begin)
+        uncut = self._taken(claim, capacity, cuts)
         try:
             self._db.execute(
                 insert(host_claims).values(
@@ -178,19 +193,26 @@ class SqlClaims:
         return self._claims(_PLACES, {})
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
-        return self._claims(_PLACES_ON_HOST, {"host": host})
+        return self._claims(_PLACES_ON_HOST, {"hosts": (host,)})
+
+    def of_hosts(self, hosts: Collection[str] | None) -> tuple[Claim, ...]:
+        """None: of all hosts."""
+        return self._claims(_PLACES, {}) if hosts is None else self._claims(_PLACES_ON_HOST, {"hosts": tuple(hosts)})
 
     def find(self, vm_id: str) -> Claim | None:
         return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
 
-    def _claims(self, places: Select[Any], of: Mapping[str, str]) -> tuple[Claim, ...]:
+    def _claims(self, places: Select[Any], of: Mapping[str, object]) -> tuple[Claim, ...]:
         rows = self._db.execute(places, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 
     def free_place(self, vm_id: str) -> None:
         """All but the disk. Free already is fine."""
         _drop_place(self._db, vm_id)
-        self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
+        share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
+        if share is not None:
+            self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
+            self._usage.give(share.host, vcpus=share.vcpus, memory_mib=share.memory_mib, disk_bytes=0)
 
     def move_function(self, vm_id: str, device: int, function: str | None) -> None:
         """:raises ClaimLost: another VM has it"""
@@ -205,22 +227,16 @@ class SqlClaims:
         except IntegrityError as error:
             raise ClaimLost(f"{function} on {host}") from error
 
-    def _checked(self, claim: Claim, capacity: HostCapacity, cuts: _Cuts) -> _Cuts:
-        """Those of ``cuts`` that are still to be made. The host has enough left; the disk that the VM kept counts no
-        more."""
-        (gpu, cut), *others = cuts
-        asked = {"vm": claim.vm, "host": claim.host, "gpu": gpu, "cut": cut}
-        vcpus, memory, disk, is_cut_so, kept_disk = self._db.execute(_CLAIMED, asked).one()
-        fits = (
-            vcpus + claim.vcpus <= capacity.vcpus
-            and memory + claim.memory_mib <= capacity.memory_mib
-            and disk + claim.disk_bytes <= capacity.disk_bytes
-        )
-        if not fits:
+    def _taken(self, claim: Claim, capacity: HostCapacity, cuts: _Cuts) -> _Cuts:
+        """Those of ``cuts`` that are still to be made. The host had enough left, and gives nothing to others
+        meanwhile."""
+        if not self._usage.take(claim, capacity):
             raise ClaimLost(f"{claim.host} has too little left")
-        if kept_disk:
+        (gpu, cut), *others = cuts
+        before = self._db.execute(_BEFORE, {"vm": claim.vm, "host": claim.host, "gpu": gpu, "cut": cut}).one()
+        if before.kept_disk:
             self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
-        uncut = [] if is_cut_so else [(gpu, cut)]
+        uncut = [] if before.is_cut_so else [(gpu, cut)]
         uncut += [one for one in others if not self._is_cut(claim.host, *one)]
         return tuple(uncut)
 

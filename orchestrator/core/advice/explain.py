@@ -54,7 +54,20 @@ def explain(
     :param modes: what GPUs could be in another mode; those that are empty are considered
     :param most_moves: most VMs that a remedy may move
     """
-    engine = PlacementEngine(hosts, quotas=dict(quotas or {}))
+    return explain_in(
+        PlacementEngine(hosts, quotas=dict(quotas or {})), request, hosts, modes=modes, most_moves=most_moves
+    )
+
+
+def explain_in(
+    engine: PlacementEngine,
+    request: Request,
+    hosts: Sequence[HostView],
+    *,
+    modes: Iterable[OtherMode] = (),
+    most_moves: int = 3,
+) -> Explanation:
+    """Like :func:`explain`, in an engine that has those hosts; it is left as it was."""
     plan = None if engine.usage.refuses(request) else engine.plan(request)
     if plan is None:
         answer = refusal(engine, request)
@@ -62,7 +75,9 @@ def explain(
         full = _full_gpus(hosts, answer.reasons)
         return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures, gpus=full)
     host = engine.fleet.hosts[plan.host].view.name
-    return Explanation(request=request, placement=engine.take(request, plan), host=host)
+    placement = engine.take(request, plan)
+    engine.release(request.vm_id)
+    return Explanation(request=request, placement=placement, host=host)
 
 
 def _full_gpus(hosts: Sequence[HostView], reasons: Sequence[Reason]) -> tuple[GpuRow, ...]:

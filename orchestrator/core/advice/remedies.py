@@ -14,6 +14,7 @@ from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.planned_action import Action, move_action
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.running import on_like_gpus
+from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -56,7 +57,7 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
 
-    ``engine`` must have refused the request; VMs may have been moved in it afterwards.
+    ``engine`` must have refused the request; it is left as it was.
     The search is bounded: sets of up to three VMs per GPU (or all on it), ``most_moves`` moves.
     """
     if engine.usage.refuses(request):
@@ -96,15 +97,19 @@ def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
 
 def _moves(engine: PlacementEngine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:
     """Fewest moves where GPUs lack room; where the host lacks something else, least memory to copy."""
-    moved = make_room(engine, request, most)
+    trial = Trial(engine)
+    moved = make_room(engine, request, most, trial)
     if moved is None:
         return _moves_off(engine, request, sets, most)
     actions = tuple(move_action(engine, move) for move in moved)
     plan = engine.plan(request)
-    if plan is None:
+    placement = None if plan is None else engine.take(request, plan)
+    if placement is not None:
+        engine.release(request.vm_id)
+    trial.undo()
+    if plan is None or placement is None:
         return None
-    host = engine.fleet.hosts[plan.host].view.name
-    return Remedy(kind="moves", actions=actions, host=host, placement=engine.take(request, plan))
+    return Remedy(kind="moves", actions=actions, host=engine.fleet.hosts[plan.host].view.name, placement=placement)
 
 
 def _moves_off(engine: PlacementEngine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:

@@ -63,7 +63,37 @@ class PlacementEngine:
 
     def add_host(self, view: HostView) -> None:
         """Take in a host with the VMs on it."""
-        host = self.fleet.add(view)
+        self._count_in(self.fleet.add(view))
+        self.layouts.forget()
+
+    def replace_host(self, view: HostView) -> None:
+        """A newer picture of a host, by its id; one that was not there yet is taken in."""
+        old = self.fleet.host(view.host_id)
+        if old is not None and len(old.gpus) == len(view.gpus):
+            self._count_out(old)
+            host = self.fleet.replace(old, view)
+            self._count_in(host)
+            for gpu in host.gpus:
+                self.layouts.note(gpu)
+            return
+        self.remove_host(view.host_id)
+        self.add_host(view)
+
+    def remove_host(self, host_id: str) -> None:
+        """With the VMs on it. Gone already is fine."""
+        host = self.fleet.host(host_id)
+        if host is not None:
+            self._count_out(host)
+            self.fleet.remove(host)
+            self.layouts.forget()
+
+    def _count_out(self, host: FleetHost) -> None:
+        for vm_id in {item.vm_id for gpu in host.gpus for _, item in gpu.held}:
+            held = self.vms.get(vm_id)
+            if held is not None and held.host is host:
+                self.count(self.vms.pop(vm_id).request, -1)
+
+    def _count_in(self, host: FleetHost) -> None:
         gpus: dict[str, list[Gpu]] = {}
         first: dict[str, Occupied] = {}
         for gpu in host.gpus:
@@ -72,6 +102,9 @@ class PlacementEngine:
                 first.setdefault(item.vm_id, item)
         for vm_id, item in first.items():
             request = _request_of(item, len(gpus[vm_id]))
+            before = self.vms.get(vm_id)
+            if before is not None:  # it has moved here, and the host that it was on is not seen anew yet
+                self.count(before.request, -1)
             self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]))
             self.count(request, 1)
 

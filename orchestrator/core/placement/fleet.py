@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.core.geometry.board import WHOLE, AnySetBoard, fabric_board
@@ -116,22 +116,68 @@ class Fleet:
 
     def add(self, view: HostView) -> FleetHost:
         """Take in a host with what is on it. A GPU whose claims break its table's rules is set aside as unusable."""
+        host = self._loaded(view, len(self.hosts), range(len(self.gpus), len(self.gpus) + len(view.gpus)))
+        self.hosts.append(host)
+        self.gpus += host.gpus
+        self.reindex(host)
+        return host
+
+    def replace(self, old: FleetHost, view: HostView) -> FleetHost:
+        """The same with another picture of a host that is there: it keeps its number, and its GPUs keep theirs."""
+        self._take_out(old)
+        host = self._loaded(view, old.number, [gpu.number for gpu in old.gpus])
+        self.hosts[host.number] = host
+        for gpu in host.gpus:
+            self.gpus[gpu.number] = gpu
+        self.reindex(host)
+        return host
+
+    def remove(self, host: FleetHost) -> None:
+        """Let go of it. Hosts and GPUs have the numbers from 0 on, so the last ones get those that are free now."""
+        self._take_out(host)
+        for gpu in sorted(host.gpus, key=lambda gpu: -gpu.number):
+            last = self.gpus.pop()
+            if last is not gpu:
+                self.unindex_gpu(last, last.state)
+                last.number = gpu.number
+                self.gpus[gpu.number] = last
+                self.reindex_gpu(last)
+        last_host = self.hosts.pop()
+        if last_host is not host:
+            self._unindex_host(last_host)
+            last_host.number = host.number
+            self.hosts[host.number] = last_host
+            self._reindex_host(last_host)
+
+    def _take_out(self, host: FleetHost) -> None:
+        """Of everything that is counted or indexed."""
+        for gpu in host.gpus:
+            self.unindex_gpu(gpu, gpu.state)
+            self.gpu_by_id.pop((host.view.host_id, gpu.view.gpu_id), None)
+            if gpu.usable and not host.view.cordoned:
+                self.usable[gpu.table.number] -= 1
+        self._set_busy(host, host.blocked)
+        self._unindex_host(host)
+        self.classes.recount(host.levels, None)
+        host.levels = None
+        for name in (host.view.host_id, host.view.name):
+            if self._by_name.get(name) is host:
+                del self._by_name[name]
+
+    def _loaded(self, view: HostView, number: int, gpu_numbers: Sequence[int]) -> FleetHost:
         tables = tuple(self._table(gpu) for gpu in view.gpus)
         board = self._board(view, tables)
         host = FleetHost(
-            len(self.hosts), view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
+            number, view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
             view.free_nic_vfs, dict(view.numa_free_vcpus), vms=set(view.vms),
         )  # fmt: skip
-        self.hosts.append(host)
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)
         for position, (gpu_view, table) in enumerate(zip(view.gpus, tables, strict=True)):
-            gpu = Gpu(len(self.gpus), host, position, gpu_view, table)
+            gpu = Gpu(gpu_numbers[position], host, position, gpu_view, table)
             host.gpus.append(gpu)
-            self.gpus.append(gpu)
             self.gpu_by_id[view.host_id, gpu_view.gpu_id] = gpu
             self._load(gpu)
-        self.reindex(host)
         return host
 
     def host(self, name: str) -> FleetHost | None:
@@ -246,10 +292,14 @@ class Fleet:
             self._reindex_host(host)
         self.reindex_gpu(gpu)
 
-    def _reindex_host(self, host: FleetHost) -> None:
+    def _unindex_host(self, host: FleetHost) -> None:
         if host.group is not None and host.bucket is not None:
             _drop(host.group.members, host.bucket, host.number)
-        old, host.group, host.bucket = host.levels, None, None
+        host.group, host.bucket = None, None
+
+    def _reindex_host(self, host: FleetHost) -> None:
+        self._unindex_host(host)
+        old = host.levels
         host.levels = None if host.view.cordoned else self.classes.levels(host.vcpus, host.memory_mib)
         self.classes.recount(old, host.levels)
         if host.levels is None:

@@ -57,6 +57,12 @@ class Layouts:
             _file(self._gpus, self._gpu_key, gpu.number, layout_of(gpu))
             _file(self._hosts, self._host_key, gpu.host.number, _host_layout(gpu.host))
 
+    def forget(self) -> None:
+        """Hosts came, went or were seen anew: the next search looks at all of them."""
+        self._on = False
+        for known in (self._gpu_key, self._host_key, self._gpus, self._hosts):
+            known.clear()
+
     def gpus(self) -> list[tuple[Hashable, IndexSet]]:
         """The numbers of the GPUs of each layout of partly taken GPUs."""
         self._start()

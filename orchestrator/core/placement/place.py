@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision over a picture of the fleet."""
+"""One decision."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from orchestrator.core.placement.views import HostView, Placement, Refusal, Requ
 def place(
     request: Request, hosts: Iterable[HostView], quotas: Mapping[str, Quota] | None = None
 ) -> Placement | Refusal:
-    """Where ``request`` goes, or every reason why it fits nowhere.
+    """Where ``request`` goes over that picture of the fleet; see :func:`place_in`."""
+    return place_in(PlacementEngine(hosts, quotas=dict(quotas or {})), request)
 
-    Pure: the same picture gives the same answer. The caller claims ``part.slots`` of each part under
+
+def place_in(engine: PlacementEngine, request: Request) -> Placement | Refusal:
+    """Where ``request`` goes, or every reason why it fits nowhere. The engine is left as it was.
+
+    The same picture gives the same answer. The caller claims ``part.slots`` of each part under
     ``part.cut`` in one transaction (all claims of a GPU share one cut; a slot has one claim) and, if it
-    loses the race, takes a new picture and asks again. Slots: ``time_sliced:<MiB>`` 0 to max-1, one per
+    loses the race, brings the picture up to date and asks again. Slots: ``time_sliced:<MiB>`` 0 to max-1, one per
     vGPU; ``mig`` memory slots of the GPU; ``mixed`` placement units; ``whole`` slot 0 of each GPU.
     """
-    engine = PlacementEngine(hosts, quotas=dict(quotas or {}))
     plan = None if engine.usage.refuses(request) else engine.plan(request)
-    return refusal(engine, request) if plan is None else engine.take(request, plan)
+    if plan is None:
+        return refusal(engine, request)
+    placement = engine.take(request, plan)
+    engine.release(request.vm_id)
+    return placement

@@ -57,7 +57,7 @@ def place_preempting(
 
     Whoever has to go keeps its disk, so a host must have the disk's room already.
     """
-    able = (host for host in hosts if host.free_disk_gib >= request.disk_gib)
+    able = (host for host in hosts if host.free_disk_gib >= request.disk_gib and not host.vms.isdisjoint(preemptible))
     engine = PlacementEngine(_divided(host, preemptible) for host in able)
     found = plan_preemption(engine, replace(request, priority=_STAYS))
     if found is None:

@@ -21,15 +21,19 @@ _MAX_TRIES = 12
 _NEVER = 99
 
 
-def make_room(engine: PlacementEngine, request: Request, most: int = MAX_MOVES) -> tuple[Moved, ...] | None:
-    """Move up to ``most`` VMs in the engine so that ``request`` fits; None, with nothing changed, if that fails."""
+def make_room(
+    engine: PlacementEngine, request: Request, most: int = MAX_MOVES, trial: Trial | None = None
+) -> tuple[Moved, ...] | None:
+    """Move up to ``most`` VMs in the engine so that ``request`` fits; None, with nothing changed, if that fails.
+
+    The moves are recorded in ``trial``, which can take them back."""
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
     if not request.is_filtered:
         ceiling = Ceiling(engine.fleet, engine.counts)
         if not ceiling.fits(demand_of(request)):
             return None
-    search = _Search(engine)
+    search = _Search(engine, trial)
     for budget in range(1, most + 1):
         if search.need(need_key(engine, request), budget) <= budget:
             moves = search.clear_a_place(request, budget, frozenset())

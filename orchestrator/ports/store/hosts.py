@@ -39,5 +39,3 @@ class Hosts(Protocol):
         """``taken_at``: when the observation began; one that began before the stored one is ignored."""
 
     def snapshot(self, name: str) -> HostSnapshot | None: ...
-    def snapshots(self) -> dict[str, HostSnapshot]:
-        """Of every host that was observed."""

@@ -11,6 +11,7 @@ from orchestrator.ports.store.audit import Audit
 from orchestrator.ports.store.claims import Claims
 from orchestrator.ports.store.controllers import Controllers
 from orchestrator.ports.store.findings import Findings
+from orchestrator.ports.store.fleet import Fleet
 from orchestrator.ports.store.hosts import Hosts
 from orchestrator.ports.store.images import Images
 from orchestrator.ports.store.networks import Networks
@@ -28,6 +29,8 @@ from orchestrator.ports.store.vms import Vms
 class Transaction(Protocol):
     @property
     def controllers(self) -> Controllers: ...
+    @property
+    def fleet(self) -> Fleet: ...
     @property
     def hosts(self) -> Hosts: ...
     @property
@@ -74,3 +77,7 @@ class Store(Protocol):
     def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
         """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
         it may not wait. Calling what is returned ends it. Commits of other processes tell nobody."""
+
+    def claim(self) -> AbstractContextManager[Transaction]:
+        """Like :meth:`begin`, side by side with other claims where the database can do that: constraints, counters and
+        the locks of quotas keep them apart, so nothing else may be decided by what was read here."""

@@ -12,7 +12,7 @@ from orchestrator.core.vm import DeallocationReason, Vm, VmState
 
 class Vms(Protocol):
     def add(self, vm: Vm) -> None:
-        """:raises Conflict: ``vm.exists``"""
+        """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
 
     def find(self, tenant: str, name: str) -> Vm | None: ...
     def find_id(self, vm_id: str) -> Vm | None: ...

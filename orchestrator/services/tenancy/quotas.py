@@ -25,12 +25,13 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.offerings import KnownProfiles
+from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.tenancy.tenants import known_tenant
 
 
 def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
-    """Called where the VM is about to be stored; writers come one after the other, so what it finds stays true.
+    """Called where the VM is about to be stored, and nobody else may draw on the quota: by a writer that is alone, or
+    after ``tx.quotas.lock``.
 
     ``stored``: the VM as it is stored already; only what it comes to hold beyond that is asked for.
 
@@ -93,10 +94,11 @@ class QuotaService:
             check_resource(resource)
             if amount is not None and not 0 <= amount <= MAX_LIMIT:
                 raise InvalidInput("quota.invalid", f"the quota of {resource} cannot be {amount}", hint="0 or more")
+        with self.store.read() as tx:
+            meant = _resolved(tx, limits)
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
-            meant = _resolved(tx, limits)
             for resource, amount in meant.items():
                 if amount is None:
                     tx.quotas.remove(tenant, resource)

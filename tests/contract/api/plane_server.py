@@ -48,7 +48,7 @@ def main() -> None:
     images = replace(plane.services.images, files=ImageLibrary(state / "images"))
     served = Served(
         replace(plane.services, images=images),
-        CapacityService(store=plane.store, overcommit=planner.overcommit, clock=planner.clock),
+        CapacityService(store=plane.store, index=planner.index, clock=planner.clock),
     )
     threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())

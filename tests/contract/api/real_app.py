@@ -44,7 +44,7 @@ def furnished_plane(state: Path) -> ControlPlane:
 def real_app(plane: ControlPlane, uid: int | None = None) -> ASGIApp:
     """The application over a plane's services, as ``uid`` calls it; without one, as its owner does."""
     planner = plane.services.vms.planner
-    capacity = CapacityService(store=plane.store, overcommit=planner.overcommit, clock=planner.clock)
+    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     app = create_app(cast(ApiServices, Served(plane.services, capacity)), process)
     return AsPeer(app, os.geteuid() if uid is None else uid)

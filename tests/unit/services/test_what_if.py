@@ -37,7 +37,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 def service(plane: ControlPlane) -> CapacityService:
     planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, overcommit=planner.overcommit, clock=planner.clock)
+    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
 
 
 def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:

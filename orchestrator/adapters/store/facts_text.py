@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of a host as text and back. What many GPUs have alike is one object in memory, however many hosts there are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+
+from orchestrator.core.host_facts import HostFacts
+from orchestrator.core.snapshot import GpuSnapshot
+
+_OWN: Final = ("address", "numa_node", "module_id", "parents", "problems")
+"""What tells the GPUs of a host apart; the rest is alike for all of a kind."""
+_GPU: Final = TypeAdapter(GpuSnapshot).validator
+
+
+def facts_text(facts: HostFacts) -> str:
+    """Each kind of GPU once, and each GPU with what is its own."""
+    kinds: dict[str, int] = {}
+    gpus = []
+    for gpu in facts.gpus:
+        kind = asdict(gpu)
+        own = {name: kind.pop(name) for name in _OWN}
+        number = kinds.setdefault(to_json(kind).decode(), len(kinds))
+        gpus.append([number, to_json(own).decode()])
+    return to_json({"vcpus": facts.vcpus, "memory_mib": facts.memory_mib, "kinds": list(kinds), "gpus": gpus}).decode()
+
+
+def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
+    """The inverse of :func:`facts_text`; the disk is kept beside it, as it changes more often."""
+    found: dict[str, Any] = from_json(text)
+    kinds = found["kinds"]
+    return HostFacts(
+        vcpus=found["vcpus"],
+        memory_mib=found["memory_mib"],
+        disk_bytes=disk_bytes,
+        gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _gpu(kind: str, own: str) -> GpuSnapshot:
+    """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
+    bare = _kind(kind)
+    mine: dict[str, Any] = from_json(own)
+    if not mine["parents"]:
+        return replace(bare, **{**mine, "parents": (), "problems": tuple(mine["problems"])})
+    read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
+    return replace(read, types=bare.types)
+
+
+@lru_cache(maxsize=1024)
+def _kind(text: str) -> GpuSnapshot:
+    read: GpuSnapshot = _GPU.validate_python(
+        {**from_json(text), "address": "", "numa_node": None, "module_id": None, "parents": (), "problems": ()}
+    )
+    return read

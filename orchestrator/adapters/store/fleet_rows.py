@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as placement needs them, many at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, Text, bindparam, cast, select
+
+from orchestrator.adapters.store.facts_text import facts_from_text
+from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, host_of, vm_of
+from orchestrator.adapters.store.snapshot_text import snapshot_from_text
+from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots, vms
+from orchestrator.adapters.store.usage_rows import SqlUsage
+from orchestrator.adapters.store.vm_rows import SqlClaims
+from orchestrator.core.host_facts import HostFacts, facts_of
+from orchestrator.ports.store.fleet import FleetChanges, HostRecord
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 500
+"""Names in one question."""
+
+
+def _of_hosts(query: Select[Any], column: ColumnElement[str]) -> tuple[Select[Any], Select[Any]]:
+    """Of all hosts, and of those that are named; put together once, as that takes longer than asking."""
+    return query, query.where(column.in_(bindparam("names", expanding=True)))
+
+
+_HOSTS: Final = _of_hosts(select(hosts), hosts.c.name)
+_GPUS: Final = _of_hosts(select(gpus.c.host, gpus.c.address).order_by(gpus.c.host, gpus.c.address), gpus.c.host)
+_FACTS: Final = _of_hosts(select(looks.c.host, looks.c.facts, looks.c.disk_bytes), looks.c.host)
+_VMS: Final = _of_hosts(select(*VM_COLUMNS).order_by(vms.c.host, vms.c.id), vms.c.host)
+_DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
+
+
+class SqlFleet:
+    """Reads only."""
+
+    def __init__(self, connection: Connection, usage: SqlUsage, claims: SqlClaims) -> None:
+        self._db = connection
+        self._usage = usage
+        self._claims = claims
+
+    def changes(self, since: int) -> FleetChanges:
+        position, stamps = self._usage.changed(since)
+        return FleetChanges(position=position, stamps=stamps)
+
+    def hosts(self, names: Collection[str] | None) -> Iterator[HostRecord]:
+        """Those of them that are there; None: all."""
+        if names is None:
+            yield from self._hosts(None)
+            return
+        ordered = sorted(names)
+        for at in range(0, len(ordered), _AT_ONCE):
+            yield from self._hosts(ordered[at : at + _AT_ONCE])
+
+    def _hosts(self, names: Sequence[str] | None) -> Iterator[HostRecord]:
+        managed = _by_host((row.host, row.address) for row in self._rows(_GPUS, names))
+        facts = {row.host: self._facts(row) for row in self._rows(_FACTS, names)}
+        claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
+        there = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))
+        for row in self._rows(_HOSTS, names):
+            name = row.name
+            yield HostRecord(
+                host=host_of(row, tuple(managed.get(name, ()))),
+                facts=facts.get(name),
+                claims=tuple(claims.get(name, ())),
+                vms=tuple(there.get(name, ())),
+            )
+
+    def _rows(self, queries: tuple[Select[Any], Select[Any]], names: Sequence[str] | None) -> Iterable[AnyRow]:
+        if names is None:
+            return self._db.execute(queries[0])
+        return self._db.execute(queries[1], {"names": names})
+
+    def _facts(self, row: AnyRow) -> HostFacts | None:
+        """None: what is stored cannot be read, so its host is as one that was never observed."""
+        try:
+            if row.facts is not None:
+                return facts_from_text(row.facts, row.disk_bytes)
+            return facts_of(snapshot_from_text(self._db.execute(_DOCUMENT, {"host": row.host}).scalar_one()))
+        except ValueError:
+            log.exception("the stored facts of %s cannot be read", row.host)
+            return None
+
+
+def _by_host(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for host, one in pairs:
+        found.setdefault(host, []).append(one)
+    return found

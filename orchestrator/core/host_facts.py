@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What placement needs of a snapshot: small enough to be kept for every host and read all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
+from orchestrator.core.units import GIB
+
+DISK_STEP: int = GIB
+"""Free bytes change at every look; by less than this they say nothing new."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """Equal for two looks between which nothing happened that placement could see."""
+
+    vcpus: int
+    memory_mib: int
+    disk_bytes: int
+    """What is free and what our own volumes take."""
+    gpus: tuple[GpuSnapshot, ...]
+    """Without ids, and with those functions only that something is made on."""
+
+
+def facts_of(snapshot: HostSnapshot) -> HostFacts:
+    """The facts that a look found."""
+    return HostFacts(
+        vcpus=snapshot.vcpus,
+        memory_mib=snapshot.memory_mib,
+        disk_bytes=disk_of(snapshot),
+        gpus=tuple(_gpu_facts(gpu) for gpu in snapshot.gpus),
+    )
+
+
+def disk_of(snapshot: HostSnapshot) -> int:
+    """Bytes that VMs may take together: what is free and what our own volumes take now."""
+    return snapshot.storage_free_bytes + sum(file.size_bytes for file in snapshot.volumes if file.owner is not None)
+
+
+def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:
+    made_on = {one.device.parent for one in observed_on(gpu)}
+    parents = tuple(replace(parent, creatable=(), in_use=None) for parent in gpu.parents if parent.address in made_on)
+    return replace(gpu, uuid="", serial=None, parents=parents)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet as one process knows it: built once, then only what has changed is read. Every question asks it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from orchestrator.catalogue.gpu_tables import Tables, tables_of
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.advice.remedies import OtherMode
+from orchestrator.core.claim import Claim
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.engine import PlacementEngine
+from orchestrator.core.placement.views import HostView
+from orchestrator.core.vm import Vm
+from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.ports.store.transaction import Store
+from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.gpu_views import Viewed, Viewer
+from orchestrator.services.known_profiles import KnownProfiles, OfferedTypes
+
+_MANY = 1000
+"""From so many hosts on it is quicker to read all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """A place that was planned here and is not claimed yet: other plans of this process leave it alone."""
+
+    vm: Vm
+    claim: Claim | None
+    """None: it waits until others have given their places back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The hosts at one moment; it stays true to that moment."""
+
+    hosts: tuple[Viewed, ...]
+    """By name, those that were observed at least once."""
+    known: KnownProfiles
+
+    @cached_property
+    def views(self) -> tuple[HostView, ...]:
+        return tuple(one.view for one in self.hosts)
+
+    @cached_property
+    def vm_names(self) -> dict[str, str]:
+        """VM id → its name, of those that are on these hosts."""
+        return {vm.id: vm.spec.name for one in self.hosts for vm in one.seen.vms}
+
+    @property
+    def modes(self) -> Iterator[OtherMode]:
+        """What GPUs could be switched to while they are empty."""
+        return (mode for one in self.hosts for mode in one.modes)
+
+
+class FleetIndex:
+    """One per process; may be asked from many threads.
+
+    Whatever changes the database is heard of when the next question is asked: what this process did itself, too.
+    """
+
+    def __init__(self, store: Store, overcommit: Overcommit, tables: Tables = tables_of) -> None:
+        self.overcommit = overcommit
+        self._store = store
+        self._viewer = Viewer(overcommit=overcommit, tables=tables)
+        self._lock = threading.RLock()
+        self._inside = 0
+        """Blocks of :meth:`current` that its one owner is in."""
+        self._position = 0
+        self._stamps: dict[str, int] = {}
+        self._seen: dict[str, HostRecord] = {}
+        self._viewed: dict[str, Viewed] = {}
+        self._stale: set[str] = set()
+        self._types = OfferedTypes()
+        self._movable: dict[str, bool] = {}
+        self._offerings: tuple[Offering, ...] | None = None
+        self._known = KnownProfiles(profiles=shipped_profiles(), types=frozenset())
+        self._reserved: dict[str, Reservation] = {}
+        self._engine = PlacementEngine()
+        self._fleet: Fleet | None = None
+
+    @contextmanager
+    def current(self) -> Iterator[FleetIndex]:
+        """Up to date, and the caller's alone until the end of the block; what is asked inside is of one moment.
+
+        Begin a transaction inside it, never around it: whoever waits here must not hold a connection."""
+        with self._lock:
+            if not self._inside:
+                self._read_changes()
+            self._inside += 1
+            try:
+                yield self
+            finally:
+                self._inside -= 1
+
+    @property
+    def engine(self) -> PlacementEngine:
+        """Whoever changes it, leaves it as it was."""
+        return self._engine
+
+    @property
+    def known(self) -> KnownProfiles:
+        """What may be asked for."""
+        return self._known
+
+    def fleet(self) -> Fleet:
+        """All hosts."""
+        if self._fleet is None:
+            ordered = tuple(self._viewed[name] for name in sorted(self._viewed))
+            self._fleet = Fleet(hosts=ordered, known=self._known)
+        return self._fleet
+
+    def host(self, name: str) -> Viewed | None:
+        """None: not there, or never observed."""
+        return self._viewed.get(name)
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Until :meth:`release`."""
+        self._reserved[reservation.vm.id] = reservation
+        self._view(reservation.vm.host)
+
+    def release(self, vm_id: str) -> None:
+        """It is claimed now, or given up. Gone already is fine."""
+        with self._lock:
+            reservation = self._reserved.pop(vm_id, None)
+            if reservation is not None:
+                self._stale.add(reservation.vm.host)
+
+    def _read_changes(self) -> None:
+        """Inside the lock, so that a picture is never replaced by an older one."""
+        with self._store.read() as tx:
+            changes = tx.fleet.changes(self._position)
+            names = {host for host, stamp in changes.stamps.items() if self._stamps.get(host) != stamp} | self._stale
+            found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
+            offerings = tx.offerings.list()
+        self._learn(offerings)
+        for name in sorted(names):
+            self._keep(name, found.get(name))
+        self._position = changes.position
+        self._stamps.update(changes.stamps)
+        self._stale.clear()
+
+    def _learn(self, offerings: tuple[Offering, ...]) -> None:
+        """They say which VMs may be moved."""
+        if offerings == self._offerings:
+            return
+        self._offerings = offerings
+        self._movable.clear()
+        self._know(shipped_profiles().with_site(offerings))
+        for name, seen in self._seen.items():
+            if seen.vms:
+                self._view(name)
+
+    def _know(self, profiles: Profiles) -> None:
+        self._known = KnownProfiles(profiles=profiles, types=self._types.names)
+        self._fleet = None
+
+    def _keep(self, name: str, seen: HostRecord | None) -> None:
+        before = self._seen.pop(name, None)
+        if before is not None and before.facts is not None:
+            self._types.drop(before.facts)
+        if seen is not None:
+            self._seen[name] = seen
+            if seen.facts is not None:
+                self._types.add(seen.facts)
+        if self._known.types != self._types.names:
+            self._know(self._known.profiles)
+        self._view(name)
+
+    def _view(self, name: str) -> None:
+        """Tell the engine of a host, with what is reserved there."""
+        self._fleet = None
+        seen = self._seen.get(name)
+        if seen is None or seen.facts is None:
+            self._viewed.pop(name, None)
+            self._engine.remove_host(name)
+            return
+        viewed = self._viewer.view(self._with_reserved(seen), seen.facts, self._may_move)
+        self._viewed[name] = viewed
+        self._engine.replace_host(viewed.view)
+
+    def _with_reserved(self, seen: HostRecord) -> HostRecord:
+        placed = {claim.vm for claim in seen.claims}
+        here = [one for one in self._reserved.values() if one.vm.host == seen.host.name and one.vm.id not in placed]
+        if not here:
+            return seen
+        coming = {one.vm.id for one in here}
+        others = tuple(vm for vm in seen.vms if vm.id not in coming)
+        claims = tuple(one.claim for one in here if one.claim is not None)
+        return replace(seen, claims=(*seen.claims, *claims), vms=(*others, *(one.vm for one in here)))
+
+    def _may_move(self, profile: str) -> bool:
+        """A release that no longer ships an offering says nothing of it; its VMs stay where they are."""
+        if profile not in self._movable:
+            try:
+                self._movable[profile] = self._known.resolve(profile).migratable
+            except InvalidInput:
+                return False
+        return self._movable[profile]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as the engine takes them: every way of cutting that their GPUs have, in the mode they are in and in others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
+from orchestrator.core.advice.remedies import OtherMode
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.host_facts import HostFacts
+from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, set_aside, vms_coming
+
+_MOST_KEPT = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewed:
+    """One host, and what its GPUs could be switched to while they are empty."""
+
+    seen: HostRecord
+    facts: HostFacts
+    view: HostView
+    modes: tuple[OtherMode, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewer:
+    """Makes views. What is worked out for one GPU is found again for those like it.
+
+    GPU instances that somebody made by hand are not observed and therefore not seen here.
+    """
+
+    overcommit: Overcommit
+    tables: Tables = tables_of
+    _known: dict[Hashable, tuple[tuple[HostVgpuType, ...], GpuTables]] = field(init=False, default_factory=dict)
+    _idle: dict[tuple[int, bool], tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=dict)
+
+    def view(self, seen: HostRecord, facts: HostFacts, migratable: Callable[[str], bool]) -> Viewed:
+        """``migratable``: whether VMs of that profile may be moved."""
+        narrow = free_on_host(seen, facts, self.overcommit)
+        tables = [self._tables_of(gpu) for gpu in facts.gpus]
+        gpus = self._gpus(seen, facts, tables, migratable)
+        modes = tuple(
+            OtherMode(host_id=narrow.host_id, gpu_id=gpu.gpu_id, mode=words, geometry=geometry)
+            for gpu, found in zip(gpus, tables, strict=True)
+            for words, geometry in found.others
+        )
+        view = replace(narrow, gpus=gpus, fabric_partitions=_partitions(gpus, tables))
+        return Viewed(seen=seen, facts=facts, view=view, modes=modes)
+
+    def _gpus(
+        self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], migratable: Callable[[str], bool]
+    ) -> tuple[GpuView, ...]:
+        vms = {vm.id: vm for vm in seen.vms}
+        managed = frozenset(seen.host.managed_gpus)
+        cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
+        claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
+        movable = {vm.id for vm in seen.vms if migratable(vm.spec.profile)}
+
+        def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
+            narrow = gpu_view(seen.host, gpu, seen.claims, vms, cleared)
+            return _widened(narrow, gpu, found, managed, movable)
+
+        views = []
+        for gpu, found in zip(facts.gpus, tables, strict=True):
+            if gpu.parents or gpu.address in claimed:
+                views.append(made(gpu, found))
+                continue
+            key = (id(gpu), gpu.address in managed)
+            if key not in self._idle:
+                _make_room(self._idle)
+                self._idle[key] = (gpu, made(gpu, found))  # with the GPU, as another may get its id once it is gone
+            views.append(self._idle[key][1])
+        return tuple(views)
+
+    def _tables_of(self, gpu: GpuSnapshot) -> GpuTables:
+        key = (
+            id(gpu.types), gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.framework,
+            gpu.mig_enabled, gpu.heterogeneous,
+        )  # fmt: skip
+        if key not in self._known:
+            _make_room(self._known)
+            self._known[key] = (gpu.types, self.tables(gpu))
+        return self._known[key][1]
+
+
+def _make_room(kept: dict[Any, Any]) -> None:
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+
+
+def _widened(view: GpuView, gpu: GpuSnapshot, tables: GpuTables, managed: frozenset[str], movable: set[str]) -> GpuView:
+    """A GPU that is only in another mode than vGPUs need is usable here; claims keep the cut they were made with."""
+    reason = view.reason_unusable
+    if not view.usable and set_aside(managed, gpu) is None and not view.occupied and not any(observed_on(gpu)):
+        reason = None
+    held = tuple(replace(item, migratable=item.vm_id in movable) for item in view.occupied)
+    lost = view.cut is not None and tables.now.cut(view.cut) is None
+    return replace(
+        view, geometry=view.geometry if lost else tables.now, occupied=held, usable=reason is None,
+        reason_unusable=reason,
+    )  # fmt: skip
+
+
+def _partitions(gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:
+    """The partitions of the baseboard that all GPUs of a host sit on; module ids must be known."""
+    boards = {found.partitions for found in tables}
+    return next(iter(boards)) if len(boards) == 1 and all(gpu.module_id is not None for gpu in gpus) else ()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a name after ``--profile`` means here and now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.host_facts import HostFacts
+from orchestrator.core.offering import Offering
+from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.ports.store.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownProfiles:
+    """Everything that may be asked for: shipped and added offerings, the tables, what hosts offer."""
+
+    profiles: Profiles
+    types: frozenset[str]
+    """vGPU types that some host's driver offers."""
+
+    @classmethod
+    def of(cls, tx: Transaction) -> KnownProfiles:
+        """As the transaction sees it: of all hosts, for who asks once in a while and not for each VM."""
+        hosts = [one.facts for one in tx.fleet.hosts(None) if one.facts is not None]
+        types = frozenset(one.name for facts in hosts for gpu in facts.gpus for one in gpu.types)
+        return cls(profiles=shipped_profiles().with_site(tx.offerings.list()), types=types)
+
+    @property
+    def offerings(self) -> tuple[Offering, ...]:
+        """All that were written down, by us or by the site."""
+        return tuple(self.profiles.offerings.values())
+
+    def resolve(self, name: str) -> Offering:
+        """:raises InvalidInput: ``profile.unknown`` with near names"""
+        return self.profiles.resolve(name, host_types=self.types)
+
+
+class OfferedTypes:
+    """The vGPU types of all hosts. GPUs of a kind share one list of types, so lists are counted, not names."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._lists: dict[int, tuple[tuple[HostVgpuType, ...], int]] = {}
+
+    def add(self, facts: HostFacts) -> None:
+        """A host that has these GPUs now."""
+        self._count(facts, 1)
+
+    def drop(self, facts: HostFacts) -> None:
+        """One that had them."""
+        self._count(facts, -1)
+
+    def _count(self, facts: HostFacts, sign: int) -> None:
+        known = len(self._lists)
+        for types in {id(gpu.types): gpu.types for gpu in facts.gpus}.values():
+            hosts = self._lists.get(id(types), (types, 0))[1] + sign
+            if hosts:
+                self._lists[id(types)] = (types, hosts)
+            else:
+                del self._lists[id(types)]
+        if len(self._lists) != known:
+            self.names = frozenset(one.name for types, _ in self._lists.values() for one in types)
