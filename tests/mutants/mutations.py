@@ -95,7 +95,7 @@ MUTATIONS = (
     _one(
         "fsync: the agent's ledger is not on the disk when a change returns",
         "agent/ledger_file.py",
-        "PRAGMA synchronous=FULL",
+        "PRAGMA synchronous=EXTRA",
         "PRAGMA synchronous=NORMAL",
         "tests/unit/agent/test_durability.py",
     ),
@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "check: a new VM is not held against the quota",
         (
-            Edit(_VMS, "        within_quota(tx, plan.vm)\n        return plan", "        return plan"),
+            Edit(_VMS, "        within_quota(tx, plan.vm)\n        if reserve:", "        if reserve:"),
             Edit(_VMS, "        within_quota(tx, plan.vm)\n        if plan.vm.spec", "        if plan.vm.spec"),
         ),
         ("tests/contract/test_quotas.py", "-k", "leaves_nothing"),

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, delete, insert, select
 
 from orchestrator.adapters.store.tables import metadata
 
-_NOT_COMPARED = frozenset({"operations", "steps", "audit", "meta", "snapshots", "findings", "alembic_version"})
+_NOT_COMPARED = frozenset({"operations", "steps", "audit", "meta", "snapshots", "looks", "findings", "alembic_version"})
 Rows = list[dict[str, Any]]
 
 

@@ -25,7 +25,7 @@ from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host
 from tests.fakes.fake_host import Strike, no_fault
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 
-_VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses")
+_VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses", "changed")
 _MEMORY = Path("/dev/shm")
 
 
@@ -299,7 +299,11 @@ def picture(plane: ControlPlane, books: ResettableDatabase) -> dict[str, object]
     """Hosts and database, without journals, times and what was merely observed."""
     seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
     for table, rows in sorted(books.compared().items()):
-        seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in rows]
+        seen[table] = [
+            {key: value for key, value in row.items() if key not in _VOLATILE}
+            for row in rows
+            if table != "host_usage" or any(row[sum_] for sum_ in ("vcpus", "memory_mib", "disk_bytes"))
+        ]  # the sums of a host stay, at nothing, when its last claim or the host itself goes
     seen["keys"] = dict(plane.keys.keys)
     return seen
 

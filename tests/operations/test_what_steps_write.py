@@ -56,7 +56,7 @@ def counted() -> Iterator[Counter[str]]:
         counts["statements"] += 1
 
     def committed(connection: Connection) -> None:
-        counts["reads" if connection.get_execution_options().get("reading") else "commits"] += 1
+        counts["reads" if connection.get_execution_options()["how"] == "reading" else "commits"] += 1
 
     event.listen(Engine, "before_cursor_execute", executed)
     event.listen(Engine, "commit", committed)
@@ -97,7 +97,7 @@ def test_a_create_and_a_delete_take_few_commits_reads_and_statements(plane: Cont
         assert run(plane, started.operation) == "done"
     assert create["commits"] <= 13
     assert create["reads"] <= 8
-    assert create["statements"] <= 62
+    assert create["statements"] <= 66  # those of the claims' sums and of the digest of a look among them
     assert delete["commits"] <= 13
     assert delete["reads"] <= 3
-    assert delete["statements"] <= 58
+    assert delete["statements"] <= 62

@@ -33,6 +33,8 @@ class ParsedSnapshots:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Parsed] = {}
+        self.whole: dict[str, str] = {}
+        """Digest of each host's document that this process has found stored as it should be."""
 
     def get(self, host: str, digest: str) -> HostSnapshot | None:
         known = self._kept.get(host)
@@ -59,6 +61,9 @@ _PLACEMENT: Final = select(hosts.c.state, hosts.c.cordoned).where(hosts.c.name =
 _LOOK: Final = select(looks).where(looks.c.host == bindparam("host"))
 _SAME: Final = update(looks).where(looks.c.host == bindparam("its_host"))
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
+_HAS_DOCUMENT: Final = select(snapshots.c.host).where(
+    snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
+)
 _PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
 _NO_LOOK: Final = delete(looks).where(looks.c.host == bindparam("its_host"))
 _NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
@@ -159,7 +164,7 @@ class SqlHosts:
         if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:
             disk = stored.disk_bytes
         look = {"taken_at": taken_at, "storage_free_bytes": free, "disk_bytes": disk}
-        if stored is not None and stored.digest == digest:
+        if stored is not None and stored.digest == digest and self._is_stored(name, digest, text):
             self._db.execute(_SAME, {"its_host": name, **look})
             if disk != stored.disk_bytes:
                 self._usage.touch(name)
@@ -171,6 +176,14 @@ class SqlHosts:
         self._db.execute(insert(looks), {"host": name, "digest": digest, "facts": facts, **look})
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
+
+    def _is_stored(self, name: str, digest: str, text: str) -> bool:
+        """Asked once for each digest: a document that was damaged is written again, though its digest is the same."""
+        if self._parsed.whole.get(name) != digest:
+            if self._db.execute(_HAS_DOCUMENT, {"host": name, "text": text}).one_or_none() is None:
+                return False
+            self._parsed.whole[name] = digest
+        return True
 
     def snapshot(self, name: str) -> HostSnapshot | None:
         look = self._db.execute(_LOOK, {"host": name}).one_or_none()

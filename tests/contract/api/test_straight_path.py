@@ -43,7 +43,7 @@ def test_a_vm_lives_and_goes(product: Product, profile: str, action: str) -> Non
     assert "vm.exists" in product.refused(5, *wanted, "--no-start", "--host", vm["host"]).err
     assert "default/train" in product.ok("gpu", "map").out
     assert names(product.json("list-vms", "--tenant", "default")) == ["train"]
-    assert product.json("list-vms", "--tenant", "other") == []
+    assert "tenant.unknown" in product.refused(4, "list-vms", "--tenant", "other").err
 
     product.ok("stop-vm", "train")
     assert product.json("show-vm", "train")["state"] == "stopped"

@@ -181,7 +181,7 @@ MISTAKES = {
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    disk: 1\n": (6, "valid string"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    owner: x\n": (6, "not permitted"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),
-    "schema_version: 1\nvms:\n  - &a {name: a, profile: p, image: i}\n  - *a\n": (4, "anchors"),
+    "schema_version: 1\nvms:\n  - &a {name: a, profile: p, image: i}\n  - *a\n": (3, "anchors"),
     "schema_version: 1\nschema_version: 1\n": (2, "given twice"),
     "schema_version: 1\nofferings:\n  - {name: a, kind: mig}\n": (3, "mig needs mig_profile"),
     "schema_version: 1\nofferings:\n  - {name: t4-2q, kind: mig, mig_profile: 1g.10gb}\n": (3, "comes with vgpuctl"),

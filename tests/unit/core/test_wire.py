@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.core.wire import (
     action_from_dict,
@@ -25,7 +24,7 @@ from orchestrator.core.wire import (
 SLOW_TO_DRAW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
-@given(st.one_of([st.from_type(kind) for kind in get_args(HostAction)]))
+@given(st.one_of([st.from_type(kind) for kind in ACTIONS.values()]))
 def test_every_action_comes_back_as_it_was(action: HostAction) -> None:
     assert action_from_dict(json.loads(json.dumps(action_to_dict(action)))) == action
 

@@ -71,7 +71,7 @@ def test_a_look_that_finds_nothing_writes_what_it_saw_and_nothing_more(tmp_path:
     written = []
 
     def committed(connection: Connection) -> None:
-        if not connection.get_execution_options().get("reading"):
+        if connection.get_execution_options()["how"] != "reading":
             written.append(connection)
 
     event.listen(Engine, "commit", committed)
