@@ -97,34 +97,22 @@ def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
 
 def host_broke(host: Host, what: Sequence[str]) -> Finding:
     """What it answered was none of what we expect of any host. ``what``: names of the exceptions."""
-    return Finding(
-        code="host.broke",
-        severity="error",
-        host=host.name,
-        subject=f"host {host.name}",
-        vm=None,
-        whose="ours",
-        wanted="answers that can be dealt with",
-        observed=f"unexpected {', '.join(sorted(set(what)))}",
-        repair=None,
-        reason="what is known of it may be old; the server's log says what broke",
-    )
+    differ = ("answers that can be dealt with", f"unexpected {', '.join(sorted(set(what)))}")
+    return _of_host(host, "host.broke", differ, "what is known of it may be old; the server's log says what broke")
 
 
 def _half_observed(host: Host, problem: str) -> Finding:
     """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
+    reason = "nothing is concluded from half an observation; put the host's own problem right"
+    return _of_host(host, "host.half_seen", ("an observation of everything", problem), reason)
+
+
+def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str) -> Finding:
+    wanted, observed = differ
     return Finding(
-        code="host.half_seen",
-        severity="error",
-        host=host.name,
-        subject=f"host {host.name}",
-        vm=None,
-        whose="ours",
-        wanted="an observation of everything",
-        observed=problem,
-        repair=None,
-        reason="nothing is concluded from half an observation; put the host's own problem right",
-    )
+        code=code, severity="error", host=host.name, subject=f"host {host.name}", vm=None, whose="ours",
+        wanted=wanted, observed=observed, repair=None, reason=reason,
+    )  # fmt: skip
 
 
 def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -23,15 +22,6 @@ from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from tests.contract.store.test_store import AMPLE, GPU, IMAGE, KEY, claim, host, put, vm
 from tests.fakes.fake_machine import FakeMachine, snapshot_of, t4
-from tests.postgres.cluster import Cluster
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
-    postgres: Cluster = request.getfixturevalue("postgres")
-    return postgres.database()
 
 
 @pytest.fixture
