@@ -58,9 +58,12 @@ test: dev lab-packages ## every test that needs no GPU, most of the lab's includ
 	$(BIN)/python -m lab down; \
 	exit $$status
 
-test-lab: dev lab-packages ## the tests on lab hosts; LAB_TESTS chooses some
-	@status=0; $(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
+test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS choose some
+	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
+	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
 LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py
+# Each brings its own host up and ends it.
+LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) tests/lab/test_mig_backed.py
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \
@@ -76,7 +79,8 @@ check: dev ## format, lint, types, import contracts, dead code, fast tests
 
 lint: dev ## what check does without running tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
-	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units check-licences
+	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units check-licences \
+	  lint-ansible
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -94,6 +98,13 @@ check-units:
 	@$(BIN)/python -m tests.architecture.units
 check-licences:
 	@$(BIN)/python -m tests.architecture.licences --check
+.PHONY: lint-ansible
+ANSIBLE_LINT := build/lint-ansible
+lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's strictest profile
+	@mkdir -p build; [ -x $(ANSIBLE_LINT)/bin/ansible-lint ] || $(PYTHON) -m venv $(ANSIBLE_LINT)
+	@$(BIN)/uv pip sync --quiet --python $(ANSIBLE_LINT)/bin/python --require-hashes requirements/lint-ansible.txt
+	@cd playbooks && PATH="$$PWD/../$(ANSIBLE_LINT)/bin:$$PATH" ANSIBLE_HOME="$$PWD/../$(ANSIBLE_LINT)/home" \
+	  ansible-lint --offline --profile production --nocolor -qq .
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 

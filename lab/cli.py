@@ -33,7 +33,7 @@ def _up(fleet: Fleet, options: argparse.Namespace) -> None:
 
 
 def _down(fleet: Fleet, options: argparse.Namespace) -> None:
-    fleet.down()
+    fleet.down(options.name)
 
 
 def _status(fleet: Fleet, options: argparse.Namespace) -> None:
@@ -67,7 +67,9 @@ def _console(fleet: Fleet, options: argparse.Namespace) -> None:
 
 
 def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
-    print(fleet.guest_image().resolve())  # the name that does not change is a link, which `image add` refuses
+    print(
+        fleet.guest_image(options.smallest).resolve()
+    )  # the name that does not change is a link, which `image add` refuses
 
 
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:
@@ -87,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 
     up = command("up", _up, "bring hosts up and wait until they are ready")
     up.add_argument("--scenario", action="append", type=Path, metavar="FILE", help="hosts to bring up; may be repeated")
-    command("down", _down, "end all hosts and remove what belongs to them")
+    down = command("down", _down, "end all hosts, or those that are named, and remove what belongs to them")
+    down.add_argument("name", nargs="*")
     status = command("status", _status, "say which hosts there are and how to reach them")
     status.add_argument("-o", "--output", choices=["table", "json"], default="table")
     ssh = command("ssh", _ssh, "log in to a host as root, or run a command there")
@@ -95,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     ssh.add_argument("command", nargs=argparse.REMAINDER)
     command("reboot", _reboot, "reboot a host and wait until it is ready").add_argument("name")
     command("console", _console, "attach to a host's serial console").add_argument("name")
-    command("guest-image", _guest_image, "build the small guest image if need be and print its path")
+    image = command("guest-image", _guest_image, "build the small guest image if need be and print its path")
+    image.add_argument("--smallest", action="store_true", help="the one that only says which PCI devices it has")
     fault = command("fault", _fault, "switch a failure of a host's GPU on or off")
     fault.add_argument("name")
     fault.add_argument("gpu", type=int, help="number of the GPU in the scenario, from 0")

@@ -18,6 +18,7 @@ from lab import requirements
 from lab.commands import run
 from lab.errors import LabError
 from lab.guest.build import guest_image
+from lab.guest.smallest import smallest_image
 from lab.image.base import Base, base
 from lab.image.capabilities import known, remember
 from lab.image.initramfs import SETTINGS, boot_archive, overlay_archive
@@ -72,16 +73,20 @@ class Fleet:
             remember(image, first.accelerator, lambda line: run(first.ssh(self.places.key, line)))
         return wanted
 
-    def guest_image(self) -> Path:
-        """The small guest image; built when its inputs changed."""
+    def guest_image(self, smallest: bool = False) -> Path:
+        """The small guest image, or the smallest one; built when its inputs changed."""
         with self._alone():
-            return guest_image(base(self.places.cache, self.say), self.places.cache)
+            build = smallest_image if smallest else guest_image
+            return build(base(self.places.cache, self.say), self.places.cache)
 
-    def down(self) -> None:
-        """Ends all hosts and removes all state of theirs."""
+    def down(self, names: Sequence[str] = ()) -> None:
+        """Ends the named hosts, or all, and removes all state of theirs."""
         with self._alone():
+            ended = [self.instance(name) for name in names] or self.instances()
             with ThreadPoolExecutor(8) as pool:
-                list(pool.map(Instance.remove, self.instances()))
+                list(pool.map(Instance.remove, ended))
+            if self.instances():
+                return
             shutil.rmtree(self.places.state / "hosts", ignore_errors=True)
             for name in ("key", "key.pub", "lan_port"):
                 (self.places.state / name).unlink(missing_ok=True)

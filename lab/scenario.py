@@ -25,6 +25,7 @@ MAX_VFS = 48
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 _DRIVER = re.compile(r"\d{3}\.\d{1,3}(\.\d{1,3})?")
 _UUIDS = uuid.UUID("5b4bbd0f-5dd9-4c73-8a3e-3b8d7c2b8a10")
+FABRIC_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/fabric_partitions.csv"
 MODEL_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/gpu_models.csv"
 
 
@@ -39,6 +40,8 @@ class Gpu:
     uuid: str
     numa: int
     module_id: int
+    switch: int = 0
+    """GPUs with one number sit behind one PCIe switch without ACS, in one IOMMU group; 0: behind none."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,19 +54,32 @@ class Host:
     vcpus: int = 2
     ssh_port: int = 0
     """On 127.0.0.1; 0: a free one."""
+    baseboard: str = ""
+    """An NVSwitch baseboard of fabric_partitions.csv; empty: the GPUs have no fabric."""
 
     def payload(self) -> dict[str, Any]:
         """What the host itself is told (lab/tools/README.md); the GPUs stand in PCI order."""
         gpus = [{**dataclasses.asdict(gpu), **gpu.extra} for gpu in self.gpus]
         for gpu in gpus:
             del gpu["extra"]
-        return {"host": self.name, "driver_version": self.driver_version, "gpus": gpus}
+        return {
+            "host": self.name,
+            "driver_version": self.driver_version,
+            "baseboard": self.baseboard,
+            "gpus": gpus,
+        }
 
 
 def model_names(table: Path = MODEL_TABLE) -> frozenset[str]:
     """GPU models the catalogue knows."""
     with table.open(newline="") as file:
         return frozenset(row["gpu_model"] for row in csv.DictReader(file))
+
+
+def baseboards(table: Path = FABRIC_TABLE) -> tuple[str, ...]:
+    """NVSwitch baseboards whose partitions the catalogue knows."""
+    with table.open(newline="") as file:
+        return tuple(dict.fromkeys(row["baseboard"] for row in csv.DictReader(file)))
 
 
 def read_scenarios(files: Iterable[Path], models: frozenset[str]) -> tuple[Host, ...]:
@@ -95,9 +111,10 @@ def read_scenario(file: Path, models: frozenset[str]) -> tuple[Host, ...]:
 
 
 def _host(host: Mapping, models: frozenset[str]) -> Host:
-    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port")
+    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port", "baseboard")
     name = host.need("name").matching(_NAME, "a host name: lower-case letters, digits and dashes, at most 32")
     gpus = host.need("gpus").sequence(1, MAX_GPUS)
+    board = host.get("baseboard")
     return Host(
         name=name,
         driver_version=host.need("driver_version").matching(_DRIVER, 'a driver version in quotes, like "550.163.02"'),
@@ -105,11 +122,12 @@ def _host(host: Mapping, models: frozenset[str]) -> Host:
         memory_mib=host.number("memory_mib", 6144, 2048, 262144),
         vcpus=host.number("vcpus", 2, 1, 64),
         ssh_port=host.number("ssh_port", 0, 0, 65535),
+        baseboard=board.one_of(baseboards()) if board else "",
     )
 
 
 def _gpu(gpu: Mapping, host: str, number: int, models: frozenset[str]) -> Gpu:
-    gpu.only("model", "framework", "vfs", "uuid", "numa", "module_id", "extra")
+    gpu.only("model", "framework", "vfs", "uuid", "numa", "module_id", "switch", "extra")
     framework = gpu.need("framework").one_of(FRAMEWORKS)
     vfs = gpu.number("vfs", 0 if framework == "mdev_pf" else 16, 0, MAX_VFS)
     if (framework == "mdev_pf") != (vfs == 0):
@@ -126,6 +144,7 @@ def _gpu(gpu: Mapping, host: str, number: int, models: frozenset[str]) -> Gpu:
         else drawn,
         numa=gpu.number("numa", 0, 0, 7),
         module_id=gpu.number("module_id", number + 1, 1, MAX_GPUS),
+        switch=gpu.number("switch", 0, 0, MAX_GPUS),
         extra=extra.mapping().plain() if extra else {},
     )
 

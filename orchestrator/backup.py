@@ -21,7 +21,7 @@ from typing import Final
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import KnownStarts
+from orchestrator.adapters.state.own import AuditHead, KnownStarts
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
@@ -141,10 +141,22 @@ def settle_restored(state: Path, now: float) -> Restored:
     url = load_settings().database_url or url_of(state / DATABASE)
     store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
     restored = _settle_in(store, now)
+    _settle_audit(store, AuditHead(state), now)
     store.settle_starts(KnownStarts(state).read())
     store.close()
     lock.release()
     return restored
+
+
+def _settle_audit(store: SqlStore, noted: AuditHead, now: float) -> None:
+    """The records that are there now are the ones to go on with; which ones were known before is put on record."""
+    before = noted.read()
+    with store.begin() as tx:
+        head = tx.audit.head()
+        outcome = f"restored: the head was {before}"
+        tx.audit.append(at=now, actor="server", action="settle_restored", subject="audit", outcome=outcome)
+    if head is not None:
+        noted.write(str(head))
 
 
 def _settle_in(store: SqlStore, now: float) -> Restored:

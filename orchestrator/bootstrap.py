@@ -10,47 +10,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator import telemetry
-from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.adapters.agent_link.ssh import scan_host_key
-from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
+from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
-from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
-from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
+from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import KnownStarts, OwnFiles
+from orchestrator.adapters.state.own import AuditHead, KnownStarts, OwnFiles
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
-from orchestrator.agent.build_zipapp import build_agent
-from orchestrator.core.errors import Bug, Conflict, InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.files import HostKeys, ImageFiles
-from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
+from orchestrator.reach import Reach, over_ssh
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
+from orchestrator.services.driver_bundles import DriverBundleService
+from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.host_checks import HostCheckService, HostInspection
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
-from orchestrator.services.messages import HostKey
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.observing import HostObserver
 from orchestrator.services.offerings import OfferingService
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
 
 _DATABASE = "vgpuctl.sqlite"
-_PACKAGE = Path(__file__).resolve().parent
 IN_MEMORY_SITE = "00000000-0000-4000-8000-"
 """How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
 
@@ -78,40 +75,18 @@ class Services:
     vms: VmService
     adoption: AdoptionService
     hosts: HostService
+    host_checks: HostCheckService
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
     offerings: OfferingService
+    driver_bundles: DriverBundleService
+    driver_locks: DriverLockService
     networks: NetworkService
     operations: OperationService
     capacity: CapacityService
     findings: FindingService
     tenancy: Tenancy
-
-
-def _nothing() -> None:
-    pass
-
-
-def _untold(_tell: Callable[[str], None]) -> None:
-    """Hosts without a standing connection."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reach:
-    """What stands between the control plane and its hosts."""
-
-    link: HostLink
-    configurator: Configurator
-    scan_key: Callable[[str, int], HostKey]
-    """Reads the SSH host key at an address and port."""
-    keys: HostKeys
-    images: ImageFiles
-    when_lost: Callable[[Callable[[str], None]], None] = _untold
-    """What it is given is told the name of each host whose standing connection was lost."""
-    leave: Callable[[], None] = _nothing
-    """End at once what takes minutes."""
-    close: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,31 +137,6 @@ class App:
         self.lock.release()
 
 
-def over_ssh(settings: Settings, store: SqlStore) -> Reach:
-    """Agents over SSH, put on their hosts by Ansible."""
-    secrets = settings.state / "secrets"
-    keys = HostKeyFiles(secrets / "hosts")
-    link = SshHostLink(site=store.site, key_file=secrets / "agent_key", most=settings.hosts_connected)
-    configurator = AnsibleConfigurator(
-        site=store.site,
-        state=settings.state,
-        playbooks=_playbooks(),
-        provisioning_key=lambda host: keys.path(host.name),
-        authorized_keys=(agent_key(secrets / "agent_key"),),
-        build_agent=build_agent,
-    )
-    return Reach(
-        link=link,
-        configurator=configurator,
-        scan_key=_scan,
-        keys=keys,
-        images=ImageLibrary(settings.state / "images"),
-        when_lost=link.when_lost,
-        leave=configurator.leave,
-        close=link.close,
-    )
-
-
 def build(
     settings: Settings, reach_hosts: Callable[[Settings, SqlStore], Reach] = over_ssh, *, site_prefix: str = ""
 ) -> App:
@@ -210,7 +160,7 @@ def build(
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     engine = _engine(settings, store, runner, observer)
     reconciler = reconciler_of(settings, world, engine, observer)
-    services = services_of(settings, world, engine, reconciler, reach.scan_key, key)
+    services = services_of(settings, world, engine, reconciler, HostInspection(reach.scan_key, reach.inspector), key)
     services.networks.ensure_default()
     reach.when_lost(reconciler.observe_soon)
     watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
@@ -290,7 +240,7 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, observer: HostO
         runner,
         open_queue=open_queue,
         living=LiveControllers(store, name, alone=server is None),
-        afterwards=observer.observe,
+        afterwards=observer.after_operation,
     )
 
 
@@ -310,7 +260,14 @@ def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
 
 def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
     """What observes the hosts of one world and repairs what is safe."""
-    repairer = Repairer(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+    repairer = Repairer(
+        store=world.store,
+        engine=engine,
+        clock=world.clock,
+        ids=world.ids,
+        pacing=Pacing(world.clock, per_hour=settings.auto_repairs_per_hour),
+        policy=settings.auto_repair,
+    )
     return Reconciler(
         store=world.store,
         observer=observer,
@@ -318,7 +275,6 @@ def reconciler_of(settings: Settings, world: World, engine: Engine, observer: Ho
         leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
         clock=world.clock,
         at_once=settings.hosts_at_once,
-        repairs=settings.repairs,
     )
 
 
@@ -327,32 +283,47 @@ def services_of(
     world: World,
     engine: Engine,
     reconciler: Reconciler,
-    scan_key: Callable[[str, int], HostKey],
+    seen: HostInspection,
     key: bytes,
 ) -> Services:
-    """All use cases over one world. ``scan_key`` reads the SSH host key at an address and port; ``key``: the
-    database's."""
+    """All use cases over one world. ``key``: the database's."""
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
+        memory=settings.memory_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,
         disk=settings.disk_overcommit,
     )
     store, clock, ids = world.store, world.clock, world.ids
     index = FleetIndex(store, overcommit)
     planner = Planner(index=index, clock=clock, ids=ids)
+    hosts = HostService(
+        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=seen.scan_key, overcommit=overcommit
+    )
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
-        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan_key),
+        hosts=hosts,
+        host_checks=HostCheckService(store=store, hosts=hosts, inspector=seen.inspector),
         gpus=GpuService(store=store),
         profiles=ProfileService(index=index),
         images=ImageService(store=store, files=world.images, clock=clock),
         offerings=OfferingService(store=store, index=index, clock=clock),
-        networks=NetworkService(store=store),
+        driver_bundles=DriverBundleService(
+            store=store, files=BundleLibrary(settings.state / "driver-bundles"), clock=clock
+        ),
+        driver_locks=DriverLockService(store=store, clock=clock),
+        networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=key, identities=_identities(settings, clock)),
+        tenancy=tenancy(
+            store,
+            clock,
+            owner_uid=os.geteuid(),
+            key=key,
+            identities=_identities(settings, clock),
+            noted=AuditHead(settings.state),
+        ),
     )
 
 
@@ -368,16 +339,3 @@ def _identities(settings: Settings, clock: Clock) -> Identities | None:
     check_address(settings.oidc_issuer)
     provider = Provider(issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file)
     return OidcIdentities(provider, settings.oidc_client_id, settings.oidc_groups_claim, clock)
-
-
-def _scan(address: str, port: int) -> HostKey:
-    found = scan_host_key(address, port)
-    return HostKey(type=found.type, key=found.key, fingerprint=found.fingerprint)
-
-
-def _playbooks() -> Path:
-    """Inside an installed package, else beside it in a source tree."""
-    for candidate in (_PACKAGE / "_data" / "playbooks", _PACKAGE.parent / "playbooks"):
-        if candidate.is_dir():
-            return candidate
-    raise Bug("playbooks.missing", "this installation has no playbooks", hint="install vgpuctl again")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -18,6 +18,7 @@ from pydantic_settings import (
 
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import MAX_OVERCOMMIT
 
 
 class Settings(BaseSettings):
@@ -43,10 +44,17 @@ class Settings(BaseSettings):
     hosts_connected: int = Field(default=2000, ge=1, le=100_000)
     """How many hosts this server keeps connected; a host that falls silent is noticed on its connection within
     seconds, any other by the next round."""
-    repairs: bool = True
-    """Whether what is safe to repair is repaired without being asked."""
-    vcpu_overcommit: float = Field(default=16.0, ge=1.0, le=64.0)
+    auto_repair: Literal["none", "safe", "all"] = "safe"
+    """What is repaired without being asked: nothing, what can harm nobody, or also VMs that run or stand still and
+    should not."""
+    auto_repairs_per_hour: int = Field(default=20, ge=1, le=10_000)
+    """How many repairs this server begins by itself in an hour, on all hosts together."""
+    vcpu_overcommit: float = Field(default=4.0, ge=1.0, le=MAX_OVERCOMMIT)
+    """vCPUs that VMs may have together for each of a host's; ``host set`` overrides it."""
+    memory_overcommit: float = Field(default=1.0, ge=1.0, le=MAX_OVERCOMMIT)
+    """The same for memory; ``host set`` overrides it."""
     disk_overcommit: float = Field(default=1.0, ge=1.0, le=20.0)
+    """Disk that VMs may have together, against what there is of it."""
     memory_reserve_mib: int = Field(default=512, ge=0)
     """Memory of every host that is not given to VMs."""
     guest_seen_seconds: float = Field(default=120.0, ge=0.0, le=3600.0)

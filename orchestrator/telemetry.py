@@ -5,8 +5,41 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
 
 import structlog
+
+AT_ONCE: Final = 20
+WINDOW_S: Final = 10.0
+MOST_PLACES: Final = 10_000
+
+
+class Repeats(logging.Filter):
+    """Of lines from the same place of the code, :data:`AT_ONCE` in :data:`WINDOW_S` seconds; then how many more there
+    were. A stranger who makes us write a line must not be able to fill the disk."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._seen: dict[tuple[str, str, int], tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place, now = (record.name, record.pathname, record.lineno), self._now()
+        with self._lock:
+            began, count = self._seen.get(place, (now, 0))
+            left_out = max(0, count - AT_ONCE) if now - began >= WINDOW_S else 0
+            if now - began >= WINDOW_S:
+                began, count = now, 0
+            if len(self._seen) > MOST_PLACES:
+                self._seen.clear()
+            self._seen[place] = (began, count + 1)
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more like it were left out)", ()
+        return count < AT_ONCE
 
 
 def configure(level: str = "INFO") -> None:
@@ -18,6 +51,7 @@ def configure(level: str = "INFO") -> None:
         structlog.processors.format_exc_info,
     ]
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Repeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

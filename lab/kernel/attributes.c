@@ -31,7 +31,7 @@ VGPU_SHOW(vgpu_params, -ENXIO, sysfs_emit(buf, "%s\n", vgpu->params))
 VGPU_SHOW(placement_id, -ENXIO,
 	  vgpu->placement == NO_PLACEMENT ? -ENXIO : sysfs_emit(buf, "%u\n", vgpu->placement))
 /* A time-sliced vGPU has no GPU instance, which NVIDIA writes as all ones. */
-VGPU_SHOW(gpu_instance_id, -ENXIO, sysfs_emit(buf, "%u\n", U32_MAX))
+VGPU_SHOW(gpu_instance_id, -ENXIO, sysfs_emit(buf, "%u\n", vgpu->gi ? vgpu->gi->id : U32_MAX))
 static DEVICE_ATTR_RO(gpu_instance_id);
 
 static int set_type(struct device *dev, long id)

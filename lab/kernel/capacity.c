@@ -42,14 +42,49 @@ static unsigned int places_left(struct lab_gpu *gpu, const struct lab_type *type
 	return left;
 }
 
+/* A GPU instance carries vGPUs of one size. */
+static unsigned int left_on(struct lab_gpu *gpu, const struct lab_gi *gi, const struct lab_type *type)
+{
+	unsigned int used = 0;
+	struct lab_vgpu *vgpu;
+
+	if (gi->profile->id != type->gi_profile)
+		return 0;
+	list_for_each_entry(vgpu, &gpu->vgpus, node) {
+		if (vgpu->gi == gi && vgpu->type->fb_mib != type->fb_mib)
+			return 0;
+		used += vgpu->gi == gi;
+	}
+	return used < type->per_gi ? type->per_gi - used : 0;
+}
+
+/* How many more vGPUs of a MIG-backed type the GPU instances take; *first gets the first instance with room. */
+static unsigned int left_on_instances(struct lab_gpu *gpu, const struct lab_type *type, const struct lab_gi **first)
+{
+	unsigned int here, left = 0;
+	struct lab_gi *gi;
+
+	*first = NULL;
+	list_for_each_entry(gi, &gpu->instances, node) {
+		here = left_on(gpu, gi, type);
+		if (here && !*first)
+			*first = gi;
+		left += here;
+	}
+	return left;
+}
+
 /* A GPU that is not in mixed-size mode is cut into equal parts by its first vGPU. */
 unsigned int lab_available(struct lab_gpu *gpu, const struct lab_type *type)
 {
 	struct lab_vgpu *first = list_first_entry_or_null(&gpu->vgpus, struct lab_vgpu, node);
 	u32 unused, used = list_count_nodes(&gpu->vgpus);
+	const struct lab_gi *gi;
 
-	if (gpu->lost || type->gi_profile >= 0)
+	if (gpu->lost || gpu->mig != (type->gi_profile >= 0))
 		return 0;
+	if (gpu->mig)
+		return left_on_instances(gpu, type, &gi);
 	if (gpu->heterogeneous)
 		return places_left(gpu, type, &unused);
 	if (first && first->type->fb_mib != type->fb_mib)
@@ -58,7 +93,7 @@ unsigned int lab_available(struct lab_gpu *gpu, const struct lab_type *type)
 }
 
 /* Counts a failure down that was switched on for so many times. */
-static bool take_fault(struct lab_gpu *gpu, enum lab_fault fault)
+bool lab_take_fault(struct lab_gpu *gpu, enum lab_fault fault)
 {
 	if (gpu->fault != fault)
 		return false;
@@ -107,11 +142,11 @@ int lab_vgpu_create(struct lab_gpu *gpu, const struct lab_type *type, struct dev
 	if (READ_ONCE(gpu->fault) == FAULT_HANG)
 		hang(gpu);
 	guard(mutex)(&lab_lock);
-	if (take_fault(gpu, FAULT_BUSY))
+	if (lab_take_fault(gpu, FAULT_BUSY))
 		return -EBUSY;
 	if (single && lab_vgpu_on(gpu, parent))
 		return -EPERM;
-	if (take_fault(gpu, FAULT_IO) || !lab_available(gpu, type)) {
+	if (lab_take_fault(gpu, FAULT_IO) || !lab_available(gpu, type)) {
 		pr_err("NVRM: Failed to add vgpu create request: 0x38\n");
 		return -EIO;
 	}
@@ -124,6 +159,7 @@ int lab_vgpu_create(struct lab_gpu *gpu, const struct lab_type *type, struct dev
 	vgpu->owner = owner;
 	vgpu->instance = ++next_instance;
 	places_left(gpu, type, &vgpu->placement);
+	left_on_instances(gpu, type, &vgpu->gi);
 	if (uuid)
 		guid_copy(&vgpu->uuid, uuid);
 	else
@@ -155,7 +191,7 @@ const struct lab_type *lab_vgpu_open(struct device *owner)
 	vgpu = lab_vgpu_of(owner);
 	if (!vgpu)
 		return ERR_PTR(-ENODEV);
-	if (vgpu->gpu->lost || take_fault(vgpu->gpu, FAULT_OPEN))
+	if (vgpu->gpu->lost || lab_take_fault(vgpu->gpu, FAULT_OPEN))
 		return ERR_PTR(-EIO);
 	vgpu->open = true;
 	vgpu->pid = task_tgid_nr(current);

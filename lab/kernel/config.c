@@ -3,8 +3,10 @@
  * The configuration text: what the loader made of the scenario and the tables. Lines:
  *   driver VERSION
  *   gpu BDF FRAMEWORK DEVICE SUBSYSTEM TOTALVFS NUMA       (ids hexadecimal)
- *   type ID FB_MIB MAX DEVICE SUBSYSTEM HEADS FRL RESOLUTION GI_PROFILE PLACE_SIZE PLACES MORE NAME
- * A type belongs to the gpu above it; other lines are for the NVML library, which reads the same text.
+ *   mig MODE RESET                    (the mode at the start; whether a change of it needs a reset)
+ *   profile ID SLICES SIZE TOTAL MAX STARTS ...
+ *   type ID FB_MIB MAX DEVICE SUBSYSTEM HEADS FRL RESOLUTION GI_PROFILE PER_GI PLACE_SIZE PLACES MORE NAME
+ * All but the first belong to the gpu above them; other lines are for the NVML library, which reads the same text.
  */
 #include <linux/kernel_read_file.h>
 #include <linux/slab.h>
@@ -29,14 +31,42 @@ static int parse_type(struct lab_gpu *gpu, const char *line)
 	gpu->types = type;
 	type += gpu->nr_types;
 	memset(type, 0, sizeof(*type));
-	if (sscanf(line, "type %u %u %u %x %x %u %u %15s %d %u %511s %*s %n", &type->id, &type->fb_mib,
+	if (sscanf(line, "type %u %u %u %x %x %u %u %15s %d %u %u %511s %*s %n", &type->id, &type->fb_mib,
 		   &type->max, &type->device, &type->subsystem, &type->heads, &type->frl,
-		   type->resolution, &type->gi_profile, &type->place_size, places, &name) != 11 || !name)
+		   type->resolution, &type->gi_profile, &type->per_gi, &type->place_size, places, &name) != 12 || !name)
 		return -EINVAL;
 	snprintf(type->name, sizeof(type->name), "%.*s", (int)strcspn(line + name, "\n"), line + name);
 	snprintf(type->sysfs_id, sizeof(type->sysfs_id), "%u", type->id);
 	gpu->nr_types++;
 	return *places == '-' ? 0 : bitmap_parselist(places, type->places, LAB_MAX_PLACES);
+}
+
+static int parse_profile(struct lab_gpu *gpu, const char *line)
+{
+	struct lab_profile *profile;
+	char starts[64];
+
+	profile = krealloc_array(gpu->profiles, gpu->nr_profiles + 1, sizeof(*profile), GFP_KERNEL);
+	if (!profile)
+		return -ENOMEM;
+	gpu->profiles = profile;
+	profile += gpu->nr_profiles++;
+	memset(profile, 0, sizeof(*profile));
+	if (sscanf(line, "profile %u %u %u %u %u %63s", &profile->id, &profile->slices, &profile->size,
+		   &profile->total, &profile->max, starts) != 6 || !profile->size)
+		return -EINVAL;
+	return bitmap_parselist(starts, &profile->starts, BITS_PER_LONG);
+}
+
+static int parse_mig(struct lab_gpu *gpu, const char *line)
+{
+	unsigned int mode, reset;
+
+	if (sscanf(line, "mig %u %u", &mode, &reset) != 2)
+		return -EINVAL;
+	gpu->mig = gpu->mig_pending = mode;
+	gpu->mig_reset = reset;
+	return 0;
 }
 
 static int parse_gpu(const char *line)
@@ -47,6 +77,7 @@ static int parse_gpu(const char *line)
 	if (!gpu)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&gpu->vgpus);
+	INIT_LIST_HEAD(&gpu->instances);
 	init_waitqueue_head(&gpu->released);
 	gpu->index = list_count_nodes(&lab_gpus);
 	list_add_tail(&gpu->node, &lab_gpus);
@@ -59,12 +90,18 @@ static int parse_gpu(const char *line)
 
 static int parse_line(const char *line)
 {
+	struct lab_gpu *gpu = list_empty(&lab_gpus) ? NULL : list_last_entry(&lab_gpus, struct lab_gpu, node);
+
 	sscanf(line, "driver %31s", lab_driver_version);
 	if (!strncmp(line, "gpu ", 4))
 		return parse_gpu(line);
-	if (strncmp(line, "type ", 5))
-		return 0;
-	return list_empty(&lab_gpus) ? -EINVAL : parse_type(list_last_entry(&lab_gpus, struct lab_gpu, node), line);
+	if (!strncmp(line, "type ", 5))
+		return gpu ? parse_type(gpu, line) : -EINVAL;
+	if (!strncmp(line, "profile ", 8))
+		return gpu ? parse_profile(gpu, line) : -EINVAL;
+	if (!strncmp(line, "mig ", 4))
+		return gpu ? parse_mig(gpu, line) : -EINVAL;
+	return 0;
 }
 
 int lab_config_load(const char *path)
@@ -95,6 +132,7 @@ void lab_config_free(void)
 
 	list_for_each_entry_safe(gpu, next, &lab_gpus, node) {
 		kfree(gpu->types);
+		kfree(gpu->profiles);
 		kfree(gpu);
 	}
 	kfree(lab_config);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* A PCI driver named "nvidia" that binds emulated SR-IOV devices and gives them NVIDIA's ids. */
+#include <linux/iommu.h>
 #include <linux/mdev.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
@@ -33,10 +34,19 @@ static void take_ids(struct pci_dev *pdev, const struct lab_gpu *gpu)
 static void set_bound(struct lab_gpu *gpu, struct pci_dev *pdev)
 {
 	guard(mutex)(&lab_lock);
+	if (!pdev || !gpu->pdev)	/* the scheduler is forgotten with the binding */
+		gpu->scheduler = (struct lab_scheduler){ 0 };
 	gpu->pdev = pdev;
 	gpu->heterogeneous = false;
+	lab_mig_clear(gpu);		/* GPU instances end with every change of the binding */
+	if (!pdev)			/* the mode that a board keeps is the pending one */
+		gpu->mig = gpu->mig_pending = gpu->mig_reset && gpu->mig_pending;
 }
 
+/*
+ * The driver manages the DMA of virtual functions only. The physical function's group it holds for itself, as any
+ * driver does, so that VFIO refuses the neighbours of a GPU that is still in use here.
+ */
 static int lab_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct lab_gpu *gpu = lab_gpu_of(pdev);
@@ -47,14 +57,20 @@ static int lab_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	take_ids(pdev, gpu);
 	if (pdev->is_virtfn)
 		return gpu->framework == LAB_VENDOR_VFIO ? lab_vendor_probe(pdev) : lab_mdev_probe(pdev, gpu);
+	lab_ids_add(gpu, pdev);
 	ret = pcim_enable_device(pdev);
 	if (ret)
 		return ret;
 	if (pci_sriov_get_totalvfs(pdev))
 		pci_sriov_set_totalvfs(pdev, gpu->totalvfs);
+	ret = iommu_device_claim_dma_owner(&pdev->dev, &lab_gpus);
+	if (ret)
+		return ret;
 	ret = gpu->framework == LAB_MDEV_PF ? lab_mdev_probe(pdev, gpu) : 0;
 	if (!ret)
 		set_bound(gpu, pdev);
+	else
+		iommu_device_release_dma_owner(&pdev->dev);
 	return ret;
 }
 
@@ -70,6 +86,8 @@ static void lab_remove(struct pci_dev *pdev)
 		lab_vendor_remove(pdev);
 	else if (gpu->framework == (pdev->is_virtfn ? LAB_MDEV_VF : LAB_MDEV_PF))
 		lab_mdev_remove(pdev);
+	if (!pdev->is_virtfn)
+		iommu_device_release_dma_owner(&pdev->dev);
 }
 
 /* Only the holder of the unbind lock may change the number of VFs. */
@@ -126,6 +144,7 @@ free:
 static void __exit lab_exit(void)
 {
 	pci_unregister_driver(&lab_driver);
+	lab_ids_remove();
 	mdev_unregister_driver(&lab_mdev_driver);
 	lab_state_exit();
 	lab_config_free();

@@ -7,7 +7,7 @@
 
 static struct kobject *root_kobj, *gpus_kobj;
 static struct proc_dir_entry *proc_root;
-static const char *const faults[] = { "none", "busy", "io", "hang", "open" };
+static const char *const faults[] = { "none", "busy", "io", "hang", "open", "instance" };
 
 struct lab_attr {
 	struct attribute attr;
@@ -33,23 +33,26 @@ static ssize_t attr_store(struct kobject *kobj, struct attribute *attr, const ch
 /* "KEY VALUE" lines; the sensors come first, so that they go before what follows. */
 static ssize_t state_show(struct lab_gpu *gpu, char *buf)
 {
+	const struct lab_scheduler *scheduler = &gpu->scheduler;
 	struct pci_dev *pdev = gpu->pdev;
 
 	return sysfs_emit(buf, "%sbdf %s\nbound %d\nlost %d\nheterogeneous %d\nnumvfs %d\nlast_xid %u\nnuma %d\n"
-			  "fault_create %s %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
+			  "fault_create %s %u\nscheduler %u %u %u %u %u\n", gpu->sensors, gpu->bdf, pdev != NULL, gpu->lost,
 			  gpu->heterogeneous, pdev ? pci_num_vf(pdev) : 0, gpu->last_xid,
-			  pdev ? dev_to_node(&pdev->dev) : -1, faults[gpu->fault], gpu->fault_value);
+			  pdev ? dev_to_node(&pdev->dev) : -1, faults[gpu->fault], gpu->fault_value,
+			  scheduler->policy, scheduler->arr, scheduler->factor, scheduler->frequency, scheduler->slice);
 }
 
-/* One line per vGPU: instance type device uuid open placement pid */
+/* One line per vGPU: instance type device uuid open placement pid gpu-instance */
 static ssize_t vgpus_show(struct lab_gpu *gpu, char *buf)
 {
 	struct lab_vgpu *vgpu;
 	ssize_t len = 0;
 
 	list_for_each_entry(vgpu, &gpu->vgpus, node)
-		len += sysfs_emit_at(buf, len, "%u %u %s %pUl %d %u %d\n", vgpu->instance, vgpu->type->id,
-				     dev_name(vgpu->parent), &vgpu->uuid, vgpu->open, vgpu->placement, vgpu->pid);
+		len += sysfs_emit_at(buf, len, "%u %u %s %pUl %d %u %d %d\n", vgpu->instance, vgpu->type->id,
+				     dev_name(vgpu->parent), &vgpu->uuid, vgpu->open, vgpu->placement, vgpu->pid,
+				     vgpu->gi ? (int)vgpu->gi->id : -1);
 	return len;
 }
 
@@ -67,14 +70,14 @@ static ssize_t creatable_show(struct lab_gpu *gpu, char *buf)
 	return len;
 }
 
-/* "busy|io|open [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
+/* "busy|io|open|instance [TIMES]", "hang [SECONDS]", "none" (also lets a hung create go on) */
 static int fault_create_store(struct lab_gpu *gpu, const char *buf)
 {
 	unsigned int value = 1;
-	char name[8];
+	char name[12];
 	int fault;
 
-	if (sscanf(buf, "%7s %u", name, &value) < 1 || !value)
+	if (sscanf(buf, "%11s %u", name, &value) < 1 || !value)
 		return -EINVAL;
 	fault = match_string(faults, ARRAY_SIZE(faults), name);
 	if (fault < 0)
@@ -92,6 +95,8 @@ static int lost_store(struct lab_gpu *gpu, const char *buf)
 
 static int heterogeneous_store(struct lab_gpu *gpu, const char *buf)
 {
+	if (gpu->mig)
+		return -EOPNOTSUPP;
 	return list_empty(&gpu->vgpus) ? kstrtobool(buf, &gpu->heterogeneous) : -EBUSY;
 }
 
@@ -117,15 +122,34 @@ static int sensors_store(struct lab_gpu *gpu, const char *buf)
 	return 0;
 }
 
-/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU */
-static int unbind_lock_store(struct lab_gpu *gpu, const char *buf)
+static bool has_open(struct lab_gpu *gpu)
 {
 	struct lab_vgpu *vgpu;
 
 	list_for_each_entry(vgpu, &gpu->vgpus, node)
 		if (vgpu->open)
-			return -EBUSY;
-	return kstrtobool(buf, &gpu->unbind_lock);
+			return true;
+	return false;
+}
+
+/* sriov-manage's handshake; refused while a VM has a vGPU of this GPU */
+static int unbind_lock_store(struct lab_gpu *gpu, const char *buf)
+{
+	return has_open(gpu) ? -EBUSY : kstrtobool(buf, &gpu->unbind_lock);
+}
+
+/* "POLICY ARR FACTOR FREQUENCY SLICE": only while no VM has a vGPU of this GPU, which is not in MIG mode */
+static int scheduler_store(struct lab_gpu *gpu, const char *buf)
+{
+	struct lab_scheduler wanted;
+
+	if (gpu->mig || has_open(gpu))
+		return -EOPNOTSUPP;
+	if (sscanf(buf, "%u %u %u %u %u", &wanted.policy, &wanted.arr, &wanted.factor, &wanted.frequency,
+		   &wanted.slice) != 5)
+		return -EINVAL;
+	gpu->scheduler = wanted;
+	return 0;
 }
 
 #define READABLE(name) static struct lab_attr name##_attr = { { #name, 0444 }, name##_show, NULL }
@@ -133,17 +157,20 @@ static int unbind_lock_store(struct lab_gpu *gpu, const char *buf)
 READABLE(state);
 READABLE(vgpus);
 READABLE(creatable);
+static struct lab_attr mig_attr = { { "mig", 0444 }, lab_mig_show, NULL };
+static struct lab_attr mig_command_attr = { { "mig_command", 0200 }, NULL, lab_mig_command };
 WRITABLE(fault_create);
 WRITABLE(lost);
 WRITABLE(heterogeneous);
 WRITABLE(xid);
 WRITABLE(sensors);
 WRITABLE(unbind_lock);
+WRITABLE(scheduler);
 
 static struct attribute *gpu_attrs[] = {
 	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr,
 	&heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
-	&unbind_lock_attr.attr, NULL
+	&unbind_lock_attr.attr, &scheduler_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
 };
 ATTRIBUTE_GROUPS(gpu);
 
@@ -181,7 +208,8 @@ int lab_state_init(void)
 	gpus_kobj = root_kobj ? kobject_create_and_add("gpus", root_kobj) : NULL;
 	if (!gpus_kobj || !proc_root ||
 	    sysfs_create_bin_file(root_kobj, &bin_attr_config) ||
-	    !proc_create_single("version", 0444, proc_root, version_show))
+	    !proc_create_single("version", 0444, proc_root, version_show) ||
+	    lab_capabilities_init(proc_root))
 		ret = -ENOMEM;
 	list_for_each_entry(gpu, &lab_gpus, node)
 		if (!ret)

@@ -18,14 +18,33 @@
 #define NO_PLACEMENT 0xffff
 
 enum lab_framework { LAB_MDEV_PF, LAB_MDEV_VF, LAB_VENDOR_VFIO };
-enum lab_fault { FAULT_NONE, FAULT_BUSY, FAULT_IO, FAULT_HANG, FAULT_OPEN };
+enum lab_fault { FAULT_NONE, FAULT_BUSY, FAULT_IO, FAULT_HANG, FAULT_OPEN, FAULT_INSTANCE };
 
 struct lab_type {
 	u32 id, fb_mib, max, device, subsystem, heads, frl;
 	int gi_profile;			/* -1: time-sliced */
+	u32 per_gi;			/* of this type on one GPU instance */
 	u32 place_size;			/* 0: no placement ids */
 	DECLARE_BITMAP(places, LAB_MAX_PLACES);
 	char resolution[16], name[64], sysfs_id[12];
+};
+
+/* A GPU instance profile: `size` of the GPU's `total` memory slices, at one of `starts`. */
+struct lab_profile {
+	u32 id, slices, size, total, max;
+	unsigned long starts;
+};
+
+struct lab_gi {
+	struct list_head node, computes;
+	const struct lab_profile *profile;
+	u32 id, start;
+	struct proc_dir_entry *proc;
+};
+
+/* As NVML numbers them; slice in nanoseconds. The zeroth policy is nobody's choice: best effort. */
+struct lab_scheduler {
+	u32 policy, arr, factor, frequency, slice;
 };
 
 struct lab_gpu {
@@ -35,11 +54,20 @@ struct lab_gpu {
 	char bdf[16];
 	enum lab_framework framework;
 	u32 device, subsystem, totalvfs;
+	struct pci_bus *bus;		/* set by the first binding of our driver */
+	unsigned int devfn;
 	struct lab_type *types;
 	unsigned int nr_types;
+	struct lab_profile *profiles;
+	unsigned int nr_profiles;
+	bool mig_reset;			/* a change of the MIG mode needs a reset */
 	struct list_head vgpus;		/* from here on under lab_lock */
 	struct pci_dev *pdev;		/* set while our driver is bound */
-	bool heterogeneous, lost, unbind_lock;
+	bool heterogeneous, lost, unbind_lock, mig, mig_pending;
+	struct list_head instances;
+	struct lab_scheduler scheduler;
+	u32 made;			/* id of the instance created last */
+	struct proc_dir_entry *proc;
 	enum lab_fault fault;
 	unsigned int fault_value;	/* times left, or seconds of a hang */
 	unsigned int last_xid;
@@ -51,6 +79,7 @@ struct lab_vgpu {
 	struct list_head node;
 	struct lab_gpu *gpu;
 	const struct lab_type *type;
+	const struct lab_gi *gi;	/* NULL: time-sliced */
 	struct device *parent;		/* the PF or VF that carries it */
 	struct device *owner;		/* the VF or the mdev that is it */
 	u32 instance, placement;
@@ -77,6 +106,16 @@ int lab_vgpu_destroy(struct device *owner);
 const struct lab_type *lab_vgpu_open(struct device *owner);
 void lab_vgpu_close(struct device *owner);
 int lab_vgpu_place(struct lab_vgpu *vgpu, u32 start);
+bool lab_take_fault(struct lab_gpu *gpu, enum lab_fault fault);
+
+ssize_t lab_mig_show(struct lab_gpu *gpu, char *buf);
+int lab_mig_command(struct lab_gpu *gpu, const char *buf);
+void lab_mig_clear(struct lab_gpu *gpu);
+int lab_capabilities_init(struct proc_dir_entry *root);
+struct proc_dir_entry *lab_capability_add(struct lab_gpu *gpu, const struct lab_gi *gi, u32 compute);
+
+void lab_ids_add(struct lab_gpu *gpu, struct pci_dev *pdev);
+void lab_ids_remove(void);
 
 extern const struct attribute_group *lab_nvidia_groups[];
 int lab_vendor_probe(struct pci_dev *pdev);

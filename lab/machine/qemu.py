@@ -12,6 +12,8 @@ from lab.scenario import Host
 
 # Restricted user networking: the host is reached through the forwarded port and reaches nothing outside.
 _USER_NET = "user,id=user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
+_SWITCHES = 100
+"""Slots of the root ports that carry switches follow those of GPUs."""
 _GROUP = "230.77.0.1"
 _KERNEL_WORDS = (
     "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off audit=0 apparmor=0 selinux=0 nokaslr "
@@ -58,19 +60,30 @@ def arguments(machine: Machine) -> list[str]:
         "-serial", "chardev:console", "-qmp", "unix:qmp.sock,server=on,wait=off",
         "-fw_cfg", "name=opt/vgpu-lab/scenario,file=scenario.json",
     ]  # fmt: skip
+    for switch in sorted({gpu.switch for gpu in host.gpus} - {0}):
+        words += _port("pcie-root-port", f"root{switch}", _SWITCHES + switch)
+        words += ["-device", f"x3130-upstream,id=switch{switch},bus=root{switch}"]
     for number, gpu in enumerate(host.gpus, start=1):
+        if gpu.switch:
+            # functions of one device: Linux keeps the ports of different slots in groups of their own
+            function = sum(other.switch == gpu.switch for other in host.gpus[: number - 1])
+            where = f",bus=switch{gpu.switch},addr=0x0.{function:#x},multifunction=on"
+            words += _port("xio3130-downstream", f"port{number}", number, where)
+        else:
+            words += _port("pcie-root-port", f"port{number}", number)
         words += _gpu(number, gpu.vfs)
     return words
 
 
+def _port(kind: str, name: str, slot: int, where: str = "") -> list[str]:
+    return ["-device", f"{kind},id={name},chassis={slot},slot={slot}{where}"]
+
+
 def _gpu(number: int, vfs: int) -> list[str]:
-    """An emulated NVMe controller behind a root port of its own: the PCI and SR-IOV body of a GPU."""
+    """An emulated NVMe controller behind a port of its own: the PCI and SR-IOV body of a GPU."""
     device = f"nvme,serial=gpu{number},bus=port{number},subsys=gpu{number}"
     if vfs:
         # QEMU wants as many queue pairs and vectors as the VFs can take together, and one for the PF
         device += f",sriov_max_vfs={vfs},sriov_vq_flexible={2 * vfs},sriov_vi_flexible={vfs}"
         device += f",max_ioqpairs={2 * vfs + 2},msix_qsize={vfs + 1}"
-    return [
-        "-device", f"pcie-root-port,id=port{number},chassis={number},slot={number}",
-        "-device", f"nvme-subsys,id=gpu{number}", "-device", device,
-    ]  # fmt: skip
+    return ["-device", f"nvme-subsys,id=gpu{number}", "-device", device]

@@ -6,12 +6,16 @@
 
 API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *out, uint size)
 {
+	if (mig_device(gpu))
+		return mig_device_name(mig_device(gpu), out, size);
 	CHECK_GPU(gpu, out);
 	return give_text(gpu->name, out, size);
 }
 
 API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t gpu, char *out, uint size)
 {
+	if (mig_device(gpu))
+		return mig_device_uuid(mig_device(gpu), out, size);
 	CHECK_GPU(gpu, out);
 	return give_text(gpu->uuid, out, size);
 }
@@ -112,15 +116,6 @@ API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t gpu, uint *mode)
 {
 	CHECK_GPU(gpu, mode);
 	*mode = 0;
-	return NVML_SUCCESS;
-}
-
-API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t gpu, uint *current, uint *pending)
-{
-	CHECK_GPU(gpu, current && pending);
-	if (!source_number_or(gpu, "mig_capable", 0))
-		return NVML_ERROR_NOT_SUPPORTED;
-	*current = *pending = source_number_or(gpu, "mig_mode", 0);
 	return NVML_SUCCESS;
 }
 

@@ -19,6 +19,11 @@ static ull memory_used(struct gpu *gpu)
 
 API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory)
 {
+	if (mig_device(gpu) && memory) {
+		memory->total = memory->free = mig_device_memory_mib(mig_device(gpu)) * MIB;
+		memory->used = 0;
+		return NVML_SUCCESS;
+	}
 	CHECK_GPU(gpu, memory);
 	memory->total = source_number_or(gpu, "memory_mib", 0) * MIB;
 	memory->used = memory_used(gpu);

@@ -19,8 +19,10 @@ enum {
 	NVML_ERROR_NOT_FOUND = 6,
 	NVML_ERROR_INSUFFICIENT_SIZE = 7,
 	NVML_ERROR_DRIVER_NOT_LOADED = 9,
+	NVML_ERROR_FUNCTION_NOT_FOUND = 13,
 	NVML_ERROR_GPU_IS_LOST = 15,
 	NVML_ERROR_IN_USE = 19,
+	NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
 	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 	NVML_ERROR_UNKNOWN = 999,
 };
@@ -72,6 +74,73 @@ typedef struct {
 	uint version;
 	ull bar1Size;
 } nvmlVgpuTypeBar1Info_t;
+
+typedef struct {
+	uint start, size;
+} nvmlGpuInstancePlacement_t, nvmlComputeInstancePlacement_t;
+
+typedef struct gpu_instance *nvmlGpuInstance_t;
+typedef struct compute_instance *nvmlComputeInstance_t;
+
+typedef struct {
+	uint id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount,
+	     encoderCount, jpegCount, ofaCount;
+	ull memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+typedef struct {
+	uint version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount,
+	     encoderCount, jpegCount, ofaCount;
+	ull memorySizeMB;
+	char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+
+typedef struct {
+	nvmlDevice_t device;
+	uint id, profileId;
+	nvmlGpuInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+	uint id, sliceCount, instanceCount, multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount,
+	     sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+typedef struct {
+	uint version;
+	nvmlComputeInstanceProfileInfo_t info;
+	char name[96];
+} nvmlComputeInstanceProfileInfo_v2_t;
+
+typedef struct {
+	nvmlDevice_t device;
+	nvmlGpuInstance_t gpuInstance;
+	uint id, profileId;
+	nvmlComputeInstancePlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+
+typedef struct {
+	uint multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
+	     sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+	ull memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+typedef struct {
+	uint schedulerPolicy, arrMode, avgFactor, last;		/* without ARR the time slice stands in avgFactor's place */
+} nvmlVgpuSchedulerState_t;
+
+typedef struct {
+	uint engineId, schedulerPolicy, avgFactor, last;	/* set: frequency; get: time slice */
+} nvmlVgpuSchedulerState_v2_t;
+
+typedef struct {
+	uint supportedSchedulers[3], maxTimeslice, minTimeslice, isArrModeSupported, maxFrequencyForARR, minFrequencyForARR,
+	     maxAvgFactorForARR, minAvgFactorForARR;
+} nvmlVgpuSchedulerCapabilities_t;
+
+typedef struct {
+	uint version, vgpuTypeId, maxInstancePerGI;
+} nvmlVgpuTypeMaxInstance_t;
 
 typedef struct {
 	uint minVersion, maxVersion;

@@ -51,7 +51,35 @@ static size_t read_gpu_file(const struct gpu *gpu, const char *file, char *buf, 
 	return source_read(path, buf, size);
 }
 
+static nvmlReturn_t meaning_of(int error)
+{
+	switch (error) {
+	case EACCES:
+	case EPERM:
+		return NVML_ERROR_NO_PERMISSION;
+	case EBUSY:
+		return NVML_ERROR_IN_USE;
+	case EINVAL:
+		return NVML_ERROR_INVALID_ARGUMENT;
+	case ENOENT:
+		return NVML_ERROR_NOT_FOUND;
+	case ENOSPC:
+		return NVML_ERROR_INSUFFICIENT_RESOURCES;
+	case EOPNOTSUPP:
+		return NVML_ERROR_NOT_SUPPORTED;
+	default:
+		return NVML_ERROR_UNKNOWN;
+	}
+}
+
 nvmlReturn_t source_write(const struct gpu *gpu, const char *file, const char *text)
+{
+	return source_command(gpu, file, text, NULL, NULL, 0);
+}
+
+/* Writes to a file and reads what another says after it, while no other client writes. */
+nvmlReturn_t source_command(const struct gpu *gpu, const char *file, const char *text, const char *answer, char *buf,
+			    size_t size)
 {
 	char path[128];
 	ssize_t done;
@@ -61,12 +89,13 @@ nvmlReturn_t source_write(const struct gpu *gpu, const char *file, const char *t
 	fd = open_file(path, O_WRONLY);
 	if (fd < 0)
 		return errno == EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_UNKNOWN;
+	flock(fd, LOCK_EX);
 	done = write(fd, text, strlen(text));
 	error = errno;
+	if (done >= 0 && answer)
+		read_gpu_file(gpu, answer, buf, size);
 	close(fd);
-	if (done >= 0)
-		return NVML_SUCCESS;
-	return error == EBUSY ? NVML_ERROR_IN_USE : NVML_ERROR_UNKNOWN;
+	return done >= 0 ? NVML_SUCCESS : meaning_of(error);
 }
 
 /* The value of a "KEY VALUE" line. */
@@ -129,9 +158,9 @@ static bool parse_type(const char *line, struct vgpu_type *type)
 	char *word, *rest = places;
 	int name = 0;
 
-	if (sscanf(line, "%u %llu %u %x %x %u %u %ux%u %d %u %1023s %511s %n", &type->id, &type->fb_mib, &type->max,
+	if (sscanf(line, "%u %llu %u %x %x %u %u %ux%u %d %u %u %1023s %511s %n", &type->id, &type->fb_mib, &type->max,
 		   &type->device, &type->subsystem, &type->heads, &type->frl, &type->width, &type->height,
-		   &type->gi_profile, &type->place_size, places, options, &name) != 13)
+		   &type->gi_profile, &type->per_gi, &type->place_size, places, options, &name) != 14)
 		return false;
 	snprintf(type->name, sizeof(type->name), "%.*s", (int)strcspn(line + name, "\n"), line + name);
 	type->guest_fb_mib = option(options, "guest_fb=");
@@ -144,6 +173,20 @@ static bool parse_type(const char *line, struct vgpu_type *type)
 	while (type->nr_places < MAX_PLACES && (word = strsep(&rest, ",")))
 		if (*word != '-')
 			type->places[type->nr_places++] = strtoul(word, NULL, 10);
+	return true;
+}
+
+static bool parse_profile(const char *line, struct mig_profile *profile)
+{
+	char starts[64], *word, *rest = starts;
+
+	if (sscanf(line, "%u %u %u %u %u %63s %u %u %u %u %u %u %u %u %23s", &profile->id, &profile->slices,
+		   &profile->size, &profile->total, &profile->max, starts, &profile->number, &profile->memory_mib,
+		   &profile->sms, &profile->copy_engines, &profile->decoders, &profile->encoders, &profile->jpegs,
+		   &profile->ofas, profile->name) != 15)
+		return false;
+	while (profile->nr_starts < MAX_STARTS && (word = strsep(&rest, ",")))
+		profile->starts[profile->nr_starts++] = strtoul(word, NULL, 10);
 	return true;
 }
 
@@ -185,6 +228,10 @@ static void parse_config(char *text)
 		}
 		if (gpu && !strncmp(line, "type ", 5) && gpu->nr_types < MAX_TYPES)
 			gpu->nr_types += parse_type(line + 5, &gpu->types[gpu->nr_types]);
+		if (gpu && !strncmp(line, "profile ", 8) && gpu->nr_profiles < MAX_PROFILES)
+			gpu->nr_profiles += parse_profile(line + 8, &gpu->profiles[gpu->nr_profiles]);
+		if (gpu && !strncmp(line, "mig ", 4))
+			gpu->mig_reset = strtoul(line + 6, NULL, 10);
 		if (gpu && !strncmp(line, "fact ", 5)) {
 			strncat(gpu->facts, line + 5, sizeof(gpu->facts) - strlen(gpu->facts) - 2);
 			strcat(gpu->facts, "\n");
@@ -232,6 +279,15 @@ void source_close(void)
 	lock = -1;
 }
 
+/* Whether another client has the library open. */
+bool source_others(void)
+{
+	bool others = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0;
+
+	flock(lock, LOCK_SH | LOCK_NB);
+	return others;
+}
+
 bool source_is_open(void)
 {
 	return clients > 0;
@@ -248,8 +304,8 @@ uint source_vgpus(struct gpu *gpu, struct vgpu *out, uint max)
 		struct vgpu *vgpu = &out[count];
 
 		line += *line == '\n';
-		if (sscanf(line, "%u %u %15s %39s %u %u %d", &vgpu->instance, &type, vgpu->device, vgpu->uuid, &open,
-			   &vgpu->placement, &vgpu->pid) != 7)
+		if (sscanf(line, "%u %u %15s %39s %u %u %d %d", &vgpu->instance, &type, vgpu->device, vgpu->uuid, &open,
+			   &vgpu->placement, &vgpu->pid, &vgpu->gpu_instance) != 8)
 			continue;
 		vgpu->gpu = gpu;
 		vgpu->open = open;

@@ -14,8 +14,10 @@ static const char *const messages[] = {
 	[NVML_ERROR_NOT_FOUND] = "Not Found",
 	[NVML_ERROR_INSUFFICIENT_SIZE] = "Insufficient Size",
 	[NVML_ERROR_DRIVER_NOT_LOADED] = "Driver Not Loaded",
+	[NVML_ERROR_FUNCTION_NOT_FOUND] = "Function Not Found",
 	[NVML_ERROR_GPU_IS_LOST] = "GPU is lost",
 	[NVML_ERROR_IN_USE] = "In use by another client",
+	[NVML_ERROR_INSUFFICIENT_RESOURCES] = "Insufficient Resources",
 	[NVML_ERROR_ARGUMENT_VERSION_MISMATCH] = "Argument version mismatch",
 };
 
@@ -192,6 +194,8 @@ static nvmlReturn_t find_gpu(size_t field, const char *text, nvmlDevice_t *devic
 
 API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
+	if (source_is_open() && uuid && device && (*device = mig_device_by_uuid(uuid)))
+		return NVML_SUCCESS;
 	return find_gpu(offsetof(struct gpu, uuid), uuid, device);
 }
 

@@ -37,7 +37,7 @@ API nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t gpu, uint *count, uint *o
 
 VGPU_NUMBER(nvmlVgpuInstanceGetType, uint, vgpu.type->id)
 VGPU_NUMBER(nvmlVgpuInstanceGetFbUsage, ull, 0)
-VGPU_NUMBER(nvmlVgpuInstanceGetGpuInstanceId, uint, vgpu.type->gi_profile < 0 ? NO_ID : 0)
+VGPU_NUMBER(nvmlVgpuInstanceGetGpuInstanceId, uint, vgpu.gpu_instance < 0 ? NO_ID : (uint)vgpu.gpu_instance)
 VGPU_NUMBER(nvmlVgpuInstanceGetFrameRateLimit, uint, vgpu.type->frl)
 VGPU_NUMBER(nvmlVgpuInstanceGetEccMode, uint, source_number_or(vgpu.gpu, "ecc", 0))
 VGPU_NUMBER(nvmlVgpuInstanceGetLicenseStatus, uint, 0)

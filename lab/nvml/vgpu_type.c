@@ -128,6 +128,15 @@ API nvmlReturn_t nvmlVgpuTypeGetBAR1Info(uint id, nvmlVgpuTypeBar1Info_t *info)
 	return NVML_SUCCESS;
 }
 
+API nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvmlVgpuTypeMaxInstance_t *most)
+{
+	TYPE_HEAD(most->vgpuTypeId, most);
+	if (most->version != NVML_VERSION(*most, 1))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	most->maxInstancePerGI = type->per_gi;
+	return type->gi_profile < 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
 /* Capabilities in NVML's numbering, 0..4; a time-sliced type needs its size alone on a GPU. */
 API nvmlReturn_t nvmlVgpuTypeGetCapabilities(uint id, uint capability, uint *out)
 {

@@ -57,8 +57,28 @@ def _vgpu_type(row: Row, gi_profiles: dict[tuple[str, str], int]) -> Table | Non
         "fb_reservation_mib": _number(row["fb_reservation_mib"]),
         "gsp_heap_mib": _number(row["gsp_heap_mib"]),
         "gi_profile": profile if mig else -1,
+        "max_per_gi": _number(row["max_per_gi"], 1),
         "placement_size": _number(row["placement_size_gb"]),
         "placements": [int(start) for start in row["placement_ids_mixed"].split()],
+    }
+
+
+def _mig_profile(row: Row) -> Table:
+    starts = re.fullmatch(r"\{([\d,]+)\}:(\d+)", row["placements"])
+    enum = re.search(r"\(0x([0-9A-F]+)\)", row["nvml_profile_enum"], re.IGNORECASE)
+    assert starts, row
+    assert enum, row
+    return {
+        "id": int(row["profile_id"]),
+        "name": row["gi_profile"],
+        "enum": int(enum[1], 16),
+        "slices": int(row["compute_slices"]),
+        "size": int(starts[2]),
+        "total": int(row["total_memory_slices"]),
+        "max": int(row["max_instances"]),
+        "starts": [int(start) for start in starts[1].split(",")],
+        "memory_mib": _number(row["memory_mib"]) or int(float(row["memory_gib"] or 0) * 1024),
+        "engines": [_number(row[name]) for name in ("sm_count", "copy_engines", "nvdec", "nvenc", "jpeg", "ofa")],
     }
 
 
@@ -66,7 +86,6 @@ def _gi_profiles(rows: list[Row]) -> dict[tuple[str, str], int]:
     return {
         (device.strip().upper(), row["gi_profile"]): int(row["profile_id"])
         for row in rows
-        if row["profile_id"]
         for device in row["pf_pci_device_ids"].split(",")
     }
 
@@ -85,6 +104,7 @@ def _model(row: Row) -> Table:
         "ecc": row["ecc"] == "yes",
         "power_limit_w": int(float(row["power_limit_max_w"] or 0)),
         "types": [],
+        "mig_profiles": [],
     }
 
 
@@ -99,10 +119,27 @@ def _cuda_versions(rows: list[Row]) -> list[Table]:
     return sorted(found, key=lambda entry: entry["driver"], reverse=True)
 
 
+def _fabrics(rows: list[Row]) -> dict[str, list[Table]]:
+    """The partitions of each NVSwitch baseboard; GPUs by their module ids."""
+    found: dict[str, list[Table]] = {}
+    for row in rows:
+        gpus = [int(module) for module in row["gpu_module_ids"].split()]
+        entry = {"id": int(row["partition_id"]), "gpus": gpus, "nvlinks": int(row["nvlinks_per_gpu"])}
+        found.setdefault(row["baseboard"], []).append(entry)
+    return found
+
+
 def read_tables(directory: Path) -> Table:
-    """``{"models": {MODEL: …}, "cuda": [{"driver": [major, …], "cuda": 12040}, …]}`` from the catalogue's CSV files."""
+    """``{"models": {MODEL: …}, "cuda": [{"driver": [major, …], "cuda": 12040}, …], "fabrics": {BASEBOARD: …}}``."""
     models = {row["gpu_model"]: _model(row) for row in _rows(directory / "gpu_models.csv") if row["memory_gib"]}
-    profiles = _gi_profiles(_rows(directory / "mig_profiles.csv"))
+    mig_rows = [row for row in _rows(directory / "mig_profiles.csv") if row["profile_id"]]
+    profiles = _gi_profiles(mig_rows)
+    for row in mig_rows:
+        devices = {int(device, 16) for device in row["pf_pci_device_ids"].split(",")}
+        for model in models.values():
+            known = {profile["id"] for profile in model["mig_profiles"]}
+            if model["device"] in devices and int(row["profile_id"]) not in known:
+                model["mig_profiles"].append(_mig_profile(row))
     for row in _rows(directory / "vgpu_types.csv"):
         vgpu_type = _vgpu_type(row, profiles)
         types = models[row["gpu_model"]]["types"] if row["gpu_model"] in models else []
@@ -110,7 +147,11 @@ def read_tables(directory: Path) -> Table:
             types.append(vgpu_type)
     for model in models.values():
         model["types"].sort(key=lambda known: known["id"])
-    return {"models": models, "cuda": _cuda_versions(_rows(directory / "driver_matrix.csv"))}
+    return {
+        "models": models,
+        "cuda": _cuda_versions(_rows(directory / "driver_matrix.csv")),
+        "fabrics": _fabrics(_rows(directory / "fabric_partitions.csv")),
+    }
 
 
 def main(arguments: list[str]) -> int:

@@ -19,6 +19,8 @@ from typing import Any
 SCENARIO = Path("/sys/firmware/qemu_fw_cfg/by_name/opt/vgpu-lab/scenario/raw")
 TABLES = Path("/usr/lib/vgpu-lab/tables.json")
 CONFIG = Path("/run/vgpu-lab/config")
+KEPT_MIG_MODES = Path("/var/lib/vgpu-lab/mig")  # a file for each board whose InfoROM says that MIG is on
+FABRIC = Path("/run/vgpu-lab/fabric.json")  # what the fabric manager serves, on hosts with NVSwitches
 CLIENTS = Path("/run/vgpu-lab/clients")  # NVML clients hold it shared, sriov-manage alone
 DEVICES = Path("/sys/bus/pci/devices")
 EMULATED = ("0x1b36", "0x0010")
@@ -63,9 +65,23 @@ def type_line(vgpu_type: dict[str, Any]) -> str:
     return (
         f"type {vgpu_type['id']} {vgpu_type['framebuffer_mib']} {vgpu_type['max_instances']} {vgpu_type['device']:x} "
         f"{vgpu_type['subsystem']:x} {vgpu_type['heads']} {vgpu_type['frl_fps']} {vgpu_type['resolution']} "
-        f"{vgpu_type['gi_profile']} {vgpu_type['placement_size']} {placements} "
+        f"{vgpu_type['gi_profile']} {vgpu_type['max_per_gi']} {vgpu_type['placement_size']} {placements} "
         f"{','.join(f'{key}={value}' for key, value in more.items())} {vgpu_type['name']}"
     )
+
+
+def profile_line(profile: dict[str, Any]) -> str:
+    """The module's line for one GPU instance profile."""
+    place = f"{profile['id']} {profile['slices']} {profile['size']} {profile['total']} {profile['max']}"
+    engines = " ".join(map(str, profile["engines"]))
+    starts = ",".join(map(str, profile["starts"]))
+    return f"profile {place} {starts} {profile['enum']} {profile['memory_mib']} {engines} {profile['name']}"
+
+
+def mig_line(address: str, model: dict[str, Any], kept: Path = KEPT_MIG_MODES) -> str:
+    """Ampere's boards change their MIG mode by a reset and keep it; later ones change at once and forget it."""
+    keeps = model["arch"] == "ampere"
+    return f"mig {int(keeps and (kept / address).exists())} {int(keeps)}"
 
 
 def _facts(gpu: dict[str, Any], model: dict[str, Any], index: int, host: str) -> dict[str, object]:
@@ -95,12 +111,14 @@ def _gpu_lines(gpu: dict[str, Any], index: int, host: str, tables: dict[str, Any
     if framework not in FRAMEWORKS:
         raise ScenarioError(f"GPU {index}: framework {framework!r} is none of {', '.join(FRAMEWORKS)}")
     address = gpu.get("pci") or (pfs[index] if index < len(pfs) else None)
-    if address not in pfs:
+    if address is None or address not in pfs:
         raise ScenarioError(f"GPU {index}: no emulated device at {address or 'any address'}, this host has {pfs}")
     vfs = 0 if framework == "mdev_pf" else gpu.get("vfs", model["total_vfs"] or 16)
     ids = f"{model['device']:x} {gpu.get('subsystem', model['subsystem']):x}"
     lines = [f"gpu {address} {framework} {ids} {vfs} {gpu.get('numa', -1)}"]
     lines += [f"fact {key} {value}" for key, value in _facts(gpu, model, index, host).items()]
+    if model["mig_profiles"]:
+        lines += [mig_line(address, model), *map(profile_line, model["mig_profiles"])]
     return lines + [type_line(vgpu_type) for vgpu_type in model["types"]]
 
 
@@ -112,6 +130,27 @@ def config_text(scenario: dict[str, Any], tables: dict[str, Any], pfs: Sequence[
         lines += _gpu_lines(gpu, index, scenario.get("host", ""), tables, pfs)
         lines.append(f"fact cuda_version {cuda_version(driver, tables['cuda'])}")
     return "\n".join(lines) + "\n"
+
+
+def fabric_text(scenario: dict[str, Any], tables: dict[str, Any], config: str) -> str:
+    """What the fabric manager serves; empty on a host without NVSwitches. ``config`` is the module's configuration.
+
+    Raises ScenarioError for a baseboard that the tables do not have.
+    """
+    board = scenario.get("baseboard")
+    if not board:
+        return ""
+    if board not in tables["fabrics"]:
+        raise ScenarioError(f"the tables have no baseboard {board!r}")
+    gpus: list[dict[str, Any]] = []
+    for word, _, rest in (line.partition(" ") for line in config.splitlines()):
+        key, _, value = rest.partition(" ")
+        if word == "gpu":
+            gpus.append({"pci": key})
+        if word == "fact" and key in {"uuid", "module_id"}:
+            gpus[-1][key] = int(value) if key == "module_id" else value
+    version = scenario.get("driver_version", DEFAULT_DRIVER)
+    return json.dumps({"version": version, "partitions": tables["fabrics"][board], "gpus": gpus})
 
 
 def load_modules() -> None:
@@ -129,13 +168,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         scenario = json.loads(options.scenario.read_text(encoding="utf-8"))
-        text = config_text(scenario, json.loads(options.tables.read_text(encoding="utf-8")), emulated_pfs())
+        tables = json.loads(options.tables.read_text(encoding="utf-8"))
+        text = config_text(scenario, tables, emulated_pfs())
         if options.print:
             print(text, end="")
             return 0
         CONFIG.parent.mkdir(exist_ok=True)
         CONFIG.write_text(text, encoding="utf-8")
+        if fabric := fabric_text(scenario, tables, text):
+            FABRIC.write_text(fabric, encoding="utf-8")
         CLIENTS.touch(mode=0o644)
+        KEPT_MIG_MODES.mkdir(parents=True, exist_ok=True)
         load_modules()
     except (OSError, ValueError, ScenarioError, subprocess.CalledProcessError) as error:
         print(f"load: {error}", file=sys.stderr)

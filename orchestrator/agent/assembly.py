@@ -10,16 +10,18 @@ from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.config import Config
 from orchestrator.agent.gpu_switches import GpuSwitches
-from orchestrator.agent.images.store import Storage
+from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
+from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.machine import boot_id
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
@@ -41,14 +43,16 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     """:raises Fatal: ``agent.ledger_unusable``, ``host.storage_failed``"""
     paths = Paths(root=root, storage=config.storage)
     booted = boot_id(paths)
-    ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted)
+    ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths))
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
     domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
-    kinds = kinds_of(DeviceFiles(paths, ledger, timing, nvml.type_names))
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds)
+    mig = NvmlMig(nvml)
+    kinds = kinds_of(DeviceFiles(paths, ledger, timing, nvml.type_names), mig, nvml)
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, mig)
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
-    handlers = Parts(storage, kinds, switches, domains, networks).handlers
+    settler = Settler(ledger, storage, kinds, domains)
+    handlers = Parts(storage, kinds, switches, domains, networks, settler).handlers
     return Agent(
         ledger=ledger,
         storage=storage,

@@ -38,7 +38,8 @@ def build_agent(path: Path) -> str:
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    version = f"{importlib.metadata.version('vgpuctl')}+{digest.hexdigest()[:12]}"
+    release = importlib.metadata.version("vgpuctl").partition("+")[0]
+    version = f"{release}+{digest.hexdigest()[:12]}"
     if not _is_built(path, version):
         _write(path, {**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
     return version

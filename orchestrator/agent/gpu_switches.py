@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from orchestrator.agent.attachments.device_files import check_managed
 from orchestrator.agent.attachments.kind import Kinds
+from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.mig_modes import Functions, MigModes
+from orchestrator.agent.nvml.mig import Mig
+from orchestrator.agent.nvml.reading import Driver
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import open_files, pci, reading, sriov
+from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
 from orchestrator.core.host_actions import ActionResult
@@ -16,12 +19,16 @@ from orchestrator.core.pci import parse_pci_address
 
 
 class GpuSwitches:
-    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Nvml, kinds: Kinds) -> None:
+    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Driver, kinds: Kinds, mig: Mig) -> None:
         self._paths = paths
         self._ledger = ledger
         self._timing = timing
         self._nvml = nvml
         self._kinds = kinds
+        self._mig = mig
+        enabled, enable = self._enabled, self.enable_virtual_functions
+        functions = Functions(enabled, enable, self.disable_virtual_functions, self._check_no_vgpus)
+        self.modes = MigModes(ledger, mig, functions)
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -35,18 +42,23 @@ class GpuSwitches:
         before = self._ledger.managed_gpus()
         for gpu in sorted((before - wanted) & here):
             self._check_no_vgpus(gpu)
+            self.modes.put_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)
         self._ledger.manage_gpus(tuple(wanted))
         return ActionResult(changed=True)
 
     def enable_virtual_functions(self, gpu: str) -> ActionResult:
-        """:raises Fatal: ``gpu.no_sriov``, ``gpu.sriov_failed``"""
+        """Those of a GPU that a VM has as a whole come on when it is given back. sriov-manage destroys GPU instances.
+
+        :raises Conflict: ``gpu.in_use`` with those that we did not make
+        :raises Fatal: ``gpu.no_sriov``, ``gpu.sriov_failed``"""
         check_managed(self._ledger, gpu)
-        if self._enabled(gpu):
+        if self._enabled(gpu) or binding.is_passed_through(self._paths, gpu):
             return ActionResult(changed=False)
         if not reading.number(self._paths.pci(gpu) / "sriov_totalvfs"):
             raise Fatal("gpu.no_sriov", f"GPU {gpu} has no virtual functions", hint="is SR-IOV on in the firmware?")
+        self._check_no_foreign_instances(gpu)
         with self._nvml.closed():
             sriov.manage(self._paths, self._timing, "-e", gpu)
         if not self._enabled(gpu):
@@ -65,8 +77,20 @@ class GpuSwitches:
             raise Unknown("gpu.sriov_failed", f"GPU {gpu} still shows virtual functions after sriov-manage -d")
         return ActionResult(changed=True)
 
-    def _enabled(self, gpu: str) -> int:
-        return reading.number(self._paths.pci(gpu) / "sriov_numvfs") or 0
+    def _check_no_foreign_instances(self, gpu: str) -> None:
+        modes = self._mig.modes(gpu)
+        there = self._mig.instances(gpu) if modes is not None and modes[0] else ()
+        foreign = [one for one in there if self._ledger.owner(instance_key(gpu, one.start)) is None]
+        if foreign:
+            raise Conflict(
+                "gpu.in_use",
+                f"GPU {gpu} has GPU instances that we did not make",
+                hint="switching virtual functions on would destroy them; remove them first, or switch the functions on",
+                details=", ".join(f"{one.profile} at slot {one.start}" for one in foreign),
+            )
+
+    def _enabled(self, gpu: str) -> bool:
+        return bool(reading.number(self._paths.pci(gpu) / "sriov_numvfs"))
 
     def _check_no_vgpus(self, gpu: str) -> None:
         functions = (gpu, *pci.virtual_functions(self._paths, gpu))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.agent.ledger_file import LedgerFile
 from orchestrator.core.errors import Conflict, Denied
-from orchestrator.core.host_actions import FencingToken
+from orchestrator.core.host_actions import FencingToken, HostAction, SettleLedger
 
 _FIRST = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -32,10 +32,15 @@ ALTER TABLE wanted RENAME COLUMN device TO devices;
 UPDATE wanted SET devices = '[' || devices || ']';
 """
 
-_SCHEMA = (_FIRST, _DEVICES)
+_MIG_MODES = """
+CREATE TABLE mig_modes (gpu TEXT PRIMARY KEY, before INTEGER NOT NULL, wanted INTEGER);
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 
+_LOST = "lost"
 _KEPT_OPERATIONS = 100_000
 """Operations remembered; an attempt of one that is older than so many others cannot still be on its way."""
 
@@ -51,11 +56,15 @@ class Ownership:
 class Ledger:
     """One file; safe to use from many threads."""
 
-    def __init__(self, directory: Path, *, site: str, epoch: int, boot_id: str) -> None:
-        """:raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
+    def __init__(self, directory: Path, *, site: str, epoch: int, boot_id: str, found: bool = False) -> None:
+        """``found``: files that only we make are here, so that a ledger which is new is one that was lost.
+
+        :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._site, self._boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
         with self.file.write():
+            if found and self.file.meta("site") is None:
+                self.file.set_meta(_LOST, "1")
             self._check_site()
             self._raise_epoch(epoch)
 
@@ -71,12 +80,28 @@ class Ledger:
                 hint="take it over with vgpuctl host add --take-over if the other one is gone",
             )
 
-    def admit(self, token: FencingToken) -> None:
-        """Remember the token, or refuse one that is older than what was seen.
+    def is_lost(self) -> bool:
+        """Whose the things on this host are is not known, until somebody has settled it."""
+        with self.file.read():
+            return self.file.meta(_LOST) is not None
 
-        :raises Denied: ``agent.other_site`` or ``agent.stale_token``
+    def settled(self) -> None:
+        """It is known again."""
+        with self.file.write():
+            self.file.run("DELETE FROM meta WHERE key = ?", (_LOST,))
+
+    def admit(self, token: FencingToken, action: HostAction | None = None) -> None:
+        """Remember the token, or refuse one that is older than what was seen. ``action``: what it comes with.
+
+        :raises Denied: ``agent.other_site`` or ``agent.stale_token``; :raises Conflict: ``agent.ledger_lost``
         """
         self.check_site(token.site)
+        if not isinstance(action, SettleLedger) and self.is_lost():
+            raise Conflict(
+                "agent.ledger_lost",
+                "the host's agent has lost its ledger: whose the things there are is not known",
+                hint="'vgpuctl doctor --repair' writes it again from the database and the host",
+            )
         with self.file.write():
             epoch = self._epoch()
             row = self.file.one("SELECT attempt FROM attempts WHERE operation = ?", token.operation)
@@ -134,6 +159,21 @@ class Ledger:
         with self.file.write():
             self.file.run("DELETE FROM gpus")
             self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses))])
+
+    def note_mig_mode(self, gpu: str, *, before: bool) -> None:
+        """Remember the mode that a GPU had before we changed it for the first time."""
+        with self.file.write():
+            self.file.run("INSERT OR IGNORE INTO mig_modes (gpu, before) VALUES (?, ?)", (gpu, int(before)))
+
+    def mig_mode_before(self, gpu: str) -> bool | None:
+        """None: we have not changed it."""
+        with self.file.read():
+            row = self.file.one("SELECT before FROM mig_modes WHERE gpu = ?", gpu)
+        return None if row is None else bool(row[0])
+
+    def forget_mig_mode(self, gpu: str) -> None:
+        with self.file.write():
+            self.file.run("DELETE FROM mig_modes WHERE gpu = ?", (gpu,))
 
     def epoch(self) -> int:
         """The highest that was seen."""

@@ -79,7 +79,7 @@ class Observer:
             storage_free_bytes=disk.free,
             storage_total_bytes=disk.total,
             iommu=about.iommu,
-            gpus=observe_gpus(self.paths, self.kinds, nvml),
+            gpus=observe_gpus(self.paths, self.ledger, self.kinds, nvml),
             domains=problems.read(self.domains.snapshots, ()),
             volumes=self.storage.volumes(),
             seeds=self.storage.seeds(),
@@ -87,4 +87,5 @@ class Observer:
             networks=problems.read(self.networks.active, ()),
             problems=(*problems.found, *self.wanted.problems()),
             epoch=self.ledger.epoch(),
+            ledger_lost=self.ledger.is_lost(),
         )

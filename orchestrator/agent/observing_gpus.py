@@ -5,29 +5,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from orchestrator.agent.attachments.kind import Kinds, Observation, ObservedKind
+from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, pci
 from orchestrator.core.device import DeviceKind
-from orchestrator.core.snapshot import Framework, GpuSnapshot, HostVgpuType, VgpuParent
+from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot, HostVgpuType, VgpuParent
 
 _UNSEEN = NvmlGpu(
-    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None,
+    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None, mig_pending=None, instances=(),
     heterogeneous=None, module_id=None, types=(), problems=("NVML does not list this GPU",),
 )  # fmt: skip
 
 
-def observe_gpus(paths: Paths, kinds: Kinds, reading: NvmlReading) -> tuple[GpuSnapshot, ...]:
+def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReading) -> tuple[GpuSnapshot, ...]:
     """All NVIDIA GPUs of the host, by PCI address."""
     shared = Observation(type_names(reading), open_files.open_vfio_devices(paths))
     observed = {name: kind.observe(shared) for name, kind in kinds.items()}
     unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
-    return tuple(_gpu(observed, gpu, reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths))
+    return tuple(
+        _gpu(observed, gpu, ledger, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen))
+        for gpu in pci.gpus(paths)
+    )
 
 
-def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, said: NvmlGpu) -> GpuSnapshot:
+def _remembered(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu) -> NvmlGpu | None:
+    return next((said for kind in kinds.values() if (said := kind.remembered(gpu)) is not None), None)
+
+
+def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledger, said: NvmlGpu) -> GpuSnapshot:
     problems = list(said.problems)
     framework: Framework = "none"
     parents: tuple[VgpuParent, ...] = ()
@@ -35,7 +46,8 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, said: NvmlGp
     try:
         offered = next((kind for kind in kinds if kinds[kind].offered_on(gpu)), None)
         if offered is not None:
-            framework, parents = offered, kinds[offered].parents(gpu, problems)
+            framework = cast("Framework", offered)  # the kind that shares another's functions offers none
+            parents = kinds[offered].parents(gpu, problems)
         types = types or _described_types(kinds.values(), gpu)
     except (OSError, ValueError) as error:  # a GPU that falls off the bus while it is read costs itself only
         problems.append(f"its functions cannot be read: {error}")
@@ -60,7 +72,19 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, said: NvmlGp
         types=types,
         parents=parents,
         problems=tuple(problems),
+        mig_pending=said.mig_pending,
+        instances=tuple(_instance(one, gpu.address, ledger) for one in said.instances),
+        iommu_shared_with=gpu.iommu_shared_with,
     )
+
+
+def _instance(found: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
+    owner = ledger.owner(instance_key(gpu, found.start))
+    ours = owner is not None and owner.detail == found.profile
+    return GpuInstance(
+        id=found.id, profile=found.profile, start=found.start, size=found.size, compute=found.compute,
+        owner=owner.vm if ours and owner is not None else None,
+    )  # fmt: skip
 
 
 def _described_types(kinds: Iterable[ObservedKind], gpu: pci.PciGpu) -> tuple[HostVgpuType, ...]:

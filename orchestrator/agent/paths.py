@@ -26,6 +26,10 @@ class Paths:
         return self.root / "sys/bus/pci/devices"
 
     @property
+    def pci_drivers(self) -> Path:
+        return self.root / "sys/bus/pci/drivers"
+
+    @property
     def mdev_devices(self) -> Path:
         return self.root / "sys/bus/mdev/devices"
 

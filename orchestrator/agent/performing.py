@@ -13,6 +13,7 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.host_actions import (
@@ -31,6 +32,8 @@ from orchestrator.core.host_actions import (
     ManageGpus,
     ReleaseDomain,
     RemoveNetwork,
+    SetMigMode,
+    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -50,6 +53,7 @@ class Parts:
     switches: GpuSwitches
     domains: Domains
     networks: LibvirtNetworks
+    settler: Settler
 
     def adopt(self, action: AdoptDomain) -> ActionResult:
         """The devices first: as long as the domain is nobody's, nothing can be done to it."""
@@ -75,6 +79,7 @@ class Parts:
             DeleteSeed: lambda a: storage.delete_seed(a.vm, a.seed),
             DeleteImage: lambda a: storage.delete_image(a.sha256, a.image_format),
             ManageGpus: lambda a: switches.manage(a.gpus),
+            SetMigMode: switches.modes.set_mode,
             EnableVirtualFunctions: lambda a: switches.enable_virtual_functions(a.gpu),
             DisableVirtualFunctions: lambda a: switches.disable_virtual_functions(a.gpu),
             EnsureNetwork: lambda a: networks.ensure(a.name, a.xml),
@@ -85,6 +90,7 @@ class Parts:
             StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
             AdoptDomain: self.adopt,
             ReleaseDomain: self.release,
+            SettleLedger: self.settler.settle,
         }
         for kind in self.kinds.values():
             found |= kind.handlers
@@ -101,14 +107,16 @@ class Performer:
     def perform(self, action: HostAction, token: FencingToken) -> ActionResult:
         """Waits for earlier actions on the same VM, then looks again whether a newer attempt came meanwhile.
 
-        :raises Denied: ``agent.stale_token``, ``agent.other_site``
+        :raises Denied: ``agent.stale_token``, ``agent.other_site``; :raises Conflict: ``agent.ledger_lost``
         """
-        self._ledger.admit(token)
+        self._ledger.admit(token, action)
         with self._turns.of(getattr(action, "vm", HOST)):
-            self._ledger.admit(token)
+            self._ledger.admit(token, action)
             self._wanted.before(action)
             result = self._handlers[type(action)](action)
             self._wanted.after(action)
+            if isinstance(action, SettleLedger):
+                self._ledger.settled()
             return result
 
     def finish(self) -> None:

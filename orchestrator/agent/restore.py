@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a reboot: virtual functions on, vGPUs made and VMs started again, from the ledger and with no controller.
+"""After a reboot: MIG modes and virtual functions as they were, GPU instances and vGPUs made, VMs started again, from
+the ledger and with no controller.
 
 Controllers are answered meanwhile. Each VM is restored in its own turn and only if it is still wanted when the
 turn comes, so an action that arrives first decides, and one that arrives later finds the work done.
@@ -14,7 +15,7 @@ from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
-from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, StartDomain
+from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
@@ -48,13 +49,14 @@ class Restorer:
         """Until everything wanted is there, or has been tried often enough; what is missing is told in the snapshot."""
         if not self._wanted.booted_since():
             return
-        gpus, vms = self._wanted.functions(), self._wanted.vms()
+        modes, gpus, vms = self._wanted.modes(), self._wanted.functions(), self._wanted.vms()
         for pause in (*_PAUSES, 0):
+            modes = tuple(mode for mode in modes if not self._in_mode(mode))  # before the functions: it has them off
             gpus = tuple(gpu for gpu in gpus if not self._functions_on(gpu))
             vms = tuple(vm for vm in vms if not self._runs(vm))
             if self._stopping.is_set():
                 return  # the next start of the agent goes on with it
-            if not gpus and not vms:
+            if not modes and not gpus and not vms:
                 break
             self._pause(pause)
         self._wanted.restored()
@@ -63,6 +65,20 @@ class Restorer:
         for _ in range(seconds):
             if not self._stopping.is_set():
                 self._timing.sleep(1)
+
+    def _in_mode(self, mode: SetMigMode) -> bool:
+        if self._stopping.is_set():
+            return False
+        with self._turns.of(HOST):
+            if mode not in self._wanted.modes():
+                return True
+            try:
+                self._do(mode)
+            except WorldError:
+                return False  # its VMs say what is missing
+            except VgpuctlError:
+                return True
+        return True
 
     def _functions_on(self, gpu: str) -> bool:
         if self._stopping.is_set():

@@ -24,7 +24,14 @@ from orchestrator.core.protocol import (
     encode_frame,
     read_frame,
 )
-from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, snapshot_to_dict, token_from_dict
+from orchestrator.core.wire import (
+    action_from_dict,
+    domain_to_dict,
+    look_to_dict,
+    result_to_dict,
+    token_from_dict,
+    unless_known,
+)
 
 HELLO_SECONDS = 30.0
 _EVENT_POLL_SECONDS = 1.0
@@ -41,7 +48,7 @@ class AgentSession:
         self._socket = connection
         self._reader = connection.makefile("rb")
         self._methods: dict[str, Callable[[Message], Message]] = {
-            "observe": lambda _params: snapshot_to_dict(agent.observer.observe()),
+            "observe": lambda params: look_to_dict(unless_known(agent.observer.observe(), params.get("known"))),
             "observe_domain": lambda params: domain_to_dict(agent.observer.domains.find(str(params.get("vm")))),
             "perform": self._perform,
         }

@@ -20,6 +20,8 @@ from orchestrator.core.host_actions import (
     MakesDevice,
     ReleaseDomain,
     RemovesDevice,
+    SetMigMode,
+    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -76,6 +78,11 @@ class RestoreList:
                 self._file.run("DELETE FROM wanted WHERE vm = ?", (action.vm,))
         elif isinstance(action, EnableVirtualFunctions):
             self._want_functions(action.gpu)
+        elif isinstance(action, SettleLedger):
+            self._want_all(action)
+        elif isinstance(action, SetMigMode):
+            with self._file.write():
+                self._file.run("UPDATE mig_modes SET wanted = ? WHERE gpu = ?", (int(action.on), action.gpu))
 
     def booted_since(self) -> bool:
         """Whether the host was booted since everything wanted was last there. A first start is no boot."""
@@ -97,6 +104,15 @@ class RestoreList:
         with self._file.read():
             rows = self._file.all("SELECT gpu FROM functions WHERE gpu IN (SELECT address FROM gpus) ORDER BY gpu")
         return tuple(str(row[0]) for row in rows)
+
+    def modes(self) -> tuple[SetMigMode, ...]:
+        """MIG modes that we have set: a driver that is loaded anew may have lost them."""
+        with self._file.read():
+            rows = self._file.all(
+                "SELECT gpu, wanted FROM mig_modes WHERE wanted IS NOT NULL "
+                "AND gpu IN (SELECT address FROM gpus) ORDER BY gpu"
+            )
+        return tuple(SetMigMode(gpu=str(row[0]), on=bool(row[1])) for row in rows)
 
     def vms(self) -> tuple[str, ...]:
         """VMs that shall run without anybody being asked."""
@@ -120,6 +136,14 @@ class RestoreList:
         with self._file.read():
             rows = self._file.all("SELECT vm, problem FROM wanted WHERE running AND problem != '' ORDER BY rowid")
         return tuple(f"VM {vm} is not running again after the reboot: {problem}" for vm, problem in rows)
+
+    def _want_all(self, action: SettleLedger) -> None:
+        for gpu in action.functions:
+            self._want_functions(gpu)
+        for one in action.vms:
+            devices = one.devices if one.running else ()
+            wanted = AdoptDomain(vm=one.vm, devices=devices, running=one.running, boot_policy=one.boot_policy)
+            self.after(wanted)
 
     def _want_device(self, action: MakesDevice) -> None:
         self._set_devices(action.vm, lambda there: there if action in there else (*there, action))

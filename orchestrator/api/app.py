@@ -19,6 +19,8 @@ from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_ag
 from orchestrator.api.routes import (
     audit,
     capacity,
+    driver_bundles,
+    driver_lock,
     findings,
     gpus,
     guest_streams,
@@ -35,6 +37,7 @@ from orchestrator.api.routes import (
     tenants,
     tokens,
     vms,
+    whoami,
 )
 from orchestrator.api.services import ApiServices, Process
 from orchestrator.api.unambiguous import say_it_once
@@ -73,6 +76,8 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
         images,
         networks,
         offerings,
+        driver_bundles,
+        driver_lock,
         operations,
         capacity,
         findings,
@@ -82,6 +87,7 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
         quotas,
         policies,
         audit,
+        whoami,
     ):
         v1.include_router(noun.router)
     app.include_router(v1)

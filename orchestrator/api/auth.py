@@ -78,8 +78,14 @@ async def _identified(
     return owner if owner is not None else await to_thread.run_sync(access.of_uid, uid, limiter=threads)
 
 
+def aimed_at(connection: HTTPConnection, tenant: str | None) -> None:
+    """Whose things the request is about, for the record of its refusal."""
+    connection.state.aimed = tenant
+
+
 async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
     named = connection.query_params.get("tenant")
+    aimed_at(connection, named)
     match rule.scope:
         case "pool":
             _need(rule, caller.everywhere)
@@ -90,17 +96,21 @@ async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, service
             if named is not None and caller.everywhere:  # a name with a typo is no empty list
                 await to_thread.run_sync(services.tenancy.tenants.get, named)
         case "query":
-            _need_in(rule, caller, DEFAULT_TENANT if named is None else named)
+            aimed_at(connection, DEFAULT_TENANT if named is None else named)
+            _need_in(rule, caller, connection.state.aimed)
         case "path":
             _need_in(rule, caller, connection.path_params["tenant"])
         case "body":
-            _need_in(rule, caller, await _tenant_in_body(connection))
+            aimed_at(connection, await _tenant_in_body(connection))
+            _need_in(rule, caller, connection.state.aimed)
         case "operation":
-            await _check_operation(rule, caller, connection.path_params["operation_id"], services)
+            await _check_operation(rule, caller, connection, services)
 
 
-async def _check_operation(rule: Rule, caller: Caller, operation_id: str, services: ApiServices) -> None:
+async def _check_operation(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
+    operation_id = connection.path_params["operation_id"]
     operation = await to_thread.run_sync(services.operations.get, operation_id)
+    aimed_at(connection, operation.tenant)
     roles = caller.roles_in(EVERYWHERE if operation.tenant is None else operation.tenant)
     if not roles:
         raise unknown_operation(operation_id)

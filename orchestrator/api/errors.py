@@ -14,13 +14,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from orchestrator.api.http_rules import allowed
-from orchestrator.core.access import Caller
+from orchestrator.api.telling import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import (
     Bug,
     Conflict,
     Denied,
     InvalidInput,
-    NoCapacity,
     NotFound,
     Reason,
     VgpuctlError,
@@ -63,14 +62,8 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
         raise error
     status = _STATUS.get(error.code)
     headers = {"WWW-Authenticate": 'Bearer realm="vgpuctl"'} if status == 401 else None
-    return problem(_as_told(error, getattr(request.state, "caller", None)), status, headers)
-
-
-def _as_told(error: VgpuctlError, caller: Caller | None) -> VgpuctlError:
-    """What is in the way on which host is for those who watch the pool."""
-    if isinstance(error, NoCapacity) and (caller is None or not caller.everywhere):
-        return NoCapacity(error.code, error.message, hint="others' VMs are in the way; ask again later or for less")
-    return error
+    told = error if watches_pool(getattr(request.state, "caller", None)) else refusal_for_tenant(error)
+    return problem(told, status, headers)
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -18,20 +18,21 @@ Poll = Callable[[int], Awaitable[Watched | None]]
 """The operation when it is beyond this revision; as it is after a while; None when the reader is to go."""
 
 
-def event(watched: Watched) -> str:
+def event(watched: Watched, *, watching: bool) -> str:
     """One event: its id is the revision, so that a browser that comes back says where it was."""
-    data = OperationAnswer.of(watched.operation, watched.revision).model_dump_json()
+    data = OperationAnswer.of(watched.operation, watched.revision, watching=watching).model_dump_json()
     return f"id: {watched.revision}\nevent: operation\ndata: {data}\n\n"
 
 
-async def events(first: Watched, since: int, poll: Poll) -> AsyncIterator[str]:
-    """Every change after revision ``since``, until the operation is finished or ``poll`` ends it."""
+async def events(first: Watched, since: int, poll: Poll, *, watching: bool) -> AsyncIterator[str]:
+    """Every change after revision ``since``, until the operation is finished or ``poll`` ends it.
+    ``watching``: the reader may know what happened on which host."""
     watched: Watched | None = first
     while watched is not None:
         finished = watched.operation.state in FINISHED
         if watched.revision > since or finished:
             since = watched.revision
-            yield event(watched)
+            yield event(watched, watching=watching)
         else:
             yield ALIVE
         if finished:

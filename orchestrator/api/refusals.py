@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX
 from orchestrator.api.services import ApiServices
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.names import is_name
 from orchestrator.services.acting import act_for
 
 STRANGER: Final = "unknown"
@@ -30,6 +32,7 @@ class RecordRefusals:
             await self._app(scope, receive, send)
             return
         act_for(STRANGER)
+        scope.setdefault("state", {})  # what the routes note is to be seen here
         if scope["type"] != "http" or scope["method"] in _READS:
             await self._app(scope, receive, send)
             return
@@ -47,7 +50,13 @@ def _record(scope: Scope, outcome: str) -> None:
     path = ascii(scope["path"])[1:-1]
     route = getattr(scope.get("route"), "path_format", None)
     action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"
-    services.tenancy.audit.refused(ascii(action)[1:-1], path[:_SHOWN], outcome)
+    services.tenancy.audit.refused(ascii(action)[1:-1], subject_of(path, scope["state"].get("aimed")), outcome)
+
+
+def subject_of(path: str, tenant: str | None) -> str:
+    """The path, and the tenant that was aimed at where it does not say so itself."""
+    named = tenant is not None and (tenant == EVERYWHERE or is_name(tenant))  # other words may be somebody's secret
+    return f"{path[:_SHOWN]} of {tenant}" if named else path[:_SHOWN]
 
 
 class _Held:

@@ -15,7 +15,10 @@ from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
+from orchestrator.services.driver_bundles import DriverBundleService
+from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.host_checks import HostCheckService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
@@ -36,6 +39,8 @@ class ApiServices(Protocol):
     @property
     def hosts(self) -> HostService: ...
     @property
+    def host_checks(self) -> HostCheckService: ...
+    @property
     def gpus(self) -> GpuService: ...
     @property
     def profiles(self) -> ProfileService: ...
@@ -43,6 +48,10 @@ class ApiServices(Protocol):
     def images(self) -> ImageService: ...
     @property
     def offerings(self) -> OfferingService: ...
+    @property
+    def driver_bundles(self) -> DriverBundleService: ...
+    @property
+    def driver_locks(self) -> DriverLockService: ...
     @property
     def networks(self) -> NetworkService: ...
     @property

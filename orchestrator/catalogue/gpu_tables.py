@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
 from orchestrator.catalogue.geometries import mig_rows, type_rows
-from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
+from orchestrator.core.geometry.build import TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.gpu_model import GpuModel
-from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 
 _NONE: frozenset[str] = frozenset()
 _EQUAL = frozenset({"time_sliced"})
 _MIXED = frozenset({"time_sliced", "mixed"})
 _MIG = frozenset({"mig"})
+_ALL = _MIXED | _MIG
+_NO_PROFILE = "unknown"
+"""Of a MIG-backed type that the tables lack: it can be placed nowhere, and least of all as a time-sliced one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,8 @@ class GpuTables:
     """What one GPU could be."""
 
     now: Geometry
+    ever: Geometry
+    """Every way in which it can be cut in any mode: for what is held under a cut that its driver does not offer now."""
     others: tuple[tuple[str, Geometry], ...]
     """(words for people, geometry) of each mode that it may be switched to."""
     partitions: tuple[tuple[int, ...], ...]
@@ -42,55 +49,90 @@ def tables_of(gpu: GpuSnapshot, catalogue: Catalogue | None = None) -> GpuTables
 
     A model that the catalogue lacks has the driver's types only.
     """
-    known = catalogue or shipped()
-    model = _model(known, gpu)
-    types = _types(gpu, type_rows(known, model) if model is not None else [])
+    seen = _Seen(
+        gpu.model, gpu.memory_mib, gpu.pci_device, gpu.pci_subsystem_device, gpu.types,
+        gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
+        gpu.backs_vgpus_with_mig, gpu.heterogeneous,
+    )  # fmt: skip
+    return _tables(catalogue or shipped(), seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of a GPU decides how it can be cut."""
+
+    model: str
+    memory_mib: int
+    device: str
+    subsystem: str
+    types: tuple[HostVgpuType, ...]
+    offers_vgpus: bool
+    mig: bool
+    switches_mig: bool
+    heterogeneous: bool | None
+
+
+@lru_cache(maxsize=256)
+def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
+    """A fleet has few kinds of GPUs, and much is asked about all of them."""
+    model = _model(known, seen)
+    rows = type_rows(known, model) if model is not None else []
+    types = [row for row in _types(seen.types, rows) if (row.max_per_gi or 1) == 1]  # others share a GPU instance
     mig = mig_rows(known, model) if model is not None else []
 
     def cut(kinds: frozenset[str]) -> Geometry:
-        name = model.name if model is not None else gpu.model
-        return build_geometry(name, gpu.memory_mib, types=types, mig=mig, kinds=kinds)
+        name = model.name if model is not None else seen.model
+        return build_geometry(name, seen.memory_mib, types=types, mig=mig, kinds=kinds)
 
     board = model.baseboard if model is not None else None
     partitions = tuple(p.module_ids for p in known.partitions_of(board)) if board is not None else ()
-    others = tuple((words, cut(kinds)) for words, kinds in _others(gpu, types, mig))
-    return GpuTables(now=cut(_now(gpu)), others=others, partitions=partitions)
+    others = tuple((words, cut(kinds)) for words, kinds in _others(seen, types))
+    return GpuTables(now=cut(_now(seen)), ever=cut(_ALL), others=others, partitions=partitions)
 
 
-def _model(catalogue: Catalogue, gpu: GpuSnapshot) -> GpuModel | None:
-    found = catalogue.model_of_pci(gpu.pci_device, gpu.pci_subsystem_device)
+def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:
+    found = catalogue.model_of_pci(seen.device, seen.subsystem)
     if found is not None:
         return found
-    named = [model for model in catalogue.gpu_models if gpu.model in model.driver_names]
+    named = [model for model in catalogue.gpu_models if seen.model in model.driver_names]
     return named[0] if len(named) == 1 else None
 
 
-def _types(gpu: GpuSnapshot, rows: list[TypeRow]) -> list[TypeRow]:
-    """In MIG mode drivers list MIG-backed types and otherwise time-sliced ones: those of the other mode stay known."""
-    listed = {one.name: one for one in gpu.types}
-    backed = gpu.mig_enabled is True
-    kept = [row for row in rows if not listed or (row.gi_profile is not None) != backed]
+def _types(listed: tuple[HostVgpuType, ...], rows: list[TypeRow]) -> list[TypeRow]:
+    """Drivers list the types of both modes, or of the one that is on: those of the other mode stay known.
+
+    Which GPU-instance profile a type needs is the tables' to say.
+    """
+    said = {one.name: one for one in listed}
     known = {row.name: row for row in rows}
-    for one in listed.values():
-        row = known.get(one.name, TypeRow(name=one.name, framebuffer_mib=one.framebuffer_mib))
+    modes = {_is_backed(name, known) for name in said}
+    kept = [row for row in rows if row.name not in said and (row.gi_profile is not None) not in modes]
+    for name, one in said.items():
+        row = known.get(name) or TypeRow(name=name, framebuffer_mib=0, gi_profile=_unlisted_profile(name))
         kept.append(replace(row, framebuffer_mib=one.framebuffer_mib, max_per_gpu=one.max_instances))
     return kept
 
 
-def _now(gpu: GpuSnapshot) -> frozenset[str]:
-    if gpu.mig_enabled:
-        return _MIG
-    if gpu.framework == "none":
+def _is_backed(name: str, known: dict[str, TypeRow]) -> bool:
+    row = known.get(name)
+    return (_unlisted_profile(name) if row is None else row.gi_profile) is not None
+
+
+def _unlisted_profile(name: str) -> str | None:
+    """None: time-sliced, which is what a name that says nothing is taken for."""
+    backed = is_vgpu_type_name(name) and parse_vgpu_type_name(name).mode == "mig_backed"
+    return _NO_PROFILE if backed else None
+
+
+def _now(seen: _Seen) -> frozenset[str]:
+    """The MIG mode of an empty GPU is switched when a vGPU is made (core/attachments), so both count."""
+    if not seen.offers_vgpus or (seen.mig and not seen.switches_mig):
         return _NONE
-    return _MIXED if gpu.heterogeneous else _EQUAL
+    sliced = _MIXED if seen.heterogeneous else _EQUAL
+    return sliced | _MIG if seen.switches_mig else sliced
 
 
-def _others(gpu: GpuSnapshot, types: list[TypeRow], mig: list[MigRow]) -> list[tuple[str, frozenset[str]]]:
-    if gpu.mig_enabled:
-        return [("MIG off", _EQUAL)]
-    found: list[tuple[str, frozenset[str]]] = []
-    if gpu.heterogeneous is False and gpu.framework != "none" and any(row.placement_ids for row in types):
-        found.append(("mixed sizes on", _MIXED))
-    if gpu.mig_enabled is False and mig:
-        found.append(("MIG on", _MIG))
-    return found
+def _others(seen: _Seen, types: list[TypeRow]) -> list[tuple[str, frozenset[str]]]:
+    if seen.heterogeneous is False and seen.offers_vgpus and any(row.placement_ids for row in types):
+        return [("mixed sizes on", _MIXED)]
+    return []

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
-from orchestrator.catalogue.catalogue import Catalogue, near_names
+from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.geometries import find_model
 from orchestrator.catalogue.profiles import Profiles
 from orchestrator.core.errors import InvalidInput
@@ -25,6 +26,16 @@ def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[s
     return (
         f"{kind}:{_profile(wanted, profiles, host_types) if kind == 'vgpus' else _board(wanted, profiles, host_types)}"
     )
+
+
+@lru_cache(maxsize=256)
+def board_name(model: str) -> str:
+    """How names of the vGPU types of a GPU model begin (``GRID T4``), which is what quotas count its whole GPUs as."""
+    known = shipped()
+    found = known.model(model)
+    types = known.types_of_model(found) if found is not None else ()
+    first = next((parse_vgpu_type_name(one.name) for one in types if is_vgpu_type_name(one.name)), None)
+    return f"NVIDIA {model}" if first is None else f"{first.brand} {first.board}"
 
 
 def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:

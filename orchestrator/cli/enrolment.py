@@ -13,6 +13,7 @@ from orchestrator.cli.files import MAX_KEY_BYTES, read_text
 from orchestrator.cli.output import shown, somebody_types
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.core.host import MAX_OVERCOMMIT
 from orchestrator.core.pci import parse_pci_address
 
 _OWN_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
@@ -43,6 +44,23 @@ def checked_gpus(text: str) -> str:
     if text in {"all", "unused"}:
         return text
     return ",".join(parse_pci_address(address) for address in text.split(","))
+
+
+def overcommit(text: str | None) -> float | str | None:
+    """A number, or ``site``. :raises InvalidInput: ``host.overcommit_invalid``"""
+    if text is None or text == "site":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1.0 <= number <= MAX_OVERCOMMIT:
+        raise InvalidInput(
+            "host.overcommit_invalid",
+            f"{ascii(text)[:40]} is no overcommit",
+            hint=f"a number from 1 to {MAX_OVERCOMMIT:g}, or 'site' for what the site's settings say",
+        )
+    return number
 
 
 def private_key(path: Path | None) -> str:

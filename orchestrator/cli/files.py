@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+from errno import EBADF
 from pathlib import Path
 from typing import Final
 
@@ -11,16 +13,17 @@ from orchestrator.core.file_errors import why_unreadable
 from orchestrator.regular_file import read_at_most
 
 MAX_KEY_BYTES: Final = 64 * 1024
+STDIN: Final = "-"
 _BOM: Final = "\ufeff"
 
 
 def read_text(path: Path, *, what: str, max_bytes: int) -> str:
-    """The UTF-8 text of a regular file.
+    """The UTF-8 text of a regular file, or of standard input for ``-``.
 
     :raises InvalidInput: ``<what>.unreadable``, ``<what>.too_large``, ``<what>.not_text``
     """
     try:
-        content = read_at_most(path, max_bytes)
+        content = _typed(max_bytes) if str(path) == STDIN else read_at_most(path, max_bytes)
     except (OSError, ValueError) as error:
         why = f"cannot read {_name(path)}: {why_unreadable(error)}"
         raise InvalidInput(f"{what}.unreadable", why, hint=_hint(what)) from error
@@ -31,6 +34,14 @@ def read_text(path: Path, *, what: str, max_bytes: int) -> str:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{what}.not_text", f"{_name(path)} is not UTF-8 text", hint=_hint(what)) from error
     return text.removeprefix(_BOM)
+
+
+def _typed(max_bytes: int) -> bytes | None:
+    """What comes on standard input; None: it is more than that."""
+    if sys.stdin is None:
+        raise OSError(EBADF, "standard input is closed")
+    content = sys.stdin.buffer.read(max_bytes + 1)
+    return content if len(content) <= max_bytes else None
 
 
 def read_ssh_keys(path: Path) -> list[str]:

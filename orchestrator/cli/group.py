@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import typer
 
-from orchestrator.cli.tree import HELP_OPTIONS
+from orchestrator.cli.tree import HELP_OPTIONS, Group
 
 
 def new_group(summary: str) -> typer.Typer:
     """A group that prints its help when called without a command."""
-    group = typer.Typer(rich_markup_mode=None, help=summary, add_completion=False, context_settings=HELP_OPTIONS)
+    group = typer.Typer(
+        cls=Group, rich_markup_mode=None, help=summary, add_completion=False, context_settings=HELP_OPTIONS
+    )
 
     def print_help(ctx: typer.Context) -> None:
         if ctx.invoked_subcommand is None:

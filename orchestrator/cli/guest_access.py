@@ -46,20 +46,34 @@ def forget(state: Path, vm_id: str) -> None:
 
 def ssh_arguments(state: Path, vm_id: str, name: str, tenant: str, user: str) -> list[str]:
     """ssh's own arguments up to the remote command; the connection goes through the server and the VM's host."""
+    options = ssh_options(state, vm_id, name, tenant)
+    return ["ssh", *options, "-o", "LogLevel=ERROR", "-l", user, "--", guest_name(name, tenant)]
+
+
+def guest_name(name: str, tenant: str) -> str:
+    """What ssh and Ansible call a VM. It is never looked up: the proxy knows the way."""
+    return f"{name}.{tenant}"
+
+
+def ssh_options(
+    state: Path, vm_id: str, name: str, tenant: str, variables: Mapping[str, str] | None = None
+) -> list[str]:
+    """How ssh comes to a VM, which host keys it knows and which key it shows.
+
+    ``variables``: what the proxy's environment must have, where ssh is not started with it.
+    """
     directory = _directory(state, vm_id)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    proxy = shlex.join(own_program("orchestrator.cli.main", "vm", "proxy", name, "--tenant", tenant))
+    settings = ["env", *(f"{key}={value}" for key, value in variables.items())] if variables else []
+    proxy = shlex.join([*settings, *own_program("orchestrator.cli.main", "vm", "proxy", name, "--tenant", tenant)])
     options = [
         f"ProxyCommand={_literal(proxy)}",
         f'UserKnownHostsFile="{_literal(str(directory / "known_hosts"))}"',
         "StrictHostKeyChecking=accept-new",
-        "LogLevel=ERROR",
     ]
     identity = directory / "identity"
-    arguments = [word for option in options for word in ("-o", option)]
-    if identity.is_file():
-        arguments += ["-o", "IdentitiesOnly=yes", "-i", str(identity)]
-    return ["ssh", *arguments, "-l", user, "--", f"{name}.{tenant}"]
+    words = [word for option in options for word in ("-o", option)]
+    return [*words, "-o", "IdentitiesOnly=yes", "-i", str(identity)] if identity.is_file() else words
 
 
 def _literal(text: str) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import typer
@@ -124,6 +124,23 @@ def show_plain(data: object, output: Format, lines: Callable[[], Sequence[str]])
     show(data, output, lambda: [printable(line) for line in lines()])
 
 
+def _of_one(data: Mapping[str, object], output: Format) -> str:
+    """One object as its name, or as two lines of CSV."""
+    if output is Format.NAME:
+        return shown(data.get("name", data.get("id")))
+    return csv_text([list(data), [value if isinstance(value, str) else json.dumps(value) for value in data.values()]])
+
+
+def csv_text(rows: Sequence[Sequence[str]]) -> str:
+    """RFC 4180, with this system's line ends."""
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return "\n".join(map(printable, buffer.getvalue().rstrip("\n").split("\n")))
+
+
 def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> str:
     if output is Format.JSON:
         if isinstance(data, Sequence) and len(data) > LONG_LIST:
@@ -136,4 +153,10 @@ def _text(data: object, output: Format, table: Callable[[], Sequence[str]]) -> s
         if all(line.isprintable() for line in text.split("\n")):
             return text
         return str(yaml.safe_dump(data, sort_keys=False)).rstrip("\n")  # every letter beyond ASCII escaped
+    if output.path is not None:
+        from orchestrator.cli.jsonpath import parse_path, values_at
+
+        return "\n".join(map(printable, values_at(data, parse_path(output.path))))
+    if output in {Format.NAME, Format.CSV} and isinstance(data, Mapping):
+        return _of_one(data, output)
     return "\n".join(map(safe_line, table()))

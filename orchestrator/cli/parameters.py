@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import vms
+from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 
 
@@ -26,6 +28,15 @@ class VmPriority(StrEnum):
     LOW = "low"
     NORMAL = "normal"
     HIGH = "high"
+
+
+class TenantIsolation(StrEnum):
+    """As in core/isolation."""
+
+    NONE = "none"
+    INSTANCE = "instance"
+    GPU = "gpu"
+    HOST = "host"
 
 
 class TenantRole(StrEnum):
@@ -47,6 +58,14 @@ def tenant_name(text: str) -> str:
     return check_name(text, what="tenant")
 
 
+def _vm_names(texts: list[str]) -> list[str]:
+    return [_vm_name(text) for text in texts]
+
+
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help="Names of VMs.", autocompletion=vms, callback=_vm_names, show_default=False),
+]
 Name = Annotated[str, typer.Argument(help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
 NewName = Annotated[str, typer.Argument(help="Name of the new VM.", callback=_vm_name)]
 
@@ -61,5 +80,44 @@ def tenant_if_named(text: str | None) -> str | None:
     return None if text is None else check_name(text, what="tenant")
 
 
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose VM it is.", callback=tenant_name)]
+def _own_tenant(ctx: typer.Context, param: typer.CallbackParam, text: str) -> str:
+    """What was named; else ``VGPUCTL_TENANT``, the context's, the only one that a token has, ``default``."""
+    source = ctx.get_parameter_source(param.name or "")
+    given = source is None or source.name != "DEFAULT"
+    if given or ctx.resilient_parsing or not isinstance(ctx.find_root().obj, CliSession):
+        return check_name(text, what="tenant")
+    return session_of(ctx).own_tenant
+
+
+Tenant = Annotated[
+    str,
+    typer.Option(
+        "--tenant", help="Whose VM it is.", callback=_own_tenant, show_default="VGPUCTL_TENANT, the context's, yours"
+    ),
+]
+ListTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.", callback=tenant_if_named)]
+AllTenants = Annotated[bool, typer.Option("--all-tenants", "-A", help="Of all that you may know of.")]
+
+
+def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) -> str | None:
+    """For a list: what was named, else what ``VGPUCTL_TENANT`` or the context says; None: all.
+
+    :raises InvalidInput: ``cli.usage``
+    """
+    if all_tenants and tenant is not None:
+        raise InvalidInput("cli.usage", "--tenant and --all-tenants exclude each other", hint="give one of them")
+    return None if all_tenants else tenant or session_of(ctx).chosen_tenant
+
+
+Label = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Put a label on it; may be repeated.")
+]
+Unlabel = Annotated[list[str] | None, typer.Option("--unlabel", metavar="KEY", help="Take a label away.")]
+Sort = Annotated[
+    str | None, typer.Option("--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: the other way round.")
+]
+Selector = Annotated[
+    str | None,
+    typer.Option("--selector", "-l", metavar="LABELS", help="Only those with these labels: rack=3,!spare."),
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

@@ -3,27 +3,64 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
 from orchestrator.client.contexts import CONTEXT_VARIABLE, ClientContext, current
 from orchestrator.client.location import state_directory
+from orchestrator.client.token import token_headers
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import check_name
+from orchestrator.core.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from orchestrator.client.client import Client
 
 
-class Format(StrEnum):
-    """How results are printed."""
+TENANT_VARIABLE: Final = "VGPUCTL_TENANT"
 
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+
+class Format(str):
+    """How results are printed: one of these, or ``jsonpath=EXPRESSION`` for single values."""
+
+    __slots__ = ()
+    TABLE: ClassVar[Format]
+    WIDE: ClassVar[Format]
+    """All columns, none cut."""
+    NAME: ClassVar[Format]
+    """Only what it is called."""
+    CSV: ClassVar[Format]
+    JSON: ClassVar[Format]
+    YAML: ClassVar[Format]
+
+    @property
+    def path(self) -> str | None:
+        """The expression of ``jsonpath=``."""
+        return self.removeprefix(_JSONPATH) if self.startswith(_JSONPATH) else None
+
+
+Format.TABLE, Format.WIDE, Format.NAME = Format("table"), Format("wide"), Format("name")
+Format.CSV, Format.JSON, Format.YAML = Format("csv"), Format("json"), Format("yaml")
+_JSONPATH: Final = "jsonpath="
+FORMATS: Final = (Format.TABLE, Format.WIDE, Format.NAME, Format.CSV, Format.JSON, Format.YAML)
+
+
+def parse_format(text: str) -> Format:
+    """:raises InvalidInput: ``cli.output``, ``cli.jsonpath``"""
+    found = next((one for one in FORMATS if one == text), Format(text))
+    if found.path is not None:
+        from orchestrator.cli.jsonpath import parse_path
+
+        parse_path(found.path)
+    elif found not in FORMATS:
+        raise InvalidInput(
+            "cli.output", f"{ascii(text)[:40]} is no way to print", hint=f"{', '.join(FORMATS)} or jsonpath=PATH"
+        )
+    return found
 
 
 class CliSession:
@@ -71,6 +108,27 @@ class CliSession:
             return Client(connect_to(self.context))
         return Client(connect(self.state))
 
+    @property
+    def chosen_tenant(self) -> str | None:
+        """What ``VGPUCTL_TENANT`` or the context says; None: neither does.
+
+        :raises InvalidInput: ``tenant.name_invalid``
+        """
+        chosen = os.environ.get(TENANT_VARIABLE) or (None if self.context is None else self.context.tenant)
+        return None if chosen is None else check_name(chosen, what="tenant")
+
+    @cached_property
+    def own_tenant(self) -> str:
+        """Whose things a command is about that names no tenant."""
+        if self.chosen_tenant is not None:
+            return self.chosen_tenant
+        elsewhere = self.context is not None and self.context.url is not None
+        if elsewhere or token_headers():
+            only = self.client.whoami()["only_tenant"]
+            if only is not None:
+                return check_name(str(only), what="tenant")
+        return DEFAULT_TENANT
+
     def sibling(self) -> CliSession:
         """Another connection to the same server, for another thread."""
         other = CliSession()
@@ -97,6 +155,20 @@ def _remember(ctx: typer.Context, chosen: Format) -> Format:
     return chosen
 
 
+def _formats(incomplete: str) -> list[str]:
+    return [one for one in (*FORMATS, _JSONPATH) if one.startswith(incomplete)]
+
+
 Output = Annotated[
-    Format, typer.Option("--output", "-o", callback=_remember, help="How to print the result.", show_default=True)
+    Format,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=parse_format,
+        callback=_remember,
+        autocompletion=_formats,
+        metavar="FORMAT",
+        help="table, wide, name, csv, json, yaml or jsonpath=PATH.",
+        show_default=True,
+    ),
 ]

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
-from orchestrator.cli.output import GAP, STATE_COLOURS, colour, show, shown, width
+from orchestrator.cli.ages import seconds_since, show_age
+from orchestrator.cli.output import GAP, STATE_COLOURS, colour, csv_text, show, shown, width
 from orchestrator.cli.session import Format
+from orchestrator.core.errors import InvalidInput
 
 MIN_CUT: Final = 6
 MIN_WRAPPED: Final = 12
@@ -39,6 +43,10 @@ class Column:
     fit: Fit = Fit.CUT
     spare: bool = False
     """Left out before others are."""
+    wide: bool = False
+    """Shown only with ``-o wide`` and ``-o csv``."""
+    rank: Callable[[Mapping[str, Any]], float] | None = None
+    """What rows are sorted by; None: the text, numbers in it by their size."""
 
     @property
     def least(self) -> int | None:
@@ -46,9 +54,18 @@ class Column:
         return _LEAST.get(self.fit)
 
 
-def field(header: str, key: str, fit: Fit = Fit.CUT, *, spare: bool = False) -> Column:
+def field(header: str, key: str, fit: Fit = Fit.CUT, *, spare: bool = False, wide: bool = False) -> Column:
     """A column that shows one member; ``-`` when it is not there."""
-    return Column(header, lambda row: shown(row.get(key)), fit, spare)
+    return Column(header, lambda row: shown(row.get(key)), fit, spare, wide)
+
+
+def age(key: str = "created_at", header: str = "AGE") -> Column:
+    """How long ago that was."""
+
+    def seconds(row: Mapping[str, Any]) -> float:
+        return seconds_since(row.get(key)) or 0.0
+
+    return Column(header, lambda row: show_age(row.get(key)), Fit.WHOLE, spare=True, rank=seconds)
 
 
 def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], limit: int | None) -> list[str]:
@@ -69,7 +86,7 @@ def render_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], l
         drawn += map(GAP.join, zip(*(_lined(cells[i], widths[i], pad) for i, pad in padded.items()), strict=True))
     gone = ", ".join(column.header for index, column in enumerate(columns) if index not in widths)
     if gone:
-        drawn += [colour(line, "dim") for line in textwrap.wrap(f"no room for {gone} (-o json has all)", limit or 0)]
+        drawn += [colour(line, "dim") for line in textwrap.wrap(f"no room for {gone} (-o wide has all)", limit or 0)]
     return [line.rstrip() for line in drawn]
 
 
@@ -125,6 +142,59 @@ def _cut(text: str, size: int) -> str:
     return text if len(text) <= size else text[: size - 1] + "…"
 
 
-def show_list(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str) -> None:
-    """Print a list; ``none`` says in the table that there is nothing."""
-    show(rows, output, lambda: render_table(rows, columns, width()) if rows else [none])
+def show_list(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str, sort: str | None = None
+) -> None:
+    """Print a list; ``none`` says in the table that there is nothing. ``sort``: as :func:`sorted_rows` takes it."""
+    ordered = sorted_rows(rows, columns, sort)
+    show(ordered, output, lambda: list_lines(ordered, columns, output, none))
+
+
+def list_lines(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str
+) -> Sequence[str]:
+    """A list in every way that is not JSON or YAML."""
+    if output is Format.NAME:
+        return [columns[0].text(row) for row in rows]
+    if output is Format.CSV:
+        said = [[column.text(row) for column in columns] for row in rows]
+        return csv_text([[column.header for column in columns], *said]).split("\n")
+    if not rows:
+        return [none]
+    if output is Format.WIDE:
+        return render_table(rows, columns, None)
+    return render_table(rows, [column for column in columns if not column.wide], width())
+
+
+def sorted_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], sort: str | None
+) -> Sequence[Mapping[str, Any]]:
+    """By a column's header or a member's name, with ``-`` before it the other way round; None: as they come.
+
+    :raises InvalidInput: ``cli.sort``
+    """
+    if sort is None:
+        return rows
+    wanted = _word(sort.removeprefix("-"))
+    headers = {_word(column.header): column for column in columns}
+    found = headers.get(wanted)
+    if found is None and wanted.replace("-", "_") not in (rows[0] if rows else {}):
+        near = get_close_matches(wanted, headers)
+        hint = f"did you mean {', '.join(near)}?" if near else f"one of {', '.join(headers)}"
+        raise InvalidInput("cli.sort", f"nothing here is called {ascii(sort)[:40]}", hint=hint)
+    rank = found.rank if found is not None else None
+    text = found.text if found is not None else lambda row: shown(row.get(wanted.replace("-", "_")))
+    backwards = sort.startswith("-")
+    if rank is not None:
+        return sorted(rows, key=rank, reverse=backwards)
+    return sorted(rows, key=lambda row: _natural(text(row)), reverse=backwards)
+
+
+def _word(header: str) -> str:
+    return header.strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """``gpu-2`` before ``gpu-10``."""
+    parts = re.split(r"([0-9]{1,18})", text.lower())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from orchestrator.cli.examples import add_examples
 from orchestrator.core.errors import InvalidInput
 
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
@@ -29,29 +31,36 @@ class CommandEntry:
 
 ENTRIES: Final = {
     "create-vm": CommandEntry("vm", "create", "Create a VM with a vGPU."),
-    "delete-vm": CommandEntry("vm", "delete", "Delete a VM and give back everything it had."),
-    "show-vm": CommandEntry("vm", "show_vm", "Show one VM."),
-    "list-vms": CommandEntry("vm", "list_vms", "List VMs."),
-    "start-vm": CommandEntry("vm", "start_vm", "Start a stopped VM; its vGPU is made again."),
-    "stop-vm": CommandEntry("vm", "stop_vm", "Stop a VM; its place on the GPU stays reserved."),
+    "delete-vm": CommandEntry("vm_power", "delete", "Delete VMs and give back everything they had."),
+    "show-vm": CommandEntry("vm_views", "show_vm", "Show one VM."),
+    "list-vms": CommandEntry("vm_views", "list_vms", "List VMs."),
+    "start-vm": CommandEntry("vm_power", "start_vm", "Start stopped VMs; their vGPUs are made again."),
+    "stop-vm": CommandEntry("vm_power", "stop_vm", "Stop VMs; their places on GPUs stay reserved."),
+    "restart-vm": CommandEntry("vm_power", "restart_vm", "Shut VMs down and start them again, where they are."),
     "adopt-vm": CommandEntry("vm", "adopt", "Make a VM of a domain that somebody else made."),
     "extend-vm": CommandEntry("vm", "extend_vm", "Make a VM's lease longer."),
+    "events": CommandEntry("vm_views", "events", "What was done to a VM, also to one that is deleted."),
     "plan": CommandEntry("apply", "plan", "Show what apply would do."),
     "diff": CommandEntry("apply", "diff", "Show every value that is not as a file says."),
     "apply": CommandEntry("apply", "apply", "Make everything as a file says."),
+    "export": CommandEntry("apply", "export", "Print what exists as a file for apply."),
+    "schema": CommandEntry("apply", "schema", "Print the JSON schema of the file, for editors."),
     "console": CommandEntry("guest", "console", "Open the serial console. Ctrl-] leaves it."),
     "ssh": CommandEntry("guest", "ssh", "Log in to a VM through its host."),
     "vm": CommandEntry("vm", "app", "Create, adopt, show, start, stop and delete VMs."),
     "host": CommandEntry("host", "app", "Add GPU hosts, look at them, give them back."),
     "gpu": CommandEntry("gpu", "app", "Show GPUs, what they offer and who uses them."),
+    "mig": CommandEntry("mig", "app", "GPU instances of a host's GPUs."),
     "profile": CommandEntry("profile", "app", "What --profile takes: offerings, vGPU types, MIG profiles."),
     "image": CommandEntry("image", "app", "Base images that VMs' disks are made on."),
+    "driver": CommandEntry("driver", "app", "Drivers: their files, what is locked, what is there."),
     "network": CommandEntry("network", "app", "Networks that VMs are put on."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry(
         "policy", "app", "What holds for all VMs of a tenant: how long leases and how high priorities may be."
     ),
+    "whoami": CommandEntry("whoami", "whoami", "Who you are to the server, and what you may do."),
     "login": CommandEntry("login", "login", "Log in at an identity provider."),
     "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
     "audit": CommandEntry("audit", "app", "Who did or wanted what, refusals too."),
@@ -64,10 +73,39 @@ ENTRIES: Final = {
         "context", "app", "Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command."
     ),
     "serve": CommandEntry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
+    "inventory": CommandEntry("inventory", "inventory", "Print hosts and VMs as an inventory for Ansible."),
     "server": CommandEntry("server", "app", "The local server that commands start when they need it."),
     "completion": CommandEntry("completion", "completion", "Print the completion script for a shell."),
-    "version": CommandEntry("version", "version", "Print the version."),
+    "version": CommandEntry("version", "version", "Print which build this is, and which the server is that runs."),
 }
+
+ALIASES: Final = {"ls": "list-vms", "rm": "delete-vm", "describe": "show-vm"}
+"""What fingers type that know other tools."""
+OF_GROUPS: Final = {"ls": ("list",), "rm": ("delete", "remove", "revoke"), "describe": ("show",)}
+"""The same in groups (``host ls``); the first that the group has."""
+
+
+class Group(TyperGroup):
+    """Commands of a noun. Takes the words of other tools, and says what is near to one that is none."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        word = args[0]
+        if word not in self.commands:
+            meant = next((name for name in OF_GROUPS.get(word, ()) if name in self.commands), None)
+            if meant is not None:
+                return super().resolve_command(ctx, [meant, *args[1:]])
+            if not ctx.resilient_parsing and not word.startswith("-"):
+                raise unknown_command(word, self.commands, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+
+def unknown_command(word: str, known: Iterable[str], path: str) -> InvalidInput:
+    """With what is near to it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known))
+    hint = f"did you mean {', '.join(near)}?" if near else f"run '{path} --help'"
+    return InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
 
 
 class Root(TyperGroup):
@@ -77,18 +115,15 @@ class Root(TyperGroup):
         return list(ENTRIES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         entry = ENTRIES.get(cmd_name)
         return None if entry is None else load(cmd_name, entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
-        if word in ENTRIES or ctx.resilient_parsing or word.startswith("-"):
+        if word in ENTRIES or word in ALIASES or ctx.resilient_parsing or word.startswith("-"):
             return super().resolve_command(ctx, args)
-        from difflib import get_close_matches
-
-        near = get_close_matches(word, ENTRIES)
-        hint = f"did you mean {', '.join(near)}?" if near else f"run '{ctx.command_path} --help'"
-        raise InvalidInput("cli.usage", f"there is no command {ascii(word)[:60]}", hint=hint)
+        raise unknown_command(word, ENTRIES, ctx.command_path)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -105,12 +140,20 @@ def load(name: str, entry: CommandEntry) -> Any:
         single.command(name, context_settings=HELP_OPTIONS)(found)
         command = get_command(single)
     command.name = name
+    add_examples(name, command)
     return command
 
 
-def _root(ctx: typer.Context) -> None:
+def _root(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print which build this is.")] = False,
+) -> None:
     """VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts."""
-    if ctx.invoked_subcommand is None:
+    if version:
+        from orchestrator.client.version import VERSION
+
+        print(f"vgpuctl {VERSION}")
+    elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
 

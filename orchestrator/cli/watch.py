@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from orchestrator.cli.output import PIPE_EXIT, colour, printable, safe_line, show, width
+from orchestrator.cli.output import PIPE_EXIT, colour, printable, safe_line, show
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format
-from orchestrator.cli.table import Column, render_table
+from orchestrator.cli.table import Column, list_lines, sorted_rows
 
 PAUSE_S: Final = 2.0
 _FOOT: Final = "Ctrl-C ends"
@@ -43,14 +43,23 @@ class View:
 ReadView = Callable[[], View]
 
 
-def list_view(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], none: str, name: Callable[[Mapping[str, Any]], str]
-) -> View:
-    """A list; ``none`` says in the table that there is nothing."""
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """How a command lists. ``none`` says in the table that there is nothing."""
+
+    columns: Sequence[Column]
+    none: str
+    output: Format
+    sort: str | None
+
+
+def list_view(rows: Sequence[Mapping[str, Any]], listing: Listing, name: Callable[[Mapping[str, Any]], str]) -> View:
+    """A list, in the order that was asked for."""
+    ordered = sorted_rows(rows, listing.columns, listing.sort)
     return View(
-        data=rows,
-        lines=lambda: render_table(rows, columns, width()) if rows else [none],
-        names=tuple(name(row) for row in rows),
+        data=ordered,
+        lines=lambda: list_lines(ordered, listing.columns, listing.output, listing.none),
+        names=tuple(name(row) for row in ordered),
     )
 
 
@@ -82,7 +91,7 @@ class _Screen(Protocol):
 
 
 def _screen(output: Format) -> _Screen:
-    if output is not Format.TABLE:
+    if output not in {Format.TABLE, Format.WIDE}:
         return _Documents(output)
     terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") not in {None, "", "dumb"}
     return _Terminal() if terminal else _ChangedLines()

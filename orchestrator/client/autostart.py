@@ -15,7 +15,7 @@ from orchestrator.client.connection import CALL_TIMEOUT_S, Connection, Json, pat
 from orchestrator.client.file_lock import POLL_S, LockTimeout, file_lock
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import LOG_NAME, SERVE_LOCK_NAME, SOCKET_NAME, START_LOCK_NAME
-from orchestrator.client.program import own_program
+from orchestrator.client.program import need_extra, own_program
 from orchestrator.client.token import token_headers, without_token
 from orchestrator.client.version import VERSION
 from orchestrator.core.errors import Conflict, Denied, Fatal, Unknown, VgpuctlError, error_from_dict
@@ -96,6 +96,7 @@ def _stop_other_version(connection: Connection, state: Path, version: str) -> No
 
 
 def _start(state: Path) -> Connection:
+    need_extra("server")
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

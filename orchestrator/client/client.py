@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.client.connection import Connection, Json, path_of
@@ -39,8 +39,14 @@ class Client:
         planned: Json = self._post(path_of("vms", "plan"), wanted)
         return planned
 
-    def vms(self, tenant: str | None = None) -> list[Json]:
-        return self._list(path_of("vms"), tenant=tenant)
+    def vms(self, tenant: str | None = None, **only: str | None) -> list[Json]:
+        """``only``: ``state``, ``host``, ``profile``, ``label`` (of a file), ``selector`` of labels."""
+        return self._list(path_of("vms"), tenant=tenant, **only)
+
+    def label_vm(self, name: str, tenant: str, labels: Body) -> Json:
+        """By key; None takes one away."""
+        vm: Json = self.connection.call("PATCH", path_of("vms", name), {"labels": labels}, {"tenant": tenant})
+        return vm
 
     def vm(self, name: str, tenant: str) -> Json:
         found: Json = self._get(path_of("vms", name), tenant=tenant)
@@ -54,8 +60,13 @@ class Client:
         started: Json = self._post(path_of("vms", name, "start"), tenant=tenant)
         return started
 
-    def stop_vm(self, name: str, tenant: str) -> Json:
-        started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant)
+    def stop_vm(self, name: str, tenant: str, *, force: bool = False) -> Json:
+        """``force``: power off at once, without asking the guest."""
+        started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant, force="true" if force else None)
+        return started
+
+    def restart_vm(self, name: str, tenant: str, *, force: bool = False) -> Json:
+        started: Json = self._post(path_of("vms", name, "restart"), tenant=tenant, force="true" if force else None)
         return started
 
     def extend_vm(self, name: str, tenant: str, end: Body) -> Json:
@@ -112,6 +123,11 @@ class Client:
         made: Json = self._post(path_of("tokens"), wanted)
         return made
 
+    def whoami(self) -> Json:
+        """``actor``, ``grants`` and the ``only_tenant`` they have a role in."""
+        caller: Json = self._get(path_of("whoami"))
+        return caller
+
     def tokens(self, tenant: str) -> list[Json]:
         return self._list(path_of("tokens"), tenant=tenant)
 
@@ -122,6 +138,12 @@ class Client:
         """Newest first, at most so many, over as many pages as that takes."""
         return self.connection.pages(path_of("audit"), {"before": before}, at_most=limit)
 
+    def export_audit(self, after: int) -> Iterator[Json]:
+        """Every record after that sequence number, oldest first."""
+        while found := self._get(path_of("audit", "export"), after=after):
+            yield from found
+            after = found[-1]["sequence"]
+
     def verify_audit(self, head: str | None) -> Json:
         verdict: Json = self._get(path_of("audit", "verify"), head=head)
         return verdict
@@ -130,6 +152,16 @@ class Client:
         """The SSH host key that answers there now; nothing is pinned."""
         key: Json = self._post(path_of("hosts", "scan"), {"address": address, "port": port})
         return key
+
+    def check_host(self, name: str) -> Json:
+        """``ready`` and ``requirements``."""
+        found: Json = self._post(path_of("hosts", name, "check"))
+        return found
+
+    def check_new_host(self, wanted: Body) -> Json:
+        """Of a host that is not added; the key is used for this and not kept."""
+        found: Json = self._post(path_of("hosts", "check"), wanted)
+        return found
 
     def add_host(self, wanted: Body) -> Json:
         started: Json = self._post(path_of("hosts"), wanted)
@@ -155,6 +187,11 @@ class Client:
     def host(self, name: str) -> Json:
         found: Json = self._get(path_of("hosts", name))
         return found
+
+    def change_host(self, name: str, values: Body) -> Json:
+        """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
+        host: Json = self.connection.call("PATCH", path_of("hosts", name), values)
+        return host
 
     def adopt_vm(self, wanted: Body) -> Json:
         started: Json = self._post(path_of("vms", "adopt"), wanted)
@@ -206,6 +243,36 @@ class Client:
     def remove_offering(self, name: str) -> None:
         self._delete(path_of("offerings", name))
 
+    def driver_bundles(self) -> list[Json]:
+        return self._list(path_of("driver-bundles"))
+
+    def add_driver_bundle(self, wanted: Body) -> Json:
+        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
+        bundle: Json = self._post(path_of("driver-bundles"), wanted)
+        return bundle
+
+    def remove_driver_bundle(self, sha256: str) -> None:
+        self._delete(path_of("driver-bundles", sha256))
+
+    def driver_lock(self) -> Json:
+        """``site`` and ``groups``."""
+        found: Json = self._get(path_of("driver-lock"))
+        return found
+
+    def put_driver_lock(self, wanted: Body) -> Json:
+        lock: Json = self.connection.call("PUT", path_of("driver-lock"), wanted)
+        return lock
+
+    def driver_check(self, host_driver: str | None) -> Json:
+        """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
+        found: Json = self._get(path_of("driver-check"), host_driver=host_driver)
+        return found
+
+    def set_guest_driver(self, image: str, version: str | None) -> Json:
+        path = path_of("images", image, "guest-driver")
+        changed: Json = self.connection.call("PUT", path, {"version": version})
+        return changed
+
     def images(self) -> list[Json]:
         return self._list(path_of("images"))
 
@@ -220,13 +287,25 @@ class Client:
     def networks(self) -> list[Json]:
         return self._list(path_of("networks"))
 
+    def network(self, name: str) -> Json:
+        found: Json = self._get(path_of("networks", name))
+        return found
+
+    def image(self, name: str) -> Json:
+        found: Json = self._get(path_of("images", name))
+        return found
+
     def add_network(self, wanted: Body) -> Json:
         network: Json = self._post(path_of("networks"), wanted)
         return network
 
-    def operations(self, *, active: bool = False, limit: int = 100) -> list[Json]:
-        """The newest, at most so many, over as many pages as that takes."""
-        return self.connection.pages(path_of("operations"), {"active": "true" if active else None}, at_most=limit)
+    def operations(
+        self, *, active: bool = False, limit: int = 100, subject: str | None = None, beginning: str | None = None
+    ) -> list[Json]:
+        """The newest, at most so many, over as many pages as that takes. ``subject``: only about what has this id or
+        had this name (``tenant/name`` of a VM). ``beginning``: how the id begins."""
+        wanted = {"active": "true" if active else None, "subject": subject, "beginning": beginning}
+        return self.connection.pages(path_of("operations"), wanted, at_most=limit)
 
     def operation(self, operation_id: str, *, wait_s: float | None = None, since: int | None = None) -> Json:
         """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""
@@ -265,6 +344,5 @@ class Client:
         return found
 
     def gpu_map(self, tenant: str | None = None) -> Json:
-        """``gpus``."""
-        found: Json = self._get(path_of("gpu-map"), tenant=tenant)
-        return found
+        """``gpus``: all of them, read in pages."""
+        return {"gpus": self.connection.pages(path_of("gpu-map"), {"tenant": tenant}, member="gpus")}

@@ -64,15 +64,20 @@ class Connection:
         answer = self._exchange(method, target, None if body is None else json.dumps(body).encode())
         return _decoded(answer.status, answer.body)
 
-    def pages(self, path: str, query: Mapping[str, object], *, at_most: int | None = None) -> list[Any]:
-        """All objects of a list, or the first so many, page after page. Raises as :meth:`call` does."""
+    def pages(
+        self, path: str, query: Mapping[str, object], *, at_most: int | None = None, member: str | None = None
+    ) -> list[Any]:
+        """All objects of a list, or the first so many, page after page. ``member``: of each answer that is the list.
+
+        Raises as :meth:`call` does."""
         limit = PAGE if at_most is None else min(PAGE, at_most)
         wanted = {"limit": limit, **{key: value for key, value in query.items() if value is not None}}
         target: str | None = f"{path}?{urlencode(wanted)}"
         found: list[Any] = []
         while target is not None and (at_most is None or len(found) < at_most):
             answer = self._exchange("GET", target, None)
-            found += _decoded(answer.status, answer.body)
+            page = _decoded(answer.status, answer.body)
+            found += page if member is None else page[member]
             following = _NEXT.fullmatch(answer.headers.get("link", ""))
             target = following["target"] if following else None
         return found[:at_most]

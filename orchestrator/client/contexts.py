@@ -31,6 +31,8 @@ class ClientContext:
     ca_file: str | None = None
     """PEM file of whom to trust; None: whom this machine trusts."""
     token_file: str | None = None
+    tenant: str | None = None
+    """Whose things commands are about that name no tenant."""
 
     def address(self) -> tuple[str, int]:
         """Host and port of ``url``."""
@@ -61,6 +63,8 @@ class Contexts:
     def added(self, context: ClientContext) -> Contexts:
         """:raises Conflict: ``context.exists``"""
         check_name(context.name, what="context")
+        if context.tenant is not None:
+            check_name(context.tenant, what="tenant")
         if (context.state is None) == (context.url is None):
             raise InvalidInput(
                 "context.incomplete",

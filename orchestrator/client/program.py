@@ -4,6 +4,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from typing import Final, Literal
+
+from orchestrator.core.errors import Fatal
+
+_NEEDS: Final = {"server": "fastapi", "login": "authlib"}
+"""Extra of our package → what only it brings."""
 
 
 def own_program(module: str, *words: str) -> list[str]:
@@ -12,3 +19,17 @@ def own_program(module: str, *words: str) -> list[str]:
     Without it a file called ``yaml.py`` in the directory somebody works in would run as the server's user.
     """
     return [sys.executable, "-I", "-m", module, *words]
+
+
+def need_extra(extra: Literal["server", "login"]) -> None:
+    """The package alone is the command line and the client.
+
+    :raises Fatal: ``program.not_installed``
+    """
+    if find_spec(_NEEDS[extra]) is None:
+        elsewhere = ", or name a server elsewhere with 'vgpuctl context add'" if extra == "server" else ""
+        raise Fatal(
+            "program.not_installed",
+            f"what this needs is not installed here: {extra}",
+            hint=f"pip install 'vgpuctl[{extra}]'{elsewhere}",
+        )

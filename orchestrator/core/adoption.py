@@ -101,6 +101,12 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
             hint="delete the stopped VMs that hold it, or start them elsewhere",
         )
     taken = {slot for claim in here for slot in claim.slots}
+    shape, place = geometry.shape_in(device.type_name, cut), device.instance
+    if place is not None and shape is not None:
+        slots = tuple(range(place.start, place.start + shapes.size(shape)))
+        if taken.isdisjoint(slots):
+            return DeviceClaim(gpu=device.gpu, cut=cut, slots=slots, function=device.function)
+        taken = set(range(shapes.slots))
     slot = next((slot for slot in range(shapes.slots) if slot not in taken), None)
     if slot is None:
         raise NoCapacity(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.errors import InvalidInput
 
+_NONCE = 32
 _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.ASCII)
 
 
@@ -32,6 +33,8 @@ class AuditRecord:
     outcome: str
     seal: str | None
     """None: not sealed yet."""
+    proof: str | None
+    """That a server wrote it (:func:`proof_of`); None: a version that gave none did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,25 @@ class Verdict:
     problems: tuple[str, ...]
 
 
+def audit_key(key: bytes) -> bytes:
+    """Of the key that encrypts the database's secrets; it is never in the database itself."""
+    return hmac.new(key, b"audit", hashlib.sha256).digest()
+
+
+def proof_of(key: bytes, nonce: str, said: tuple[float, str, str, str, str]) -> str:
+    """What a record gets when it is written. ``nonce``: 32 hexadecimal digits that no other has; ``said``: when, who,
+    what, to what, with what outcome."""
+    return nonce + hmac.new(key, json.dumps(["record", nonce, *said]).encode(), hashlib.sha256).hexdigest()
+
+
+def proven(key: bytes, record: AuditRecord) -> bool:
+    """Whether a server that has the key wrote it."""
+    if record.proof is None:
+        return False
+    said = (record.at, record.actor, record.action, record.subject, record.outcome)
+    return _same(record.proof, proof_of(key, record.proof[:_NONCE], said))
+
+
 def parse_head(text: str) -> Head:
     """The inverse of ``str``. :raises InvalidInput: ``audit.head_invalid``"""
     found = _HEAD.fullmatch(text)
@@ -71,24 +93,39 @@ def seal_of(key: bytes, before: str, record: AuditRecord) -> str:
     return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
 
 
-def verify(key: bytes, records: Iterable[AuditRecord], head: Head | None, noted: Head | None) -> Verdict:
-    """``records``: all of them in order. ``noted``: a head that somebody wrote down earlier."""
-    problems, sealed, unsealed, seen_noted = [], 0, 0, False
+def verify(
+    key: bytes, records: Iterable[AuditRecord], head: Head | None, noted: Iterable[Head], *, trusting: bool = False
+) -> Verdict:
+    """``records``: all of them in order. ``noted``: heads that somebody wrote down earlier. ``trusting``: an older
+    version wrote what has no proof and no seal yet.
+    """
+    problems, sealed, unsealed = list[str](), 0, 0
+    missing, proofs = dict.fromkeys(noted), set[str]()
     last: Head | None = None
     for record in records:
+        before = "" if last is None else last.seal
+        if record.seal is not None and not _same(record.seal, seal_of(key, before, record)):
+            problems.append(f"record {record.sequence} was changed, or one before it changed or removed")
+        elif record.proof in proofs:
+            problems.append(f"record {record.sequence} was put in again")
+        elif not proven(key, record) and (record.proof is not None or (record.seal is None and not trusting)):
+            problems.append(f"record {record.sequence} was not written by a server, or was changed")
+        if record.proof is not None:
+            proofs.add(record.proof)
         if record.seal is None:
             unsealed += 1
             if head is not None and record.sequence <= head.sequence:
                 problems.append(f"record {record.sequence} was put in after those around it were sealed")
             continue
-        if not hmac.compare_digest(record.seal, seal_of(key, "" if last is None else last.seal, record)):
-            problems.append(f"record {record.sequence} was changed, or one before it changed or removed")
         last = Head(sequence=record.sequence, seal=record.seal)
-        seen_noted = seen_noted or last == noted
+        missing.pop(last, None)
         sealed += 1
     if last != head:
         end = "the beginning" if last is None else f"record {last.sequence}"
         problems.append(f"records after {end} are missing" if head is not None else "the head of the chain is missing")
-    if noted is not None and not seen_noted:
-        problems.append(f"record {noted.sequence} is not the one whose seal was noted")
+    problems += [f"record {one.sequence} is not the one whose seal was noted" for one in missing]
     return Verdict(sealed=sealed, unsealed=unsealed, head=head, problems=tuple(problems))
+
+
+def _same(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), right.encode())

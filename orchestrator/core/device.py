@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-DeviceKind = Literal["mdev", "vendor_vfio"]
+DeviceKind = Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
 """How it reaches the VM; each is a file in core/attachments and one in agent/attachments."""
+
+
+@dataclass(frozen=True)
+class InstancePlace:
+    """A GPU instance: NVIDIA's name of its profile, and the memory slot at which it begins."""
+
+    profile: str
+    start: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +28,39 @@ class Device:
     parent: str
     """PCI address it is made on: the GPU or one of its virtual functions."""
     type_name: str
+    """Of a whole GPU how NVIDIA's vGPU types of its board begin: ``NVIDIA L40S``."""
     name: str
     """What the domain's ``<hostdev>`` calls it: a UUID of its own, or the PCI address of ``parent``."""
+
+    gi_profile: str | None = None
+    """The GPU instance that is made for it: its profile's name; None: it has none."""
+    gi_start: int | None = None
+    """Where that one begins: a memory slot of the GPU."""
+    leaves_mig: bool = False
+    """The GPU was in MIG mode when it was drawn, and has to leave it first."""
+
+    def inside(self, place: InstancePlace | None) -> Device:
+        """The same in that GPU instance."""
+        if place is None:
+            return self
+        return replace(self, gi_profile=place.profile, gi_start=place.start)
+
+    @property
+    def instance(self) -> InstancePlace | None:
+        """Its GPU instance."""
+        if self.gi_profile is None or self.gi_start is None:
+            return None
+        return InstancePlace(self.gi_profile, self.gi_start)
 
     @property
     def function(self) -> str | None:
         """The virtual function that is the device's alone; None when it shares the GPU's own function."""
         return self.parent if self.parent != self.gpu else None
+
+    @property
+    def is_whole_gpu(self) -> bool:
+        """Whether the VM has all of the GPU, with its own driver on it."""
+        return self.kind == "passthrough"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+from orchestrator.core.labels import Labels
 
 HostState = Literal["enrolling", "ready", "unreachable", "quarantined", "removing", "failed", "forgotten"]
 """``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
 ``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
+
+MAX_OVERCOMMIT: Final = 64.0
+"""Most that anything of a host may be promised, against what there is of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +37,8 @@ class Host:
     """PCI addresses of the GPUs the operator gave us at ``host add``; no other GPU is ever touched."""
     last_seen_at: float | None
     """Seconds since the epoch, UTC."""
+    vcpu_overcommit: float | None = None
+    """vCPUs that may be claimed for each that it has; None: as the site's setting says."""
+    memory_overcommit: float | None = None
+    """The same for memory, what the host keeps for itself left out."""
+    labels: Labels = ()

@@ -123,6 +123,44 @@ class DisableVirtualFunctions(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetMigMode(HostAction):
+    """Switch a GPU's MIG mode, with its virtual functions off meanwhile. Refused while anything is on it, whoever made
+    that; a mode that stays pending is taken back and is an error."""
+
+    since = 3
+    no_inverse = "it stays for the next VM; the GPU gets its own mode back when it is given back"
+    gpu: str
+    on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateGpuInstance(MakesDevice):
+    """A GPU instance at that memory slot with one compute instance that takes all of it."""
+
+    since = 3
+    gpu: str
+    profile: str
+    """NVIDIA's name, e.g. ``1g.10gb``."""
+    start: int
+
+    @property
+    def function(self) -> str:
+        return self.gpu
+
+    def inverse(self) -> HostAction:
+        return DestroyGpuInstance(vm=self.vm, gpu=self.gpu, start=self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestroyGpuInstance(RemovesDevice):
+    """Its compute instances first. Refused while a vGPU is in it; one that is not the VM's is left alone."""
+
+    since = 3
+    gpu: str
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateMdev(MakesDevice):
     uuid: str
     parent: str
@@ -157,8 +195,60 @@ class SetVgpuType(MakesDevice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetInstanceType(MakesDevice):
+    """The same on a GPU in MIG mode: the vGPU comes to lie in the VM's GPU instance at ``start``, and in no other."""
+
+    since = 3
+    vf: str
+    type_name: str
+    gpu: str
+    start: int
+
+    @property
+    def function(self) -> str:
+        return self.vf
+
+    @property
+    def typed(self) -> SetVgpuType:
+        """Without where it comes to lie."""
+        return SetVgpuType(vm=self.vm, vf=self.vf, type_name=self.type_name)
+
+    def inverse(self) -> HostAction:
+        return ClearVgpuType(vm=self.vm, vf=self.vf)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClearVgpuType(RemovesDevice):
     vf: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindVfio(MakesDevice):
+    """Take a whole GPU from its host's driver and give it to vfio-pci, with the functions that belong to it.
+
+    Which drivers they had, and whether virtual functions were on, is written down first. Refused while anything uses
+    the GPU, and when its IOMMU group has members that are not its own."""
+
+    since = 3
+    gpu: str
+    model: str
+    """What the host shows as its type while the VM has it."""
+
+    @property
+    def function(self) -> str:
+        return self.gpu
+
+    def inverse(self) -> HostAction:
+        return RestoreDriver(vm=self.vm, gpu=self.gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreDriver(RemovesDevice):
+    """Reset a GPU that a VM had and give it back to the driver that it had before, with its virtual functions on if
+    they were on. Refused while anything has it open, and as long as the reset fails."""
+
+    since = 3
+    gpu: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,13 +346,45 @@ class ManageGpus(HostAction):
     gpus: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KnownVm:
+    """What the database says of a VM on a host whose ledger was lost."""
+
+    vm: str
+    volume: str
+    seed: str
+    devices: tuple[Device, ...]
+    """Those that are its own now: none of a VM that is deallocated."""
+    running: bool
+    """Whether it is wanted to run."""
+    boot_policy: BootPolicy
+    adopted: bool
+    """Its files and its definition are somebody else's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleLedger(HostAction):
+    """Write down anew whose everything is, where the ledger was lost; nothing but the ledger is changed.
+
+    The only action that a host without its ledger performs; on any other it changes nothing."""
+
+    since = 3
+    no_inverse = "it says what is so"
+    gpus: tuple[str, ...]
+    """All that are ours."""
+    functions: tuple[str, ...]
+    """GPUs whose virtual functions we have switched on."""
+    vms: tuple[KnownVm, ...]
+
+
 ACTIONS: dict[str, type[HostAction]] = {
     cls.__name__: cls
     for cls in (
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
-        CreateMdev, RemoveMdev, SetVgpuType, ClearVgpuType, EnsureNetwork,
+        SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
+        CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
-        RemoveNetwork, DeleteImage, ManageGpus,
+        RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,
     )
 }  # fmt: skip
 """Name on the wire → class."""

@@ -20,3 +20,5 @@ class Image:
     virtual_size_bytes: int
     created_at: float
     """Seconds since the epoch, UTC."""
+    guest_driver: str | None = None
+    """The NVIDIA driver that is in it, as an operator said; None: nobody said, or there is none."""

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.isolation import DEFAULT_ISOLATION, ISOLATIONS, Isolation
 from orchestrator.core.priority import PRIORITIES, Priority
 
 DAY_S: Final = 86400
@@ -31,6 +32,8 @@ class TenantPolicy:
     """How long after its lease a VM's disk is kept without anybody being told to delete it."""
     max_priority: Priority = "normal"
     """The highest that its VMs may have."""
+    isolation: Isolation = DEFAULT_ISOLATION
+    """How far its VMs are kept apart from other tenants'; what is placed already stays."""
     preempt: bool = False
     """Whether it may have VMs of lower priority stopped to make room for its own."""
 
@@ -42,7 +45,9 @@ _BOUNDS: Final = {
     "max_lease_s": (MIN_LEASE_S, MAX_LEASE_S),
     "disk_grace_s": (0, MAX_GRACE_S),
 }
-_CHOICES: Final[Mapping[str, tuple[PolicyValue, ...]]] = {"max_priority": PRIORITIES, "preempt": (False, True)}
+_CHOICES: Final[Mapping[str, tuple[PolicyValue, ...]]] = {
+    "max_priority": PRIORITIES, "preempt": (False, True), "isolation": ISOLATIONS,
+}  # fmt: skip
 _NEVER_NONE: Final = {"disk_grace_s"}
 
 
@@ -123,6 +128,11 @@ def _check_span(policy: TenantPolicy, end: float, now: float) -> None:
 def warning_s(created_at: float, end: float) -> float:
     """So long before its end a lease is warned of: a tenth of it, between a quarter of an hour and a day."""
     return min(_WARN_AT_MOST_S, max(_WARN_AT_LEAST_S, (end - created_at) / 10))
+
+
+def ends_soon(created_at: float, end: float, now: float) -> bool:
+    """Whether a lease is over, or near enough to its end to be warned of."""
+    return now >= end - warning_s(created_at, end)
 
 
 def parse_moment(text: str, *, field: str) -> float:

@@ -82,7 +82,8 @@ class ExistingVm:
 
     vm: ManifestVm
     state: str
-    on_host: str
+    on_host: str | None
+    """None: not ours to know."""
     label: str | None
     created_at: float = 0.0
     lease_end: float | None = None
@@ -296,7 +297,7 @@ def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]
         there, value = getattr(found.vm, name), getattr(wanted, name)
         if name != "host" and value != there:
             yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
-    if wanted.host not in {None, found.on_host}:
+    if found.on_host is not None and wanted.host not in {None, found.on_host}:
         yield FieldChange(field="host", there=found.on_host, wanted=wanted.host)
 
 

@@ -8,11 +8,19 @@ so it is what RFC 1123 allows as a label: nothing in it can ever be syntax.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from orchestrator.core.errors import InvalidInput
 
 NAME_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_MOST_COMPARED = 2000
+"""Comparing takes time, and a hint is worth only so much of it."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
 
 
 def check_name(text: str, *, what: str) -> str:
@@ -20,13 +28,19 @@ def check_name(text: str, *, what: str) -> str:
 
     :raises InvalidInput: ``<what>.name_invalid``
     """
-    if _NAME.fullmatch(text) is None:
+    if not is_name(text):
         raise InvalidInput(
             f"{what}.name_invalid",
             f"{what} name {_shown(text)} is not allowed",
             hint="use 1 to 63 lower-case letters, digits and '-', starting and ending with a letter or digit",
         )
     return text
+
+
+def near(text: str, known: Iterable[str], command: str) -> str:
+    """A hint: what was probably meant, else the command that shows what there is."""
+    found = get_close_matches(text, list(known)[:_MOST_COMPARED])
+    return f"did you mean {', '.join(found)}?" if found else f"'{command}' shows them"
 
 
 def _shown(text: str) -> str:

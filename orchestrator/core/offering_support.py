@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.offering import Offering
+from orchestrator.core.offering import Offering, OfferingKind
+
+MADE: frozenset[OfferingKind] = frozenset({"time_sliced", "mig_backed", "passthrough"})
+"""Kinds that create-vm makes."""
 
 
 def unsupported(offering: Offering) -> tuple[str, ...]:
     """In words, one for each property; empty: all that the offering promises is done."""
-    if offering.kind != "time_sliced":
+    if offering.kind not in MADE:
         return ()  # whether its kind is made is asked first (services/planning.py)
     parameters = offering.parameters
     asked = {
@@ -23,7 +26,7 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
         "NVLink between vGPUs": offering.nvlink_p2p,
         "one NUMA node": offering.numa == "strict",
         "pinned CPUs": offering.cpu == "pinned",
-        "a GPU for each VM": offering.anti_affinity == "gpu",
+        "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
         "a power limit": offering.power_cap_w is not None,
     }
     return tuple(name for name, wanted in asked.items() if wanted)

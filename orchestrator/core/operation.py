@@ -14,8 +14,17 @@ OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuc
 StepState = Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
 
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
+UNFINISHED: tuple[OperationState, ...] = ("queued", "running", "undoing")
+"""The others. What is asked of all operations names these: they are few, and found by the index."""
 OUT_OF_REACH = frozenset(
-    {"host.unreachable", "agent.not_running", "agent.channel_cut", "agent.answer_late", "libvirt.unreachable"}
+    {
+        "host.unreachable",
+        "agent.not_running",
+        "agent.channel_cut",
+        "agent.answer_late",
+        "libvirt.unreachable",
+        "agent.ledger_lost",
+    }
 )
 """What an operation is ``stuck_by`` that only misses its host, as one that reboots; it goes on when that is back."""
 
@@ -52,6 +61,8 @@ class Operation:
     """``create_vm``, ``start_vm``, ``add_host`` …"""
     subject: str
     """Id of the VM or name of the host it is about."""
+    subject_name: str
+    """``tenant/name`` of the VM as it was called, or the name of the host; stays when that is gone."""
     tenant: str | None
     state: OperationState
     steps: tuple[StepRecord, ...]
@@ -63,6 +74,12 @@ class Operation:
     remainder: tuple[str, ...] = field(default=())
     """When stuck: exactly what is left behind and where."""
     warnings: tuple[str, ...] = field(default=())
+    ended_turn: int | None = None
+    """When it ended, counted in ends of operations (ports/store/operations.py); the store alone sets it."""
+
+    def over_by(self, turn: int) -> bool:
+        """It has ended, and whoever began to observe at that turn has seen all that it did."""
+        return self.state in FINISHED and (self.ended_turn or 0) <= turn
 
 
 def unknown_operation(operation_id: str) -> NotFound:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
 from orchestrator.core.units import MIB, parse_size, show_size
 from orchestrator.core.vgpu_type import parse_vgpu_type_name
@@ -87,7 +88,19 @@ def amounts_of(vm: Vm) -> Counter[str]:
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
     if vm.deallocated is not None:
         return Counter({name: machine[name] for name in ("vms", "disk")})
-    return sum((vgpu_amounts(device.type_name, spec.profile) for device in vm.devices), machine)
+    return sum((_device_amounts(device, spec.profile) for device in vm.devices), machine)
+
+
+def _device_amounts(device: Device, profile: str) -> Counter[str]:
+    return whole_gpu_amounts(device.type_name) if device.is_whole_gpu else vgpu_amounts(device.type_name, profile)
+
+
+def whole_gpu_amounts(board: str | None) -> Counter[str]:
+    """A whole GPU; ``board`` as NVIDIA's vGPU types begin: ``NVIDIA L40S``. None: one of any model."""
+    amounts = Counter({"gpus": 1})
+    if board is not None:
+        amounts[f"gpus:{board.partition(' ')[2]}"] = 1
+    return amounts
 
 
 def machine_amounts(vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:

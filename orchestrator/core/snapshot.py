@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Framework = Literal["mdev", "vendor_vfio", "none"]
+Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
 """How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
-``none``: no vGPU support seen (yet): virtual functions off, or a GPU for passthrough only."""
+``passthrough``: vfio-pci has the whole GPU. ``none``: no vGPU support seen (yet): virtual functions off, or a GPU
+whose driver makes none."""
 
 DomainState = Literal["running", "paused", "shut_off", "crashed", "other"]
 
@@ -39,13 +40,27 @@ class Mdev:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuInstance:
+    """A GPU instance that exists. ``id`` is good until it is destroyed; ``start`` and ``size`` are memory slots."""
+
+    id: int
+    profile: str
+    start: int
+    size: int
+    compute: tuple[int, ...]
+    """Ids of the compute instances in it."""
+    owner: str | None
+    """VM id from the agent's ledger; None: not made by us."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class VgpuParent:
-    """A PCI function that vGPUs are made on: the GPU itself (mdev before SR-IOV) or one virtual function."""
+    """What devices are made on: the GPU's own function (mdev before SR-IOV, passthrough) or one virtual function."""
 
     address: str
     is_vf: bool
     current_type: str | None
-    """Vendor VFIO: the type set on this VF. Always None on the mdev framework."""
+    """Vendor VFIO: the type set on this VF; passthrough: the GPU's model. Always None on the mdev framework."""
     creatable: tuple[str, ...]
     """Type names that the driver would accept here now."""
     mdevs: tuple[Mdev, ...]
@@ -53,6 +68,8 @@ class VgpuParent:
     """VM id from the agent's ledger that a set ``current_type`` belongs to; None: not made by us."""
     in_use: bool | None
     """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
+    gpu_instance: int | None = None
+    """Id of the GPU instance that its vGPU lies in; None: time-sliced, or no vGPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +100,17 @@ class GpuSnapshot:
     types: tuple[HostVgpuType, ...]
     parents: tuple[VgpuParent, ...]
     problems: tuple[str, ...] = ()
+    iommu_shared_with: tuple[str, ...] | None = ()
+    """PCI functions of its IOMMU group that do not belong to it, bridges left out; None: it has no group."""
+    mig_pending: bool | None = None
+    """The MIG mode after the GPU's next reset; None: it has none, or the driver or an old agent does not tell."""
+    instances: tuple[GpuInstance, ...] = ()
+    """GPU instances, whoever made them."""
+
+    @property
+    def backs_vgpus_with_mig(self) -> bool:
+        """Whether vGPUs can be made in GPU instances of it, and its mode switched for them."""
+        return self.framework == "vendor_vfio" and self.mig_enabled is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,5 +174,14 @@ class HostSnapshot:
     networks: tuple[str, ...]
     """Names of libvirt networks that are active."""
     problems: tuple[str, ...] = field(default=())
+    ledger_lost: bool = False
+    """Whose the things on it are is not known to its agent: it does nothing before that is settled."""
     epoch: int = 0
     """The highest fencing epoch that the agent's ledger has seen; 0 from an agent that does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unchanged:
+    """The answer to a look at a host that is as its asker knows it, but for what changes by itself."""
+
+    storage_free_bytes: int

@@ -64,6 +64,9 @@ def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
     yield from (gpu.uuid, gpu.serial or "", gpu.model, gpu.driver or "")
     yield from (gpu.pci_vendor, gpu.pci_device, gpu.pci_subsystem_vendor, gpu.pci_subsystem_device)
     yield from (found.name for found in gpu.types)
+    for instance in gpu.instances:
+        yield from (instance.profile, instance.owner or "")
+    yield from gpu.iommu_shared_with or ()
     for parent in gpu.parents:
         yield from _parent_names(parent)
 
@@ -78,6 +81,8 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
     yield from (snapshot.vcpus, snapshot.memory_mib, snapshot.storage_free_bytes, snapshot.storage_total_bytes)
     for gpu in snapshot.gpus:
         yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
+        for instance in gpu.instances:
+            yield from (instance.id, instance.start, instance.size, *instance.compute)
         for found in gpu.types:
             yield from (found.type_id, found.framebuffer_mib, found.max_instances)
     yield from (file.size_bytes for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images))

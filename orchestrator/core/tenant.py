@@ -51,6 +51,10 @@ class ApiToken:
     created_at: float
     expires_at: float | None
     revoked_at: float | None
+    name: str | None = None
+    """What it is for, as whoever made it says."""
+    last_used_at: float | None = None
+    """To the minute."""
 
     def opens(self, text: str, now: float) -> bool:
         """Is ``text`` this token, and is it good now? Takes the same time wherever it differs."""

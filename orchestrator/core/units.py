@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from math import ceil
 
 from orchestrator.core.errors import InvalidInput
 
@@ -15,11 +17,11 @@ TIB = 1024 * GIB
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>[1-9][0-9]{0,9})(?P<unit>[smhd])", re.ASCII)
 _FACTORS = {"MiB": MIB, "GiB": GIB, "TiB": TIB}
-_SIZE = re.compile(r"(?P<number>[1-9][0-9]{0,9})(?P<unit>MiB|GiB|TiB)", re.ASCII)
+_SIZE = re.compile(r"(?P<number>(?:0|[1-9][0-9]{0,9})(?:\.[0-9]{1,6})?)(?P<unit>[MGT])(?:iB?)?", re.ASCII)
 
 
 def parse_size(text: str, *, field: str, at_least: int, at_most: int) -> int:
-    """``4GiB`` as bytes. Only binary units and whole numbers: ``4G`` means 10⁹ to some and 2³⁰ to others.
+    """``4GiB`` as bytes, whole MiB. ``4G`` and ``4.5GiB`` too: all units are binary here, as GPUs and QEMU count.
 
     :raises InvalidInput: ``<field>.invalid`` for a malformed size, ``<field>.out_of_range`` for a bad value.
     """
@@ -27,10 +29,10 @@ def parse_size(text: str, *, field: str, at_least: int, at_most: int) -> int:
     if match is None:
         raise InvalidInput(
             f"{field}.invalid",
-            f"{field} {text!r} is not a size",
-            hint="write a whole number and a unit, for example 512MiB, 4GiB or 1TiB",
+            f"{field} {text[:40]!a} is not a size",
+            hint="write a number and a unit, for example 512M, 4G, 4.5GiB or 1TiB",
         )
-    size = int(match["number"]) * _FACTORS[match["unit"]]
+    size = ceil(Decimal(match["number"]) * _FACTORS[f"{match['unit']}iB"] / MIB) * MIB
     if not at_least <= size <= at_most:
         raise InvalidInput(
             f"{field}.out_of_range",
@@ -63,8 +65,8 @@ def parse_duration(text: str, *, field: str, at_most_s: int) -> int:
 
 
 def show_size(size: int) -> str:
-    """Bytes as the shortest exact size people can type back, down to MiB."""
+    """Bytes as the shortest exact size people can type back, down to MiB: ``4GiB``, ``4.5GiB``, ``4100MiB``."""
     for unit in ("TiB", "GiB", "MiB"):
-        if size >= _FACTORS[unit] and size % _FACTORS[unit] == 0:
-            return f"{size // _FACTORS[unit]}{unit}"
+        if size >= _FACTORS[unit] and 2 * size % _FACTORS[unit] == 0:
+            return f"{size / _FACTORS[unit]:.15g}{unit}"
     return f"{size / MIB:.1f}MiB"

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from orchestrator.core.device import Device
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.labels import Labels
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB, MIB, parse_size, show_size
 
@@ -19,6 +20,9 @@ VmState = Literal[
 
 DeallocationReason = Literal["lease_over", "preempted"]
 """Why a stopped VM has no place on a GPU any more; its disk is still there."""
+
+WantedState = Literal["running", "stopped", "absent"]
+"""What is wanted of a VM: what was asked for last, whatever its host shows. ``absent``: it is being deleted."""
 
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 64, 16 * 1024 * 1024
 MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 64 * 1024**4
@@ -77,6 +81,8 @@ class VmSpec(VmShape):
     start: bool = True
     label: str | None = None
     """Which file of wanted things (core/manifest.py) made it; says nothing about what the VM is."""
+    labels: Labels = field(default=(), compare=False)
+    """Say nothing about what the VM is."""
     adopted: str | None = None
     """Name of the libvirt domain that it was before we took it over. Its definition and its disks are not ours:
     we never write or delete them. None: we made it."""
@@ -98,6 +104,8 @@ class Vm:
     operation: str | None
     """Id of the operation that works on it now or did last."""
     created_at: float
+    wanted: WantedState = "running"
+    """Written with the operation that is to bring it about; put back when that is undone."""
     lease_end: float | None = None
     """When it gives its place back; None: never."""
     deallocated: DeallocationReason | None = None

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import types
 import typing
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]
 
 _PRIMITIVES = (str, int, bool)
+_UNCHANGED = "unchanged"
+"""A member that no snapshot has."""
 _UNIONS = (typing.Union, types.UnionType)
 
 
@@ -147,7 +151,23 @@ def _sent_by_agent(data: object, kind: type[T]) -> T:
 
 def action_to_dict(action: HostAction) -> dict[str, Any]:
     """``{"action": class name, …fields}``."""
-    return {"action": type(action).__name__, **dataclasses.asdict(action)}
+    return {"action": type(action).__name__, **_told(action)}
+
+
+def _told(value: Any) -> dict[str, Any]:
+    """Fields of what an action holds that are as without them are left out, for agents that do not know them yet."""
+    found = {}
+    for field in dataclasses.fields(value):
+        one = getattr(value, field.name)
+        if isinstance(one, tuple):
+            one = tuple(_told_inside(item) if dataclasses.is_dataclass(item) else item for item in one)
+        found[field.name] = one
+    return found
+
+
+def _told_inside(value: Any) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in dataclasses.fields(value)}
+    return {name: one for name, one in _told(value).items() if one != defaults[name]}
 
 
 def action_from_dict(data: dict[str, object]) -> HostAction:
@@ -202,6 +222,35 @@ def _plain(value: Any) -> Any:
 def snapshot_from_dict(data: object) -> HostSnapshot:
     """:raises Unknown: ``agent.answer_invalid``"""
     return _sent_by_agent(data, HostSnapshot)
+
+
+def snapshot_digest(snapshot: HostSnapshot) -> str:
+    """Of all but what changes by itself. Both sides work it out: what an agent of another version has more or less
+    gives another one, and the whole snapshot is sent."""
+    timeless = dataclasses.replace(snapshot, storage_free_bytes=0)
+    text = json.dumps(_plain(timeless), separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def unless_known(snapshot: HostSnapshot, known: object) -> HostSnapshot | Unchanged:
+    """``known``: digest of what the asker has, None when it has nothing."""
+    if known is None or known != snapshot_digest(snapshot):
+        return snapshot
+    return Unchanged(storage_free_bytes=snapshot.storage_free_bytes)
+
+
+def look_to_dict(look: HostSnapshot | Unchanged) -> dict[str, Any]:
+    plain: dict[str, Any] = _plain(look)
+    return {_UNCHANGED: plain} if isinstance(look, Unchanged) else plain
+
+
+def look_from_dict(data: object) -> HostSnapshot | Unchanged:
+    """The inverse of :func:`look_to_dict`. An agent that knows nothing of digests always sends the whole snapshot.
+
+    :raises Unknown: ``agent.answer_invalid``"""
+    if isinstance(data, dict) and _UNCHANGED in data:
+        return _sent_by_agent(data[_UNCHANGED], Unchanged)
+    return snapshot_from_dict(data)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,6 +55,8 @@ class _Carried:
 
     host: Host | None = None
     vm: Vm | None = None
+    turn: int = 0
+    """The newest when the host was read: an observation that begins later may say that it began then."""
     writes: list[Write] = field(default_factory=list)
 
 
@@ -143,6 +145,7 @@ class Context:
         if carried.host is None:
             with self.world.store.read() as tx:
                 carried.host, carried.vm = tx.hosts.get(self.host_name), tx.vms.find_id(self.subject)
+                carried.turn = tx.operations.turn()
         return carried.host
 
     def vm(self) -> Vm | None:
@@ -176,10 +179,9 @@ class Context:
 
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""
-        host = self.host()
-        began = self.world.clock.now()
+        host, began = self.host(), self.world.clock.now()
         snapshot = self.world.link.observe(host)
         with self.world.store.begin() as tx:
-            tx.hosts.put_snapshot(host.name, snapshot, began)
+            tx.hosts.put_snapshot(host.name, snapshot, self._carried.turn)
             tx.hosts.observed(host.name, began)
         return snapshot

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from orchestrator.core.operation import StepRecord
+from orchestrator.core.operation import OperationState, StepRecord
+from orchestrator.core.vm import WantedState
 from orchestrator.operations.context import Context
 
 
@@ -46,9 +48,17 @@ class Definition:
     """The operator has cleaned up by hand: set the database to that."""
     stuck: Callable[[Context], None]
     """Show in the database that the subject needs an operator."""
+    leaves: WantedState | None = None
+    """What is wanted of its VM from the moment it is asked for; None: what was wanted before."""
+    undone_leaves: Literal["absent"] | None = None
+    """``absent``: it makes its VM, so of one that was taken back nothing is wanted."""
     forward_only: bool = False
     """Once something was done there is no way back, only on: a failure is stuck until it is tried again."""
 
     def records(self) -> tuple[StepRecord, ...]:
         """The list as a new operation's journal begins."""
         return tuple(StepRecord(name=step.name, title=step.title, state="pending") for step in self.steps)
+
+    def removed(self, state: OperationState) -> bool:
+        """Whether nothing of its VM is wanted once it has ended so."""
+        return (self.leaves if state == "done" else self.undone_leaves if state == "undone" else None) == "absent"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image
 
@@ -26,6 +27,27 @@ class ImageFiles(Protocol):
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path: ...
     def remove(self, sha256: str, image_format: ImageFormat) -> None: ...
+
+
+class BundleFiles(Protocol):
+    """Driver bundles on this machine, kept once by their SHA-256."""
+
+    def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
+        """Copy the file ``source``, check digest and signature, then read what it is, and keep it.
+
+        :raises InvalidInput: ``bundle.…``
+        """
+
+    def remove(self, sha256: str) -> None: ...
+
+
+class NotedHead(Protocol):
+    """The head of the audit's chain, kept where who can write to the database cannot."""
+
+    def read(self) -> str | None:
+        """None: none was written down yet."""
+
+    def write(self, head: str) -> None: ...
 
 
 class HostKeys(Protocol):

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.host_readiness import HostReadinessFacts
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 
 class ByteStream(Protocol):
@@ -35,6 +36,9 @@ class HostLink(Protocol):
     def observe(self, host: Host) -> HostSnapshot:
         """A fresh observation of the whole host."""
 
+    def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
+        """Like :meth:`observe`, without sending again what has the digest ``known`` (core/wire.py)."""
+
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         """A fresh observation of one domain by its UUID, far cheaper than the host; None when it is not defined."""
 
@@ -57,6 +61,13 @@ class HostLink(Protocol):
 
     def forget(self, host: Host) -> None:
         """Close pooled connections to this host."""
+
+
+class Inspector(Protocol):
+    """Looks at a host that may have no agent (adapters/ansible). Raises Fatal/Retryable/Unknown."""
+
+    def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
+        """What it has of what it needs; changes nothing. ``key``: private key for a host that is not enrolled."""
 
 
 class Configurator(Protocol):

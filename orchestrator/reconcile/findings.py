@@ -10,6 +10,7 @@ from orchestrator.core.diff import StoredFinding
 from orchestrator.ports.store.transaction import Store
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
+from orchestrator.services.acting import actor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,18 @@ class FindingService:
         return self.list(host=host)
 
     def repair(self, *, host: str | None) -> tuple[str, ...]:
-        """Begin every repair there is, also those that are not done without being asked; operation ids.
+        """Begin every repair there is, also those that are not done without being asked; operation ids. Hosts that this
+        server has not compared lately are looked at first.
 
         :raises NotFound: ``host.unknown``"""
-        self.list(host=host)
-        return self.repairer.repair(host=host, automatic_only=False)
+        found = self.list(host=host)
+        with self.store.begin() as tx:
+            at, subject = self.repairer.clock.now(), f"host {host}" if host else "all hosts"
+            tx.audit.append(at=at, actor=actor(), action="repair", subject=subject, outcome="accepted")
+        for name in {one.finding.host for one in found}:
+            if not self.repairer.pacing.is_fresh(name):
+                self.reconciler.observe(name)
+        return self.repairer.repair(host=host, asked=True)
 
     def counts(self) -> dict[str, int]:
         """Standing findings by code."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.diff import Finding, compare, host_broke, host_findings
+from orchestrator.core.diff import ExpectedHost, Finding, compare, driver_findings, host_broke, host_findings
+from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
 from orchestrator.core.host import Host
+from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.store.looks import Standing
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.reconcile.crew import COMPANIONS, Crew
+from orchestrator.reconcile.facts import fact_findings
 from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.quiet import QuietHosts
 from orchestrator.reconcile.repairs import ACTOR, Repairer
 from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.observing import HostObserver
@@ -35,42 +43,82 @@ class Reconciler:
     at_once: int = 16
     """Hosts that are looked at side by side."""
     timeout_s: float = 60.0
-    """How long a round waits for a slow host; its look goes on and the next rounds leave it out."""
+    """How long a round takes at most. A look that is under way then goes on, and the next rounds leave it out."""
     silent_timeout_s: float = 5.0
     """And how long for those that did not answer the last time."""
-    repairs: bool = True
-    """Whether safe repairs are done without being asked."""
     _pool: ThreadPoolExecutor = field(init=False)
     _silent_pool: ThreadPoolExecutor = field(init=False)
     """Hosts that do not answer take their time here: however many are down, the others are looked at as before."""
-    _under_way: dict[str, Future[None]] = field(init=False, default_factory=dict)
+    _quiet: QuietHosts = field(init=False)
+    _under_way: set[str] = field(init=False, default_factory=set)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        for name in ("_pool", "_silent_pool"):
-            object.__setattr__(self, name, ThreadPoolExecutor(self.at_once, thread_name_prefix=f"look{name}"))
+        for name, threads in (("_pool", self.at_once * COMPANIONS), ("_silent_pool", self.at_once)):
+            object.__setattr__(self, name, ThreadPoolExecutor(threads, thread_name_prefix=f"look{name}"))
+        object.__setattr__(self, "_quiet", QuietHosts(self.store, self.observer))
 
     def round(self) -> None:
-        """One observation of every host that is not being looked at."""
-        with self.store.read() as tx:
-            hosts = tx.hosts.list()
-        silent = self._begin((one.name for one in hosts if one.state == "unreachable"), self._silent_pool)
-        answering = self._begin((one.name for one in hosts if one.state != "unreachable"), self._pool)
-        self._wait_for(answering, self.timeout_s)
-        self._wait_for(silent, self.silent_timeout_s)
+        """One look at every host that is not being looked at.
+
+        :raises WorldError: the database was away for one of them"""
+        hosts, quiet = self._quiet.read(self.clock.now())
+        by_state = {"unreachable": list[Standing](), "other": list[Standing]()}
+        for one in hosts:
+            by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
+        silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
+        crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet))
+        crew.work(by_state["other"], self.timeout_s)
+        self._quiet.keep()
+        for error in crew.errors:
+            raise error
+        for look in wait(silent, timeout=self.silent_timeout_s).done:
+            if not look.cancelled():
+                look.result()
 
     def observe_soon(self, name: str) -> None:
         """Something happened there; more of it while a look is under way is seen by the next round."""
-        self._begin([name], self._pool)
+        self._pool.submit(self._one, name)
+
+    def _look(self, quiet: Container[str], standing: Standing) -> None:
+        """Where nothing was to be said and nothing has changed, that is all."""
+        name, digest = standing.host.name, standing.digest
+        if name not in quiet or digest is None:
+            self._one(name)
+            return
+        with self._alone(name) as free:
+            if free:
+                self._quiet.look(standing, digest, otherwise=self._judge)
+
+    def _one(self, name: str) -> None:
+        with self._alone(name) as free:
+            if free:
+                self.observe(name)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[bool]:
+        """Whether nobody else looks at it; then nobody does until the end of the block."""
+        with self._lock:
+            free = name not in self._under_way
+            self._under_way.add(name)
+        try:
+            yield free
+        finally:
+            if free:
+                with self._lock:
+                    self._under_way.discard(name)
 
     def observe(self, name: str) -> None:
         """See the host, compare, write down, end leases, repair what is safe. What one part makes of a host's answers
         keeps no other part, and no other host, from its turn: it becomes a finding about that host.
 
         :raises WorldError: of the database alone"""
-        parts: list[Callable[[str], object]] = [self.observer.observe, self._compare, self.leases.end_leases]
-        if self.repairs:
-            parts += [self.repairer.take_up, self._repair]
+        self._judge(name, self.observer.observe)
+
+    def _judge(self, name: str, see: Callable[[str], object]) -> None:
+        """``see`` stores what the host shows."""
+        parts: list[Callable[[str], object]] = [see, self._compare, self.leases.end_leases]
+        parts += [self.repairer.take_up, self._repair]
         broken: list[Exception] = []
         for part in parts:
             with Contained(broken.append):
@@ -79,7 +127,7 @@ class Reconciler:
             self._tell(name, broken)
 
     def _repair(self, name: str) -> None:
-        self.repairer.repair(host=name, automatic_only=True)
+        self.repairer.repair(host=name, asked=False)
 
     def _tell(self, name: str, broken: Sequence[Exception]) -> None:
         away = [error for error in broken if isinstance(error, WorldError)]
@@ -100,44 +148,47 @@ class Reconciler:
         for pool in (self._pool, self._silent_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, names: Iterable[str], pool: ThreadPoolExecutor) -> list[Future[None]]:
-        with self._lock:
-            free = [name for name in names if name not in self._under_way or self._under_way[name].done()]
-            begun = {name: pool.submit(self.observe, name) for name in free}
-            self._under_way.update(begun)
-        return list(begun.values())
-
-    def _wait_for(self, observations: list[Future[None]], timeout_s: float) -> None:
-        """:raises WorldError: the database was away for one of them"""
-        for observation in wait(observations, timeout=timeout_s).done:
-            if not observation.cancelled():
-                observation.result()
-
     def _compare(self, name: str) -> None:
         """Written only when there is something to say, or was."""
         now = self.clock.now()
         with self.store.read() as tx:
             found = self._found(tx, name, now)
-            if found is None or (not found[0] and not tx.findings.list(host=name, cleared=True)):
+            if found is None or (
+                not found[0] and tx.looks.is_judged(name) and not tx.findings.list(host=name, cleared=True)
+            ):
                 return
+        self.repairer.pacing.compared(name)
         with self.store.begin() as tx:
             found = self._found(tx, name, now)
             if found is not None:
                 _audit(tx, tx.findings.record(name, found[0], at=now, complete=found[1]), now)
+                tx.looks.judge(name)
 
     def _found(self, tx: Transaction, name: str, now: float) -> tuple[list[Finding], bool] | None:
         """And whether the look was complete. None: there is no such host."""
         host = _find(tx, name)
         if host is None:
             return None
-        snapshot = tx.hosts.snapshot(name)
+        snapshot, turn = tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
         found = [*host_findings(host), *self.leases.findings(tx, name, now)]
-        complete = host.state == "ready" and snapshot is not None and host.last_seen_at is not None
-        if snapshot is not None and host.last_seen_at is not None and complete:
-            wanted = wanted_of(tx, host, snapshot, host.last_seen_at)
-            found += compare(wanted, snapshot)
+        complete = host.state == "ready" and snapshot is not None
+        if snapshot is not None and turn is not None and complete:
+            wanted = wanted_of(tx, host, snapshot, turn)
+            found += [
+                *compare(wanted, snapshot),
+                *_sharing(tx, wanted, snapshot),
+                *fact_findings(host, snapshot),
+                *driver_findings(tx.driver_locks.get(), host, snapshot),
+            ]
             complete = not any(one.code == "host.half_seen" for one in found)
         return found, complete or host.state == "forgotten"
+
+
+def _sharing(tx: Transaction, wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
+    shared = tenants_by_gpu(wanted.placed)
+    if shared:
+        divided = frozenset(gpu.address for gpu in snapshot.gpus if gpu.mig_enabled)
+        yield from sharing_findings(wanted.host, shared, divided, tx.policies.isolations())
 
 
 def _find(tx: Transaction, name: str) -> Host | None:

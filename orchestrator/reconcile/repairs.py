@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import Finding, StoredFinding, changes
@@ -16,9 +18,12 @@ from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.begin import new_operation, record
+from orchestrator.reconcile.pacing import Pacing
+from orchestrator.services.begin import before, held_by, new_operation, record
 
 ACTOR = "reconcile"
+RepairPolicy = Literal["none", "safe", "all"]
+log = logging.getLogger(__name__)
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
 _TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
 
@@ -31,34 +36,36 @@ class Repairer:
     engine: Engine
     clock: Clock
     ids: Ids
-    fresh_s: float = 300.0
-    """Nothing is done on a host that was not seen for longer."""
-    timeout_s: float = 900.0
-    """So long after a repair that did not help, the same is not tried again by itself."""
+    pacing: Pacing
+    policy: RepairPolicy = "safe"
+    """What is begun without being asked: nothing, what can harm nobody, or also starts and stops of VMs."""
 
-    def repair(self, *, host: str | None, automatic_only: bool) -> tuple[str, ...]:
-        """Ids of the operations that were begun."""
+    def repair(self, *, host: str | None, asked: bool) -> tuple[str, ...]:
+        """Ids of the operations that were begun. Not ``asked``: what the policy allows, within its pace."""
+        if not asked and self.policy == "none":
+            return ()
+        automatic_only = not asked and self.policy == "safe"
         with self.store.read() as tx:
-            standing = [one.finding for one in tx.findings.list(host=host) if self._due(tx, one, automatic_only)]
+            standing = [one.finding for one in tx.findings.list(host=host) if self._due(tx, one, asked)]
         groups: dict[tuple[str, str], list[Finding]] = {}
         for finding in changes(standing, automatic_only=automatic_only):
             groups.setdefault((finding.host, finding.vm or finding.subject), []).append(finding)
         begun, broken = list[str](), list[Exception]()
         for group in groups.values():  # each in a transaction of its own: one that cannot be begun keeps no other
             with Contained(broken.append):
-                operation = self._begin_due(group, automatic_only)
+                operation = self._begin_due(group, asked)
                 if operation is not None:
                     begun.append(operation)
         if broken:
             raise broken[0]
         return tuple(begun)
 
-    def _begin_due(self, group: Sequence[Finding], automatic_only: bool) -> str | None:
+    def _begin_due(self, group: Sequence[Finding], asked: bool) -> str | None:
         keys = {one.key for one in group}
         with self.store.begin() as tx:
             kept = [one for one in tx.findings.list(host=group[0].host) if one.finding.key in keys]
-            due = [one.finding for one in kept if self._due(tx, one, automatic_only)]
-            operation = self._begin(tx, due) if due else None
+            due = [one.finding for one in kept if self._due(tx, one, asked)]
+            operation = self._begin(tx, due, asked) if due else None
         if operation is not None:
             self.engine.submit(operation)
         return operation
@@ -78,34 +85,37 @@ class Repairer:
             self.engine.submit(one.id)
         return tuple(one.id for one in waiting)
 
-    def _due(self, tx: Transaction, kept: StoredFinding, automatic_only: bool) -> bool:
-        now = self.clock.now()
-        host = tx.hosts.get(kept.finding.host)
-        if host.state != "ready" or kept.last_seen < now - self.fresh_s:
+    def _due(self, tx: Transaction, kept: StoredFinding, asked: bool) -> bool:
+        host = kept.finding.host
+        if tx.hosts.get(host).state != "ready" or not self.pacing.is_fresh(host):
             return False
         if kept.operation is None:
             return True
         last = tx.operations.get(kept.operation).operation
         if last.state not in FINISHED:
             return False
-        return not automatic_only or (last.finished_at or now) < now - self.timeout_s
+        return asked or self.pacing.may_try_again(last.id)
 
-    def _begin(self, tx: Transaction, group: Sequence[Finding]) -> str | None:
-        """One operation for all findings of one VM; None when the VM is not as it was."""
+    def _begin(self, tx: Transaction, group: Sequence[Finding], asked: bool) -> str | None:
+        """One operation for all findings of one VM, or of the host; None when it is not as it was, or enough was begun
+        already."""
         first = group[0]
-        if first.repair is None or first.vm is None:
+        if first.repair is None:
             return None
-        kind, vm = first.repair.kind, tx.vms.find_id(first.vm)
-        if not _may(tx, kind, first.vm, vm):
+        subject = first.vm or first.host
+        kind, vm = first.repair.kind, tx.vms.find_id(subject)
+        if not _may(tx, kind, subject, vm):
             return None
-        operation = new_operation(
-            kind, subject=first.vm, tenant=vm.spec.tenant if vm else None, clock=self.clock, ids=self.ids
-        )
+        if not asked and not self.pacing.may_begin():
+            log.warning("%s of %s is left for later: enough was repaired in this hour", first.code, first.subject)
+            return None
+        subject_of = vm or first.vm or tx.hosts.get(first.host)
+        operation = new_operation(kind, subject_of, clock=self.clock, ids=self.ids)
         if vm is not None:
-            tx.vms.update(replace(vm, state=_TO[kind], operation=operation.id))
+            tx.vms.update(replace(held_by(operation, vm), state=_TO[kind]))
         actions = [action_to_dict(action) for one in group if one.repair for action in one.repair.actions]
-        name = vm.spec.name if vm else first.vm
-        inputs: dict[str, object] = {"vm": name, "previous_state": vm.state if vm else "stopped", "actions": actions}
+        about = {"vm": vm.spec.name, **before(vm)} if vm else {"vm": subject, "previous_state": "stopped"}
+        inputs: dict[str, object] = {**about, "actions": actions}
         record(tx, operation, host=first.host, inputs=inputs)
         for one in group:
             tx.findings.set_operation(one, operation.id)
@@ -114,11 +124,11 @@ class Repairer:
         return operation.id
 
 
-def _may(tx: Transaction, kind: str, vm_id: str, vm: Vm | None) -> bool:
+def _may(tx: Transaction, kind: str, subject: str, vm: Vm | None) -> bool:
     """No operation works on it, and it is still in the state that the repair is for."""
-    if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(vm_id)):
+    if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(subject)):
         return False
-    return kind == "clean_up" if vm is None else vm.state == _FROM[kind]
+    return kind in {"clean_up", "settle_ledger"} if vm is None else vm.state == _FROM[kind]
 
 
 def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:
@@ -126,9 +136,9 @@ def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:
     if not stuck:
         return ()
     try:
-        host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
+        host, snapshot, turn = tx.hosts.get(name), tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
     except NotFound:
         return ()
-    if host.state != "ready" or host.last_seen_at is None or snapshot is None or snapshot.problems:
+    if host.state != "ready" or snapshot is None or turn is None or snapshot.problems or snapshot.ledger_lost:
         return ()
-    return tuple(one for one in stuck if (one.finished_at or 0.0) < host.last_seen_at)
+    return tuple(one for one in stuck if one.over_by(turn))

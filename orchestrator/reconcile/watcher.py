@@ -32,12 +32,16 @@ class Watcher:
 
     def round(self) -> None:
         """Begin to listen wherever nobody does: new hosts, and those whose channel has ended since."""
-        with self._store.read() as tx:
-            ready = [host for host in tx.hosts.list() if host.state == "ready"]
         with self._lock:
             self._listening = {name: thread for name, thread in self._listening.items() if thread.is_alive()}
+            room = 0 if self._closed else self._most - len(self._listening)
+        if room <= 0:
+            return
+        with self._store.read() as tx:
+            ready = tx.looks.ready()
+        with self._lock:
             free = [host for host in ready if host.name not in self._listening]
-            for host in free[: 0 if self._closed else max(0, self._most - len(self._listening))]:
+            for host in free[: 0 if self._closed else room]:
                 thread = threading.Thread(target=partial(self._listen, host), name=f"watch-{host.name}", daemon=True)
                 self._listening[host.name] = thread
                 thread.start()

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.adoption import device_of, find_domain, place_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Conflict, NoCapacity
@@ -17,8 +18,8 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.begin import new_operation, record, running_operation
-from orchestrator.services.fleet_view import Overcommit, capacity_of, geometry_of
+from orchestrator.services.begin import held_by, new_operation, record, running_operation
+from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.messages import AdoptVm, Started
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -52,7 +53,7 @@ class AdoptionService:
             raise NoCapacity(
                 "host.no_capacity",
                 f"the vCPUs or the memory that are not claimed on host {request.host} are fewer than it has",
-                hint="delete or shrink VMs there, or allow more vCPU overcommit",
+                hint="delete or shrink VMs there, or 'vgpuctl host set' a higher overcommit",
                 details=str(error),
             ) from error
         if started.operation is not None and not started.existing:
@@ -75,11 +76,9 @@ class AdoptionService:
                 raise Conflict("vm.exists", f"there is already a VM {name}", hint="give it another one with --name")
             vm, claim = self._adopted(tx, request, name, host, snapshot, domain)
             within_quota(tx, vm)
-            operation = new_operation(
-                "adopt_vm", subject=vm.id, tenant=vm.spec.tenant, clock=self.clock, ids=self.ids
-            )  # fmt: skip
-            tx.vms.add(replace(vm, operation=operation.id))
-            tx.claims.take(claim, capacity_of(facts_of(snapshot), self.overcommit))
+            operation = new_operation("adopt_vm", vm, clock=self.clock, ids=self.ids)
+            tx.vms.add(held_by(operation, vm))
+            tx.claims.take(claim, capacity_of(facts_of(snapshot), self.overcommit.of(host)))
             inputs: dict[str, object] = {"vm": name, "running": domain.active}
             record(tx, operation, host=request.host, inputs=inputs)
         return Started(operation=operation.id, name=name)
@@ -102,7 +101,7 @@ class AdoptionService:
                 f"function {device.function} is claimed by a stopped VM",
                 hint="start that VM, which then takes another function, or delete it",
             )
-        place = place_of(next(geometry_of(g) for g in snapshot.gpus if g.address == device.gpu), device, claims)
+        place = place_of(next(tables_of(g).now for g in snapshot.gpus if g.address == device.gpu), device, claims)
         if domain.vcpus is None or domain.memory_mib is None or domain.disk_bytes is None:
             raise Conflict(
                 "domain.size_unknown",
@@ -131,6 +130,7 @@ class AdoptionService:
             addresses=domain.addresses,
             operation=None,
             created_at=self.clock.now(),
+            wanted="running" if domain.active else "stopped",
         )
         # Its disks are none of our volumes: what they take is missing from what the host has free already.
         claim = Claim(

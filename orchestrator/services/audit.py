@@ -7,23 +7,20 @@ writer had to lengthen would make them wait for each other.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import logging
 from dataclasses import dataclass, field
 
-from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, seal_of, verify
+from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, proven, seal_of, verify
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
+from orchestrator.ports.files import NotedHead
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.refusal_bound import OF_STRANGERS, RefusalBound
 
+log = logging.getLogger(__name__)
+
 _AT_ONCE = 500
 """Records sealed in one transaction: others wait no longer than that takes."""
-
-
-def audit_key(key: bytes) -> bytes:
-    """Of the key that encrypts the database's secrets; it is never in the database itself."""
-    return hmac.new(key, b"audit", hashlib.sha256).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +28,8 @@ class AuditService:
     store: Store
     clock: Clock
     key: bytes
+    noted: NotedHead | None = None
+    """Where the head is written down outside the database; None: nowhere."""
     bound: RefusalBound = field(default_factory=RefusalBound)
 
     def refused(self, action: str, subject: str, outcome: str) -> None:
@@ -53,22 +52,86 @@ class AuditService:
         with self.store.read() as tx:
             return tx.audit.newest(limit=limit, before=before)
 
-    def verify(self, noted: str | None = None) -> Verdict:
-        """``noted``: a head as an earlier verdict showed it. :raises InvalidInput: ``audit.head_invalid``"""
-        wanted = None if noted is None else parse_head(noted)
+    def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
+        """Oldest first, those after that sequence number."""
         with self.store.read() as tx:
-            return verify(self.key, tx.audit.all(), tx.audit.head(), wanted)
+            return tx.audit.after(sequence, limit=limit)
+
+    def verify(self, since: str | None = None) -> Verdict:
+        """``since``: a head as an earlier verdict showed it. :raises InvalidInput: ``audit.head_invalid``"""
+        asked, noted = None if since is None else parse_head(since), self._noted_head()
+        heads = [one for one in (asked, noted) if one is not None]
+        with self.store.read() as tx:
+            return verify(self.key, tx.audit.all(), tx.audit.head(), heads, trusting=self._is_first(noted))
 
     def seal(self) -> None:
-        """Seal what is not sealed yet."""
-        while self._seal_some() == _AT_ONCE:
-            pass
+        """Seal what is not sealed yet, and write the head down. What a server did not write stays as it is, for
+        :meth:`verify` to name; what it wrote and is not there any more is put on record."""
+        noted = self._noted_head()
+        self._miss_no_record()
+        if noted is not None:
+            self._miss_no_head(noted)
+        position: int | None = 0
+        while position is not None:
+            position = self._seal_some(position, trusting=self._is_first(noted))
+        if self.noted is not None:
+            self._write_down(self.noted, noted)
 
-    def _seal_some(self) -> int:
+    def _noted_head(self) -> Head | None:
+        text = None if self.noted is None else self.noted.read()
+        return None if text is None else parse_head(text)
+
+    def _is_first(self, noted: Head | None) -> bool:
+        """Whether no round has written a head down yet: records without a proof are of an older version then."""
+        return self.noted is not None and noted is None
+
+    def _miss_no_record(self) -> None:
+        written = self.store.appended()
+        with self.store.read() as tx:
+            there = tx.audit.proofs([sequence for sequence, _ in written]) if written else {}
+        lost = sum(there.get(sequence) != proof for sequence, proof in written)
+        if lost:
+            with self.store.begin() as tx:
+                self._found(tx, f"{lost} that were not sealed were removed or replaced")
+
+    def _miss_no_head(self, noted: Head) -> None:
+        """Where the head alone was removed, the noted one is put in its place."""
+        with self.store.read() as tx:
+            gone = tx.audit.head() is None and _stands(tx, noted)
+        if gone:
+            with self.store.begin() as tx:
+                tx.audit.put_seal(noted)
+                self._found(tx, "the head of the chain was removed")
+
+    def _found(self, tx: Transaction, what: str) -> None:
+        log.error("of the audit's records, %s", what)
+        at, outcome = self.clock.now(), f"found: {what}"
+        tx.audit.append(at=at, actor="server", action="audit", subject="records", outcome=outcome)
+
+    def _write_down(self, file: NotedHead, before: Head | None) -> None:
+        """The newest head. One that does not stand in the chain any more is kept: :meth:`verify` tells of it."""
+        with self.store.read() as tx:
+            head = tx.audit.head()
+            if before is not None and not _stands(tx, before):
+                log.error("the audit is not what this server has sealed: 'vgpuctl audit verify' tells more")
+                return
+        if head is not None and head != before:
+            file.write(str(head))
+
+    def _seal_some(self, position: int, *, trusting: bool) -> int | None:
+        """Where to go on; None: that was the last. ``trusting``: an older version wrote what has no proof."""
         with self.store.begin() as tx:
             head = tx.audit.head()
-            records = tx.audit.after(0 if head is None else head.sequence, limit=_AT_ONCE)
+            records = tx.audit.after(max(position, 0 if head is None else head.sequence), limit=_AT_ONCE)
             for record in records:
-                head = Head(sequence=record.sequence, seal=seal_of(self.key, "" if head is None else head.seal, record))
-                tx.audit.put_seal(head)
-        return len(records)
+                if proven(self.key, record) or (trusting and record.proof is None):
+                    seal = seal_of(self.key, "" if head is None else head.seal, record)
+                    head = Head(sequence=record.sequence, seal=seal)
+                    tx.audit.put_seal(head)
+        return records[-1].sequence if len(records) == _AT_ONCE else None
+
+
+def _stands(tx: Transaction, head: Head) -> bool:
+    """Whether the record with that number has that seal."""
+    there = tx.audit.after(head.sequence - 1, limit=1)
+    return [(one.sequence, one.seal) for one in there] == [(head.sequence, head.seal)]

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
 from orchestrator.operations.definitions import DEFINITIONS
@@ -13,18 +15,39 @@ from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 
 
-def new_operation(kind: str, *, subject: str, tenant: str | None, clock: Clock, ids: Ids) -> Operation:
-    """Queued, with all its steps pending."""
+def new_operation(kind: str, about: Vm | Host | str, *, clock: Clock, ids: Ids) -> Operation:
+    """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more."""
+    subject, name, tenant = _named(about)
     return Operation(
         id=ids.new_uuid(),
         kind=kind,
         subject=subject,
+        subject_name=name,
         tenant=tenant,
         state="queued",
         steps=DEFINITIONS[kind].records(),
         attempt=0,
         created_at=clock.now(),
     )
+
+
+def _named(about: Vm | Host | str) -> tuple[str, str, str | None]:
+    """What it is stored under, what people call it, and whose it is."""
+    if isinstance(about, Vm):
+        return about.id, about.full_name, about.spec.tenant
+    name = about if isinstance(about, str) else about.name
+    return name, name, None
+
+
+def held_by(operation: Operation, vm: Vm) -> Vm:
+    """The VM as it is stored with an operation that begins: what that is to leave is wanted from now on."""
+    leaves = DEFINITIONS[operation.kind].leaves
+    return replace(vm, operation=operation.id, wanted=vm.wanted if leaves is None else leaves)
+
+
+def before(vm: Vm) -> dict[str, object]:
+    """Inputs of an operation on a VM: what it has to put back when it is undone."""
+    return {"previous_state": vm.state, "previous_wanted": vm.wanted}
 
 
 def running_operation(tx: Transaction, vm: Vm) -> str | None:
@@ -43,6 +66,6 @@ def record(
         at=operation.created_at,
         actor=actor(),
         action=operation.kind,
-        subject=operation.subject,
+        subject=operation.subject_name,
         outcome="accepted",
     )

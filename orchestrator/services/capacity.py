@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from orchestrator.core.access import ROLES_EVERYWHERE, denied
-from orchestrator.core.advice.capacity import CapacityRow, Room, capacity, fits_now
+from orchestrator.core.advice.alike import OneOfEach
+from orchestrator.core.advice.capacity import CapacityRow, Room, placed, without_filling
 from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.errors import Conflict
@@ -16,7 +19,7 @@ from orchestrator.core.offering_support import check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.views import HostView, Request
+from orchestrator.core.placement.views import Request
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import Amounts
 from orchestrator.core.units import GIB
@@ -25,6 +28,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import Fleet, FleetIndex
+from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
@@ -85,18 +89,14 @@ class CapacityService:
         """
         with self.index.current(), self.store.read() as tx:
             now = self._fleet()
-            known, fleet = now.known, now.views
             quota = QuotaRoom.of(tx, tenant)
-            names = [] if question is not None else self._possible(fleet, known)
+            names = [] if question is not None else _possible(now.each, now.known)
             questions = [question] if question is not None else [Question(profile=name) for name in names]
-            requests = [(one, self._request(tx, replace(one, tenant=tenant), known)) for one in questions]
-        places: dict[Request, int] = {}
+            requests = [(one, self._request(tx, replace(one, tenant=tenant), now.known)) for one in questions]
+            places = {request: now.each.room(request)[0] for request in dict.fromkeys(one for _, one in requests)}
         rows = []
         for one, request in requests:
-            asked = replace(one, tenant=tenant)
-            if request not in places:
-                places[request] = fits_now(request, fleet)
-            amounts = self._amounts(asked, known)
+            amounts = self._amounts(replace(one, tenant=tenant), now.known)
             at_most = min(places[request], max(1, quota.promised(amounts)))
             rows.append(Room(one.profile, quota.most(amounts, at_most)))
         return tuple(rows)
@@ -117,28 +117,15 @@ class CapacityService:
 
         :raises InvalidInput: ``profile.unknown``
         """
-        with self.index.current(), self.store.read() as tx:
-            now = self._fleet()
-            known, fleet = now.known, now.views
-            if question is not None:
-                return capacity([self._request(tx, question, known)], fleet)
-            names = self._possible(fleet, known)
-            asked = {name: self._request(tx, Question(profile=name), known) for name in names}
-        different = tuple(dict.fromkeys(asked.values()))
-        rows = dict(zip(different, capacity(different, fleet), strict=True))
-        return tuple(replace(rows[request], profile=name) for name, request in asked.items())
-
-    def _possible(self, fleet: tuple[HostView, ...], known: KnownProfiles) -> list[str]:
-        gpus = [gpu for host in fleet for gpu in host.gpus]
-        profiles = {name for gpu in gpus for name in gpu.geometry.options}
-        models = {gpu.geometry.model for gpu in gpus}
-        offered = [
-            one for one in known.offerings
-            if not unsupported(one)
-            and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
-        ]  # fmt: skip
-        covered = {one.vgpu_type for one in offered}
-        return [*sorted(one.name for one in offered), *sorted(known.types - covered)]
+        with self.index.current() as index, self.store.read() as tx:
+            fleet = index.fleet()
+            names = _possible(fleet.each, fleet.known) if question is None else [question.profile]
+            asked = {name: self._request(tx, question or Question(profile=name), fleet.known) for name in names}
+            rows = {one: without_filling(one, fleet.each, index.engine) for one in dict.fromkeys(asked.values())}
+        found = {one: row or placed(one, fleet.views) for one, row in rows.items()}
+        if question is not None:
+            return tuple(found.values())
+        return tuple(replace(found[request], profile=name) for name, request in asked.items())
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -178,14 +165,18 @@ class CapacityService:
             raise denied(frozenset(ROLES_EVERYWHERE))
         return for_tenant(self.explain(question).explanation)
 
-    def gpu_map(self) -> tuple[GpuRow, ...]:
-        """Every GPU as its slots with the VMs in them."""
-        fleet = self._fleet()
-        return gpu_map(fleet.views, names=fleet.vm_names)
+    def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
+        """GPUs as their slots with the VMs in them, by host: ``most`` of those behind ``after``."""
+        hosts = self._fleet().hosts
+        first = 0 if after is None else bisect_left(hosts, after[0], key=lambda one: one.view.name)
+        rows = (row for at in range(first, len(hosts)) for row in _rows(hosts[at]))
+        left = (row for row in rows if after is None or row.host != after[0] or row.gpu > after[1])
+        return tuple(islice(left, most))
 
     def own_gpu_map(self, tenants: Collection[str]) -> tuple[GpuRow, ...]:
         """The GPUs that VMs of these tenants are on, without all that is others'."""
-        return own_gpus(self.gpu_map(), tenants)
+        hosts = (one for one in self._fleet().hosts if any(vm.spec.tenant in tenants for vm in one.seen.vms))
+        return own_gpus((row for one in hosts for row in _rows(one)), tenants)
 
     def drain_plan(self, name: str) -> NamedPlan:
         """Where the VMs of a host could go, and which have to stay. Nothing is moved.
@@ -224,7 +215,28 @@ class CapacityService:
             memory_mib=question.memory_mib,
             disk_gib=-(-question.disk_bytes // GIB),
             tenant=question.tenant,
+            isolation=self.index.isolation_of(question.tenant),
             host=question.host,
             gpu_models=offering.gpu_models,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
         )
+
+
+def _rows(host: Viewed) -> Iterable[GpuRow]:
+    """By GPU."""
+    rows = gpu_map((host.view,), names={vm.id: vm.spec.name for vm in host.seen.vms})
+    return sorted(rows, key=lambda row: row.gpu)
+
+
+def _possible(each: OneOfEach, known: KnownProfiles) -> list[str]:
+    """Offerings that some GPU can give, and vGPU types that no offering gives."""
+    gpus = [gpu for kind in each.kinds for gpu in kind.first.gpus]
+    profiles = {name for gpu in gpus for name in gpu.geometry.options}
+    models = {gpu.geometry.model for gpu in gpus}
+    offered = [
+        one for one in known.offerings
+        if not unsupported(one)
+        and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
+    ]  # fmt: skip
+    covered = {one.vgpu_type for one in offered}
+    return [*sorted(one.name for one in offered), *sorted(known.types - covered)]

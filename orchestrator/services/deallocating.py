@@ -11,14 +11,14 @@ from orchestrator.core.priority import Priority
 from orchestrator.core.vm import DeallocationReason, Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
-from orchestrator.services.begin import new_operation, record
+from orchestrator.services.begin import before, held_by, new_operation, record
 
 
 def begin_deallocation(tx: Transaction, vm: Vm, why: DeallocationReason, *, clock: Clock, ids: Ids) -> Operation:
     """The operation that stops it and gives its claim back. The VM must be running or stopped, and :func:`idle`."""
-    operation = new_operation("free_vm", subject=vm.id, tenant=vm.spec.tenant, clock=clock, ids=ids)
-    tx.vms.update(replace(vm, state="stopping", operation=operation.id))
-    inputs: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state, "freed": why}
+    operation = new_operation("free_vm", vm, clock=clock, ids=ids)
+    tx.vms.update(replace(held_by(operation, vm), state="stopping"))
+    inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "freed": why}
     record(tx, operation, host=vm.host, inputs=inputs)
     return operation
 

@@ -11,9 +11,11 @@ from functools import cached_property
 
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
+from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.views import HostView
@@ -44,6 +46,12 @@ class Fleet:
     hosts: tuple[Viewed, ...]
     """By name, those that were observed at least once."""
     known: KnownProfiles
+    rooms: KnownRooms
+
+    @cached_property
+    def each(self) -> OneOfEach:
+        """One of each kind of them; may only be asked inside :meth:`FleetIndex.current`."""
+        return OneOfEach(kinds_of((one.kind, one.view) for one in self.hosts), self.rooms)
 
     @cached_property
     def views(self) -> tuple[HostView, ...]:
@@ -81,6 +89,7 @@ class FleetIndex:
         self._types = OfferedTypes()
         self._movable: dict[str, bool] = {}
         self._offerings: tuple[Offering, ...] | None = None
+        self._isolations: dict[str, Isolation] = {}
         self._known = KnownProfiles(profiles=shipped_profiles(), types=frozenset())
         self._reserved: dict[str, Reservation] = {}
         self._engine = PlacementEngine()
@@ -114,12 +123,16 @@ class FleetIndex:
         """All hosts."""
         if self._fleet is None:
             ordered = tuple(self._viewed[name] for name in sorted(self._viewed))
-            self._fleet = Fleet(hosts=ordered, known=self._known)
+            self._fleet = Fleet(hosts=ordered, known=self._known, rooms=self._viewer.rooms)
         return self._fleet
 
     def host(self, name: str) -> Viewed | None:
         """None: not there, or never observed."""
         return self._viewed.get(name)
+
+    def isolation_of(self, tenant: str) -> Isolation:
+        """How far it is kept apart from others."""
+        return self._isolations.get(tenant, DEFAULT_ISOLATION)
 
     def reserve(self, reservation: Reservation) -> None:
         """Until :meth:`release`."""
@@ -140,18 +153,19 @@ class FleetIndex:
             names = {host for host, stamp in changes.stamps.items() if self._stamps.get(host) != stamp} | self._stale
             found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
-        self._learn(offerings)
+            isolations = tx.policies.isolations()
+        self._learn(offerings, isolations)
         for name in sorted(names):
             self._keep(name, found.get(name))
         self._position = changes.position
         self._stamps.update(changes.stamps)
         self._stale.clear()
 
-    def _learn(self, offerings: tuple[Offering, ...]) -> None:
-        """They say which VMs may be moved."""
-        if offerings == self._offerings:
+    def _learn(self, offerings: tuple[Offering, ...], isolations: dict[str, Isolation]) -> None:
+        """They say which VMs may be moved, and with whom they may be."""
+        if offerings == self._offerings and isolations == self._isolations:
             return
-        self._offerings = offerings
+        self._offerings, self._isolations = offerings, isolations
         self._movable.clear()
         self._know(shipped_profiles().with_site(offerings))
         for name, seen in self._seen.items():
@@ -182,7 +196,7 @@ class FleetIndex:
             self._viewed.pop(name, None)
             self._engine.remove_host(name)
             return
-        viewed = self._viewer.view(self._with_reserved(seen), seen.facts, self._may_move)
+        viewed = self._viewer.view(self._with_reserved(seen), seen.facts, self._may_move, self.isolation_of)
         self._viewed[name] = viewed
         self._engine.replace_host(viewed.view)
 

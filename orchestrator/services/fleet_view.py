@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from itertools import islice
 
+from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
-from orchestrator.core.geometry.build import TypeRow, build_geometry
+from orchestrator.core.geometry.board import WHOLE
+from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import HostFacts
@@ -25,19 +27,29 @@ FOREIGN = "foreign"
 
 @dataclass(frozen=True, kw_only=True)
 class Overcommit:
-    """How much of a host may be claimed, against what it has."""
+    """How much of a host may be claimed, against what it has, where the host itself says nothing else."""
 
-    vcpus: float = 16.0
+    vcpus: float = 4.0
+    memory: float = 1.0
+    """Of what ``memory_reserve_mib`` leaves."""
     memory_reserve_mib: int = 512
-    """Kept for the host itself; memory is never promised twice."""
+    """Kept for the host itself."""
     disk: float = 1.0
+
+    def of(self, host: Host) -> Overcommit:
+        """With what holds for that host."""
+        return replace(
+            self,
+            vcpus=self.vcpus if host.vcpu_overcommit is None else host.vcpu_overcommit,
+            memory=self.memory if host.memory_overcommit is None else host.memory_overcommit,
+        )
 
 
 def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
-    """The most that claims on the host may add up to."""
+    """The most that claims on the host may add up to. ``overcommit``: what holds for this host."""
     return HostCapacity(
         vcpus=int(facts.vcpus * overcommit.vcpus),
-        memory_mib=max(0, facts.memory_mib - overcommit.memory_reserve_mib),
+        memory_mib=int(max(0, facts.memory_mib - overcommit.memory_reserve_mib) * overcommit.memory),
         disk_bytes=int(facts.disk_bytes * overcommit.disk),
     )
 
@@ -45,7 +57,7 @@ def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
 def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> HostView:
     """What is free on the host beside its GPUs, which are left out."""
     host, claims = seen.host, seen.claims
-    capacity, coming = capacity_of(facts, overcommit), vms_coming(seen)
+    capacity, coming = capacity_of(facts, overcommit.of(host)), vms_coming(seen)
     disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
@@ -53,6 +65,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     return HostView(
         host_id=host.name,
         name=host.name,
+        vcpus=facts.vcpus,
         free_vcpus=max(0, free_vcpus),
         free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
@@ -69,43 +82,35 @@ def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:
     return tuple(vm for vm in seen.vms if vm.state == "creating" and vm.id not in placed)
 
 
-def geometry_of(gpu: GpuSnapshot) -> Geometry:
-    """How it can be cut, from what its driver says. Time-sliced types only, all of one size."""
-    rows = tuple(
-        TypeRow(name=one.name, framebuffer_mib=one.framebuffer_mib, max_per_gpu=one.max_instances) for one in gpu.types
-    )
-    return _geometry(gpu.model, gpu.memory_mib, rows, time_sliced=gpu.mig_enabled is not True)
-
-
-@lru_cache(maxsize=256)
-def _geometry(model: str, memory_mib: int, rows: tuple[TypeRow, ...], *, time_sliced: bool) -> Geometry:
-    """A fleet has few kinds of GPUs, and each plan looks at all GPUs."""
-    kinds = frozenset({"time_sliced"}) if time_sliced else frozenset[str]()
-    return build_geometry(model, memory_mib, types=rows, kinds=kinds)
-
-
 def gpu_view(
     host: Host,
     gpu: GpuSnapshot,
+    tables: GpuTables,
     claims: Iterable[Claim],
     vms: dict[str, Vm],
     cleared: frozenset[str] = frozenset(),
 ) -> GpuView:
-    """One GPU with its claims and the vGPUs that others have made on it."""
-    geometry = geometry_of(gpu)
+    """One GPU with its claims and the vGPUs that others have made on it. ``tables``: how it can be cut."""
     occupied = [one for claim in claims for one in _occupied(claim, vms[claim.vm], gpu.address)]
     cut = next((one.cut for claim in claims for one in claim.devices if one.gpu == gpu.address), None)
-    foreign = _foreign_types(geometry, gpu, vms)
+    lost = cut not in {None, WHOLE} and tables.now.cut(str(cut)) is None
+    geometry = tables.ever if lost else tables.now
+    foreign = _foreign(geometry, gpu, vms)
     cuts = {cut for cut, _ in foreign} | ({cut} if cut else set())
-    strange = [name for found, name in foreign if found is None]
-    reason = _unusable(host, gpu)
+    reason = set_aside(frozenset(host.managed_gpus), gpu)
     if reason is None and gpu.address in cleared:
         reason = "it is being cleared for a VM of higher priority"
-    if reason is None and (strange or len(cuts) > 1):
-        reason = f"vGPUs that we did not make are on it: {', '.join(name for _, name in foreign)}"
+    if reason is None and (None in cuts or len(cuts) > 1):
+        reason = f"vGPUs that we did not make are on it: {', '.join(one.profile for _, one in foreign)}"
+    if reason is None and (lost or (gpu.mig_enabled and cut not in {None, MIG})):
+        reason = "it is in MIG mode" if gpu.mig_enabled else "its driver offers no vGPUs"
     if reason is None and foreign:
         cut = next(iter(cuts))
-        occupied += _foreign_places(geometry, str(cut), occupied, [name for _, name in foreign])
+        occupied += _placed(geometry, str(cut), occupied, [one for _, one in foreign])
+    shapes = None if cut is None else geometry.cut(cut)
+    is_full = shapes is not None and sum(one.size for one in occupied) >= shapes.slots
+    if reason is None and not is_full and _functions_taken(gpu, claims, len(foreign)):
+        reason = "every virtual function is taken"
     return GpuView(
         gpu_id=gpu.address,
         geometry=geometry,
@@ -115,7 +120,25 @@ def gpu_view(
         module_id=gpu.module_id,
         usable=reason is None,
         reason_unusable=reason,
+        reason_not_whole=_not_whole(gpu, tables),
     )
+
+
+def _not_whole(gpu: GpuSnapshot, tables: GpuTables) -> str | None:
+    """Why parts of it may be given out and all of it may not."""
+    if tables.partitions:
+        return "it hangs on an NVSwitch, and fabric partitions are not activated so far"
+    if gpu.iommu_shared_with is None:
+        return "its host's IOMMU is off"
+    if gpu.iommu_shared_with:
+        return f"its IOMMU group has {', '.join(gpu.iommu_shared_with)} in it as well"
+    return "it is in MIG mode" if gpu.mig_enabled else None
+
+
+def _functions_taken(gpu: GpuSnapshot, claims: Iterable[Claim], foreign: int) -> bool:
+    """A GPU may have fewer functions than it has places for vGPUs."""
+    ours = sum(one.gpu == gpu.address and one.function is not None for claim in claims for one in claim.devices)
+    return ours + foreign >= gpu.sriov_enabled_vfs > 0
 
 
 def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
@@ -123,7 +146,7 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
         if claimed.gpu == gpu:
             yield Occupied(
                 vm_id=claim.vm,
-                profile=device.type_name,
+                profile=f"gpu:{len(claim.devices)}" if device.is_whole_gpu else device.type_name,
                 start=claimed.slots[0],
                 size=len(claimed.slots),
                 tenant=vm.spec.tenant,
@@ -134,17 +157,6 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
             )
 
 
-def _unusable(host: Host, gpu: GpuSnapshot) -> str | None:
-    aside = set_aside(frozenset(host.managed_gpus), gpu)
-    if aside is not None:
-        return aside
-    if gpu.mig_enabled:
-        return "it is in MIG mode"
-    if gpu.framework == "none":
-        return "its driver offers no vGPUs"
-    return None
-
-
 def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
     """Why nothing may be put on the GPU in any mode; None: it is ours and well."""
     if gpu.address not in managed:
@@ -152,16 +164,35 @@ def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
     return gpu.problems[0] if gpu.problems else None
 
 
-def _foreign_types(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, str]]:
-    """(cut, type) of every vGPU on it that no VM of ours has."""
-    names = [one.device.type_name for one in observed_on(gpu) if one.owner not in vms]
-    return [(next((cut for cut, _ in geometry.options.get(name, ())), None), name) for name in names]
+def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:
+    """(cut, what is there) of every vGPU and GPU instance on it that no VM of ours has; -1: its place is not known."""
+    found: list[tuple[str | None, Occupied]] = []
+    for one in (one for one in observed_on(gpu) if one.owner not in vms):
+        place = one.device.instance
+        if place is not None:
+            size = next((there.size for there in gpu.instances if there.start == place.start), 1)
+            found.append((MIG, Occupied(vm_id=FOREIGN, profile=place.profile, start=place.start, size=size)))
+        else:
+            name = one.device.type_name
+            cut = next((cut for cut, _ in geometry.options.get(name, ())), None)
+            found.append((None if gpu.mig_enabled else cut, Occupied(vm_id=FOREIGN, profile=name, start=-1, size=1)))
+    return found
 
 
-def _foreign_places(geometry: Geometry, cut: str, occupied: list[Occupied], names: list[str]) -> list[Occupied]:
-    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one."""
-    taken = {one.start for one in occupied}
+def _placed(geometry: Geometry, cut: str, occupied: list[Occupied], foreign: list[Occupied]) -> list[Occupied]:
+    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one. A GPU instance where
+    a stopped VM of ours claims slots takes the others of its slots."""
+    taken = {slot for one in occupied for slot in range(one.start, one.start + one.size)}
     shapes = geometry.cut(cut)
-    total = shapes.slots if shapes is not None else 0
-    free = (slot for slot in range(total) if slot not in taken)
-    return [Occupied(vm_id=FOREIGN, profile=name, start=slot, size=1) for name, slot in zip(names, free, strict=False)]
+    free = iter([slot for slot in range(shapes.slots if shapes is not None else 0) if slot not in taken])
+    placed = []
+    for one in foreign:
+        slots = range(one.start, one.start + one.size)
+        if one.start < 0:
+            placed += [replace(one, start=slot) for slot in islice(free, 1)]
+        elif taken.isdisjoint(slots):
+            placed.append(one)
+        else:
+            left = (slot for slot in slots if slot not in taken)
+            placed += [replace(one, profile="another GPU instance", start=slot, size=1) for slot in left]
+    return placed

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
+from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.advice.remedies import OtherMode
-from orchestrator.core.attachments import observed_on
 from orchestrator.core.host_facts import HostFacts
+from orchestrator.core.isolation import Isolation
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.ports.store.fleet import HostRecord
-from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, set_aside, vms_coming
+from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, vms_coming
 
 _MOST_KEPT = 65_536
+
+Apart = Callable[[str], Isolation]
+"""Tenant → how far it is kept apart from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,35 +32,44 @@ class Viewed:
     facts: HostFacts
     view: HostView
     modes: tuple[OtherMode, ...]
+    rooms: KnownRooms
+
+    @cached_property
+    def kind(self) -> int:
+        """The same for hosts that no request can tell apart; worked out when first asked for."""
+        return self.rooms.number_of(self.view)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Viewer:
-    """Makes views. What is worked out for one GPU is found again for those like it.
-
-    GPU instances that somebody made by hand are not observed and therefore not seen here.
-    """
+    """Makes views. What is worked out for one GPU is found again for those like it."""
 
     overcommit: Overcommit
     tables: Tables = tables_of
+    rooms: KnownRooms = field(init=False, default_factory=KnownRooms)
     _known: dict[Hashable, tuple[tuple[HostVgpuType, ...], GpuTables]] = field(init=False, default_factory=dict)
     _idle: dict[tuple[int, bool], tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=dict)
 
-    def view(self, seen: HostRecord, facts: HostFacts, migratable: Callable[[str], bool]) -> Viewed:
-        """``migratable``: whether VMs of that profile may be moved."""
+    def view(self, seen: HostRecord, facts: HostFacts, migratable: Callable[[str], bool], apart: Apart) -> Viewed:
+        """``migratable``: whether VMs of that profile may be moved. ``apart``: how far a tenant is kept apart."""
         narrow = free_on_host(seen, facts, self.overcommit)
         tables = [self._tables_of(gpu) for gpu in facts.gpus]
-        gpus = self._gpus(seen, facts, tables, migratable)
+        gpus = self._gpus(seen, facts, tables, migratable, apart)
         modes = tuple(
             OtherMode(host_id=narrow.host_id, gpu_id=gpu.gpu_id, mode=words, geometry=geometry)
             for gpu, found in zip(gpus, tables, strict=True)
             for words, geometry in found.others
         )
         view = replace(narrow, gpus=gpus, fabric_partitions=_partitions(gpus, tables))
-        return Viewed(seen=seen, facts=facts, view=view, modes=modes)
+        return Viewed(seen=seen, facts=facts, view=view, modes=modes, rooms=self.rooms)
 
     def _gpus(
-        self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], migratable: Callable[[str], bool]
+        self,
+        seen: HostRecord,
+        facts: HostFacts,
+        tables: list[GpuTables],
+        migratable: Callable[[str], bool],
+        apart: Apart,
     ) -> tuple[GpuView, ...]:
         vms = {vm.id: vm for vm in seen.vms}
         managed = frozenset(seen.host.managed_gpus)
@@ -64,12 +78,16 @@ class Viewer:
         movable = {vm.id for vm in seen.vms if migratable(vm.spec.profile)}
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
-            narrow = gpu_view(seen.host, gpu, seen.claims, vms, cleared)
-            return _widened(narrow, gpu, found, managed, movable)
+            view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
+            held = (
+                replace(item, migratable=item.vm_id in movable, isolation=apart(item.tenant) if item.tenant else None)
+                for item in view.occupied
+            )
+            return replace(view, occupied=tuple(held))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):
-            if gpu.parents or gpu.address in claimed:
+            if gpu.parents or gpu.instances or gpu.address in claimed:
                 views.append(made(gpu, found))
                 continue
             key = (id(gpu), gpu.address in managed)
@@ -93,19 +111,6 @@ class Viewer:
 def _make_room(kept: dict[Any, Any]) -> None:
     if len(kept) >= _MOST_KEPT:
         kept.clear()
-
-
-def _widened(view: GpuView, gpu: GpuSnapshot, tables: GpuTables, managed: frozenset[str], movable: set[str]) -> GpuView:
-    """A GPU that is only in another mode than vGPUs need is usable here; claims keep the cut they were made with."""
-    reason = view.reason_unusable
-    if not view.usable and set_aside(managed, gpu) is None and not view.occupied and not any(observed_on(gpu)):
-        reason = None
-    held = tuple(replace(item, migratable=item.vm_id in movable) for item in view.occupied)
-    lost = view.cut is not None and tables.now.cut(view.cut) is None
-    return replace(
-        view, geometry=view.geometry if lost else tables.now, occupied=held, usable=reason is None,
-        reason_unusable=reason,
-    )  # fmt: skip
 
 
 def _partitions(gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:

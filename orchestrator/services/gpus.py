@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
-from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.geometry.cut import IllegalLayout, Taken
 from orchestrator.core.host import Host
-from orchestrator.core.placement.views import GpuView
+from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -49,7 +51,7 @@ def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:
 
 
 def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str, Vm]) -> GpuInfo:
-    view = gpu_view(host, gpu, claims, vms)
+    view = gpu_view(host, gpu, tables_of(gpu), claims, vms)
     here = [vms[claim.vm] for claim in claims if any(one.gpu == gpu.address for one in claim.devices)]
     devices = Counter(one.type_name for vm in here for one in vm.devices if one.gpu == gpu.address)
     return GpuInfo(
@@ -58,7 +60,8 @@ def _info(host: Host, gpu: GpuSnapshot, claims: tuple[Claim, ...], vms: dict[str
         managed=gpu.address in host.managed_gpus,
         cut=view.cut,
         types=tuple(_use(one, view, devices[one.name]) for one in gpu.types),
-        vms=tuple(f"{vm.spec.tenant}/{vm.spec.name}" for vm in here),
+        vms=tuple(vm.full_name for vm in here),
+        vm_names={vm.id: vm.full_name for vm in here},
     )
 
 
@@ -73,10 +76,34 @@ def _use(one: HostVgpuType, view: GpuView, used: int) -> TypeUse:
 
 
 def free_places(view: GpuView, type_name: str) -> int:
-    """How many more of the type the GPU takes as it is cut now."""
-    geometry: Geometry = view.geometry
-    for cut, _ in geometry.options.get(type_name, ()):
-        shapes = geometry.cut(cut)
-        if shapes is not None and view.cut in {None, cut}:
-            return max(0, shapes.slots - sum(one.size for one in view.occupied))
-    return 0
+    """How many more of the type the GPU takes as it is cut now; an empty one may be cut in any way of its mode."""
+    return max((_room(view, cut, shape) for cut, shape in view.geometry.options.get(type_name, ())), default=0)
+
+
+def _room(view: GpuView, name: str, shape: str) -> int:
+    """Places of one size are taken from the lowest on, which leaves out none."""
+    cut = view.geometry.cut(name)
+    if cut is None or view.cut not in {None, name}:
+        return 0
+    taken = (
+        Taken(view.geometry.shape_in(one.profile, name) or one.profile, one.start, one.size) for one in view.occupied
+    )
+    try:
+        state, count = cut.classify(taken), 0
+    except IllegalLayout:
+        return 0
+    while choices := cut.choices(state, shape):
+        state, count = choices[0].after, count + 1
+    return count
+
+
+def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:
+    """Those of its GPUs that may be given out as a whole, of the model that most of them are; ``models`` empty: any."""
+    passable = [gpu for gpu in host.gpus if gpu.usable and gpu.reason_not_whole is None]
+    of_models = Counter(gpu.geometry.model for gpu in passable if not models or gpu.geometry.model in models)
+    return [gpu for gpu in passable for model, _ in of_models.most_common(1) if gpu.geometry.model == model]
+
+
+def free_sets(host: HostView, models: Collection[str], count: int) -> int:
+    """How many VMs with ``count`` whole GPUs of one model find room."""
+    return sum(not gpu.occupied for gpu in whole_gpus(host, models)) // count

@@ -6,10 +6,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host import Host, HostState
+from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.pci import parse_pci_address
@@ -17,9 +18,12 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
+from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.forgetting import forget
-from orchestrator.services.messages import AddHost, HostInfo, HostKey, Started
+from orchestrator.services.host_settings import changed
+from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
@@ -35,6 +39,7 @@ class HostService:
     clock: Clock
     ids: Ids
     scan_key: Callable[[str, int], HostKey]
+    overcommit: Overcommit
 
     def scan(self, address: str, port: int) -> HostKey:
         """The SSH host key at that address, for the operator to confirm.
@@ -49,16 +54,17 @@ class HostService:
         :raises Fatal: ``host.key_differs`` when the host does not show the confirmed key
         :raises Conflict: ``host.exists``, ``host.address_taken``
         """
-        host = self._checked(request)
+        host = self.checked(request)
         with self.store.begin() as tx:
             tx.hosts.add(host)
-            operation = new_operation("add_host", subject=host.name, tenant=None, clock=self.clock, ids=self.ids)
+            operation = new_operation("add_host", host, clock=self.clock, ids=self.ids)
             record(tx, operation, host=host.name, inputs={"gpus": request.gpus, "take_over": request.take_over})
             self.keys.put(host.name, request.provisioning_key)
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host.name)
 
-    def _checked(self, request: AddHost) -> Host:
+    def checked(self, request: AddHost) -> Host:
+        """The host as it would be added; its key is looked at. Raises what :meth:`add` does before it writes."""
         check_name(request.name, what="host")
         address, port = check_address(request.address), _check_port(request.port)
         if _USER.fullmatch(request.user) is None:
@@ -116,7 +122,7 @@ class HostService:
 
         :raises InvalidInput: ``host.not_confirmed``; :raises Conflict: ``host.answers``"""
         with self.store.begin() as tx:
-            return _info(tx, forget(tx, name, confirm, self.clock.now()))
+            return self._info(tx, forget(tx, name, confirm, self.clock.now()))
 
     def upgrade_agent(self, name: str) -> Started:
         """Install this version's agent; VMs are left alone. :raises Conflict: ``host.busy``"""
@@ -134,7 +140,7 @@ class HostService:
                     f"operation {earlier.id} ({earlier.kind.replace('_', ' ')}) works on host {host.name}",
                     hint="wait until it has ended",
                 )
-        operation = new_operation(kind, subject=host.name, tenant=None, clock=self.clock, ids=self.ids)
+        operation = new_operation(kind, host, clock=self.clock, ids=self.ids)
         record(tx, operation, host=host.name, inputs={"previous_state": host.state})
         if state is not None:
             tx.hosts.update(replace(host, state=state))
@@ -147,12 +153,12 @@ class HostService:
 
     def list(self) -> tuple[HostInfo, ...]:
         with self.store.read() as tx:
-            return tuple(_info(tx, host) for host in tx.hosts.list())
+            return tuple(self._info(tx, host) for host in tx.hosts.list())
 
     def get(self, name: str) -> HostInfo:
         """:raises NotFound: ``host.unknown``"""
         with self.store.read() as tx:
-            return _info(tx, tx.hosts.get(name))
+            return self._info(tx, tx.hosts.get(name))
 
     def cordon(self, name: str) -> HostInfo:
         """Place no new VMs there."""
@@ -162,15 +168,36 @@ class HostService:
         """Place VMs there again."""
         return self._set_cordoned(name, cordoned=False)
 
+    def change(self, name: str, change: HostChange) -> HostInfo:
+        """Set what is named. VMs that are there stay, even if they have more than the host may give now.
+
+        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``"""
+        with self.store.begin() as tx:
+            tx.hosts.update(changed(tx.hosts.get(name), change))
+            said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
+            tx.audit.append(
+                at=self.clock.now(), actor=actor(), action=f"set_host {said}", subject=name, outcome="done"
+            )  # fmt: skip
+            return self._info(tx, tx.hosts.get(name))
+
+    def _info(self, tx: Transaction, host: Host) -> HostInfo:
+        vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
+        claiming = [vm.spec for vm in vms if vm.deallocated is None]
+        return HostInfo(
+            host=host,
+            snapshot=snapshot,
+            vms=tuple(vm.full_name for vm in vms),
+            capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
+            claimed_vcpus=sum(spec.vcpus for spec in claiming),
+            claimed_memory_mib=sum(spec.memory_mib for spec in claiming),
+        )
+
     def _set_cordoned(self, name: str, *, cordoned: bool) -> HostInfo:
         with self.store.begin() as tx:
             tx.hosts.update(replace(tx.hosts.get(name), cordoned=cordoned))
-            return _info(tx, tx.hosts.get(name))
-
-
-def _info(tx: Transaction, host: Host) -> HostInfo:
-    vms = tuple(f"{vm.spec.tenant}/{vm.spec.name}" for vm in tx.vms.list(host=host.name))
-    return HostInfo(host=host, snapshot=tx.hosts.snapshot(host.name), vms=vms)
+            action = "cordon" if cordoned else "uncordon"
+            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
+            return self._info(tx, tx.hosts.get(name))
 
 
 def check_address(text: str) -> str:

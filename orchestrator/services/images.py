@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import check_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.acting import actor
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
@@ -44,6 +46,7 @@ class ImageService:
                 return there
             if there is None:
                 tx.images.add(image)
+                self._note(tx, "add_image", name, image)
                 return image
             orphaned = not _shared(tx, image)
         if orphaned:
@@ -64,6 +67,18 @@ class ImageService:
         with self.store.read() as tx:
             return tx.images.get(name)
 
+    def set_guest_driver(self, name: str, version: str | None) -> Image:
+        """Which NVIDIA driver is in it, for judging where its VMs may run. None: nobody knows.
+
+        :raises InvalidInput: ``driver.version_invalid``; :raises NotFound: ``image.unknown``
+        """
+        if version is not None:
+            version_key(version)
+        with self.store.begin() as tx:
+            image = replace(tx.images.get(name), guest_driver=version)
+            tx.images.update(image)
+        return image
+
     def remove(self, name: str) -> None:
         """:raises Conflict: ``image.in_use``; :raises NotFound: ``image.unknown``"""
         with self.store.begin() as tx:
@@ -76,9 +91,14 @@ class ImageService:
                     hint="delete them first",
                 )
             tx.images.remove(name)
+            self._note(tx, "remove_image", name, image)
             last = not _shared(tx, image)
         if last:
             self.files.remove(image.sha256, image.format)
+
+    def _note(self, tx: Transaction, action: str, name: str, image: Image) -> None:
+        outcome = f"sha256:{image.sha256}"
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
 
 
 def _find(tx: Transaction, name: str) -> Image | None:

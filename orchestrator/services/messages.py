@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from orchestrator.core.claim import HostCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import BootPolicy, HostAction
 from orchestrator.core.lease import WantedEnd
@@ -22,6 +25,7 @@ class CreateVm(VmShape):
     user_data: str | None = field(default=None, repr=False)
     start: bool = True
     label: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     preempt: bool = False
     """When it does not fit, VMs of lower priority may be stopped for it."""
     end: WantedEnd = field(default_factory=WantedEnd)
@@ -100,6 +104,21 @@ class HostInfo:
     snapshot: HostSnapshot | None
     vms: tuple[str, ...]
     """``tenant/name`` of the VMs that are claimed there."""
+    capacity: HostCapacity | None
+    """The most that VMs may have there together. None until the agent answered once."""
+    claimed_vcpus: int
+    claimed_memory_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostChange:
+    """What an operator sets for a host. None: it stays."""
+
+    vcpu_overcommit: float | Literal["site"] | None = None
+    """``site``: as the site's setting says."""
+    memory_overcommit: float | Literal["site"] | None = None
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    """By key; None takes one away."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +144,8 @@ class GpuInfo:
     types: tuple[TypeUse, ...]
     vms: tuple[str, ...]
     """``tenant/name`` of the VMs with a claim on it."""
+    vm_names: Mapping[str, str] = field(default_factory=dict)
+    """Their ids → the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

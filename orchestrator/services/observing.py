@@ -5,17 +5,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.host import Host, HostState
-from orchestrator.core.operation import FINISHED
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.host_facts import DISK_STEP
+from orchestrator.core.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
+from orchestrator.ports.store.looks import SeenAgain, Standing
 from orchestrator.ports.store.transaction import Store, Transaction
 
 _OBSERVED_STATES: frozenset[HostState] = frozenset({"ready", "unreachable"})
 _KEY_CHANGED = "host.key_changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What came of one: what the host shows, or why it shows nothing."""
+
+    began: float
+    turn: int
+    """The newest when it began."""
+    found: HostSnapshot | VgpuctlError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +42,50 @@ class HostObserver:
         """One observation of one host. Hosts that come, go or are quarantined are left to their operations."""
         try:
             with self.store.read() as tx:
-                host = tx.hosts.get(name)
+                host, turn = tx.hosts.get(name), tx.operations.turn()
         except NotFound:
             return
         if host.state not in _OBSERVED_STATES:
             return
         began = self.clock.now()
         try:
-            snapshot = self.link.observe(host)
+            found: HostSnapshot | VgpuctlError = self.link.observe(host)
         except VgpuctlError as error:
-            self._failed(name, error)
-            return
-        self._store(name, snapshot, began)
+            found = error
+        self.keep(name, Look(began=began, turn=turn, found=found))
+
+    def after_operation(self, host: str, subject: str) -> None:
+        """Look at the host where its picture has become untrue: where what placement sees of it does not follow from
+        claims. ``subject``: of the operation that has ended there."""
+        with self.store.read() as tx:
+            vm = tx.vms.find_id(subject)
+            if vm is not None and vm.deallocated is None:
+                untrue = any(changes_gpu(device) for device in vm.devices)
+            else:
+                untrue = subject == host or tx.looks.shows(host, subject)
+        if untrue:
+            self.observe(host)
+
+    def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
+        """Whether the host is as it stands, at that turn. What it is otherwise is for :meth:`keep`; nothing is stored
+        here."""
+        began = self.clock.now()
+        try:
+            found = self.link.look(standing.host, digest)
+            if isinstance(found, Unchanged):
+                if abs(found.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
+                    return SeenAgain(host=standing.host.name, digest=digest, at=began, turn=turn)
+                found = self.link.observe(standing.host)
+        except VgpuctlError as error:
+            return Look(began=began, turn=turn, found=error)
+        return Look(began=began, turn=turn, found=found)
+
+    def keep(self, name: str, look: Look) -> None:
+        """What came of a look."""
+        if isinstance(look.found, HostSnapshot):
+            self._store(name, look.found, look.began, look.turn)
+        else:
+            self._failed(name, look.found)
 
     def _failed(self, name: str, error: VgpuctlError) -> None:
         state: HostState = "quarantined" if error.code == _KEY_CHANGED else "unreachable"
@@ -50,7 +94,7 @@ class HostObserver:
             if host is not None:
                 tx.hosts.update(replace(host, state=state, state_reason=error.message))
 
-    def _store(self, name: str, snapshot: HostSnapshot, began: float) -> None:
+    def _store(self, name: str, snapshot: HostSnapshot, began: float, turn: int) -> None:
         with self.store.begin() as tx:
             host = _still(tx, name)
             if host is None:
@@ -60,11 +104,12 @@ class HostObserver:
                 tx.hosts.update(replace(host, state="quarantined", state_reason=reason))
                 return
             tx.hosts.update(replace(host, state="ready", state_reason=None, last_seen_at=began))
-            tx.hosts.put_snapshot(name, snapshot, began)
+            if not tx.hosts.put_snapshot(name, snapshot, turn):
+                return
             domains = {domain.uuid: domain for domain in snapshot.domains}
             for vm in tx.vms.list(host=name):
                 domain = domains.get(vm.id)
-                if not _at_rest(tx, vm, began):
+                if not _at_rest(tx, vm, turn):
                     continue
                 if domain is None:
                     _missing(tx, vm, snapshot)
@@ -91,9 +136,8 @@ def _still(tx: Transaction, name: str) -> Host | None:
     return host if host.state in _OBSERVED_STATES else None
 
 
-def _at_rest(tx: Transaction, vm: Vm, since: float) -> bool:
-    """No operation has worked on it since then, so what the host showed is its state."""
+def _at_rest(tx: Transaction, vm: Vm, turn: int) -> bool:
+    """No operation has worked on it since that turn, so what the host showed is its state."""
     if vm.state not in {"running", "stopped"} or vm.operation is None:
         return False
-    operation = tx.operations.get(vm.operation).operation
-    return operation.state in FINISHED and (operation.finished_at or since) < since
+    return tx.operations.get(vm.operation).operation.over_by(turn)

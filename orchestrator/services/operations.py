@@ -13,6 +13,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.stuck import take_up
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.messages import Watched
 
@@ -35,10 +36,21 @@ class OperationService:
         limit: int,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
+        subject: str | None = None,
+        beginning: str | None = None,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
+        ``subject``: only those about what has this id or had this name (``tenant/name`` of a VM);
+        ``beginning``: of their id."""
         with self.world.store.read() as tx:
-            return tx.operations.list(unfinished=unfinished, limit=limit, tenants=tenants, before=before)
+            return tx.operations.list(
+                unfinished=unfinished,
+                limit=limit,
+                tenants=tenants,
+                before=before,
+                subject=subject,
+                beginning=beginning,
+            )
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""
@@ -79,6 +91,7 @@ class OperationService:
                     hint="wait until it has ended",
                 )
             tx.operations.request_cancel(operation_id)
+            self._note(tx, "cancel", operation_id)
         return self.get(operation_id)
 
     def retry(self, operation_id: str) -> Operation:
@@ -87,6 +100,7 @@ class OperationService:
         :raises Conflict: ``operation.not_stuck``"""
         with self.world.store.begin() as tx:
             take_up(tx, _check_stuck(tx.operations.get(operation_id)))
+            self._note(tx, "retry", operation_id)
         self.engine.submit(operation_id)
         return self.get(operation_id)
 
@@ -111,6 +125,10 @@ class OperationService:
                 outcome="; ".join(operation.remainder) or "nothing was left",
             )
         return self.get(operation_id)
+
+    def _note(self, tx: Transaction, action: str, operation_id: str) -> None:
+        at = self.world.clock.now()
+        tx.audit.append(at=at, actor=actor(), action=action, subject=operation_id, outcome="accepted")
 
     def _job(self, operation_id: str) -> Job:
         with self.world.store.read() as tx:

@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from orchestrator.core.attachments import draw
+from orchestrator.catalogue.quota_names import board_name
+from orchestrator.core.attachments import draw, draw_whole
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
-from orchestrator.core.device import Device
+from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
+from orchestrator.core.geometry.board import WHOLE
+from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.offering import Offering
-from orchestrator.core.offering_support import check_supported
+from orchestrator.core.offering_support import MADE, check_supported
+from orchestrator.core.placement.from_offering import Ask, ask_of
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
-from orchestrator.core.placement.views import Placement, Refusal, Request
+from orchestrator.core.placement.views import Part, Placement, Refusal, Request
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
@@ -26,8 +31,18 @@ from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
+from orchestrator.services.sharing import check_neighbours
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A device to draw."""
+
+    type_name: str
+    instance: InstancePlace | None
+    """The GPU instance around it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +55,14 @@ class VmPlan:
     why: str
     victims: tuple[Vm, ...] = ()
     """Who has to give its place back before the claim can be taken."""
+
+    def take(self, tx: Transaction) -> None:
+        """Claim the place.
+
+        :raises ClaimLost: it is another's, or beside a tenant that this one is kept apart from
+        """
+        tx.claims.take(self.claim, self.capacity)
+        check_neighbours(tx, self.vm.spec.tenant, self.claim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,49 +100,53 @@ class Planner:
         offering = fleet.known.resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
-        type_name = _type_of(offering)
-        request = self._request(tx, spec, vm_id, type_name, offering, keeps_disk=stored is not None)
+        request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
+        request = replace(request, isolation=fleet.isolation_of(spec.tenant))
         placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
-        host, address = placement.host_id, placement.gpu_id
+        host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
         leaving = frozenset(vm.id for vm in victims)
-        device = self._draw(viewed, _gpu(snapshot, address), type_name, leaving)
+        devices = self._draw(viewed, snapshot, placement, request.profile, leaving)
         vm = Vm(
             id=vm_id,
             spec=spec,
             state="creating",
             host=host,
-            devices=(device,),
+            devices=devices,
             addresses=(),
             operation=None,
             created_at=self.clock.now(),
         )
+        check_guest_driver(tx, vm)
         claim = Claim(
             vm=vm_id,
             host=host,
-            devices=(DeviceClaim(gpu=address, cut=placement.cut, slots=placement.slots, function=device.function),),
+            devices=tuple(
+                DeviceClaim(gpu=part.gpu_id, cut=part.cut, slots=part.slots, function=device.function)
+                for part, device in zip(placement.parts, devices, strict=True)
+            ),
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             disk_bytes=spec.disk_bytes,
         )
-        capacity = capacity_of(viewed.facts, self.index.overcommit)
+        capacity = capacity_of(viewed.facts, self.index.overcommit.of(viewed.seen.host))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
-    def _request(
-        self, tx: Transaction, spec: VmSpec, vm_id: str, type_name: str, offering: Offering, *, keeps_disk: bool
-    ) -> Request:
+    def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
+        ask = _ask(offering)
         return Request(
             vm_id=vm_id,
-            profile=type_name,
+            profile=ask.profile,
+            count=ask.devices,
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             tenant=spec.tenant,
             disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
             host=spec.host,
             gpu_models=offering.gpu_models,
-            cut_kinds=("time_sliced",),
+            cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
             now_s=self.clock.now(),
         )
@@ -145,10 +172,26 @@ class Planner:
         placement, preemption = found
         return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
 
-    def _draw(self, viewed: Viewed, gpu: GpuSnapshot, type_name: str, leaving: frozenset[str]) -> Device:
+    def _draw(
+        self, viewed: Viewed, snapshot: HostSnapshot, placement: Placement, type_name: str, leaving: frozenset[str]
+    ) -> tuple[Device, ...]:
+        """A device for each part of the place."""
         staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
-        taken = frozenset(one.function for claim in staying for one in claim.devices if one.function is not None)
-        device = draw(gpu, type_name, taken=taken, new_uuid=self.ids.new_uuid())
+        taken = {one.function for claim in staying for one in claim.devices if one.function is not None}
+        devices = []
+        for part in placement.parts:
+            if part.cut == WHOLE:
+                device = draw_whole(part.gpu_id, board_name(_geometry(viewed, part).model))
+            else:
+                asked = _Asked(type_name, _instance_at(_geometry(viewed, part), part, type_name))
+                device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), asked, frozenset(taken))
+            devices.append(device)
+            if device.function is not None:
+                taken.add(device.function)
+        return tuple(devices)
+
+    def _drawn_on(self, viewed: Viewed, gpu: GpuSnapshot, asked: _Asked, taken: frozenset[str]) -> Device:
+        device = draw(gpu, asked.type_name, taken=taken, new_uuid=self.ids.new_uuid(), instance=asked.instance)
         if device is None:
             reason = Reason(
                 code="gpu.no_function",
@@ -181,14 +224,24 @@ def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:
     )
 
 
-def _type_of(offering: Offering) -> str:
-    if offering.kind != "time_sliced" or offering.vgpu_type is None or offering.vgpu_count != 1:
+def _instance_at(geometry: Geometry, part: Part, type_name: str) -> InstancePlace | None:
+    """None: time-sliced."""
+    cut = geometry.cut(part.cut)
+    profile = geometry.shape_in(type_name, part.cut)
+    if cut is None or cut.kind != "mig" or profile is None:
+        return None
+    return InstancePlace(profile, part.start)
+
+
+def _ask(offering: Offering) -> Ask:
+    """:raises InvalidInput: ``profile.unsupported``"""
+    if offering.kind not in MADE or (offering.kind != "passthrough" and offering.vgpu_type is None):
         raise InvalidInput(
             "profile.unsupported",
-            f"profile {offering.name} is {offering.kind.replace('_', ' ')}; only time-sliced vGPUs are made so far",
+            f"profile {offering.name} is {offering.kind.replace('_', ' ')}; only vGPUs and whole GPUs are made so far",
             hint="'vgpuctl profile list' shows what the hosts offer",
         )
-    return offering.vgpu_type
+    return ask_of(offering)
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:
@@ -207,6 +260,10 @@ def _known(what: str, find: Callable[[], T]) -> T:
         return find()
     except NotFound as error:
         raise InvalidInput(f"{what}.unknown", error.message, hint=error.hint) from error
+
+
+def _geometry(viewed: Viewed, part: Part) -> Geometry:
+    return next(gpu.geometry for gpu in viewed.view.gpus if gpu.gpu_id == part.gpu_id)
 
 
 def _gpu(snapshot: HostSnapshot, address: str) -> GpuSnapshot:

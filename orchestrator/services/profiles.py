@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.views import HostView
 from orchestrator.services.fleet_index import Fleet, FleetIndex
-from orchestrator.services.gpus import free_places
+from orchestrator.services.gpus import free_places, free_sets, whole_gpus
 from orchestrator.services.messages import ProfileInfo
 
 
@@ -28,10 +30,14 @@ class ProfileService:
         infos = []
         for name in names:
             offering = known.resolve(name)
-            wanted = offering.vgpu_type or ""
-            hosts = [host for host in fleet if any(gpu.geometry.supports(wanted) for gpu in host.gpus)]
+            wanted, count = offering.vgpu_type or "", offering.gpu_count
+            hosts = [host for host in fleet if _offers(host, offering)]
             free = sum(
-                free_places(gpu, wanted) for host in hosts if not host.cordoned for gpu in host.gpus if gpu.usable
+                free_sets(host, offering.gpu_models, count)
+                if count
+                else sum(free_places(gpu, wanted) for gpu in host.gpus if gpu.usable) // offering.vgpu_count
+                for host in hosts
+                if not host.cordoned
             )
             infos.append(ProfileInfo(offering=offering, hosts=tuple(host.name for host in hosts), free=free))
         return tuple(infos)
@@ -41,3 +47,10 @@ class ProfileService:
         fleet = self._fleet()
         names = [offering.name for offering in fleet.known.offerings]
         return self._infos([*sorted(names), *sorted(fleet.known.types - set(names))], fleet)
+
+
+def _offers(host: HostView, offering: Offering) -> bool:
+    """Whether a VM of the offering could ever be there."""
+    if offering.gpu_count:
+        return len(whole_gpus(host, offering.gpu_models)) >= offering.gpu_count
+    return any(gpu.geometry.supports(offering.vgpu_type or "") for gpu in host.gpus)

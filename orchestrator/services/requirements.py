@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.user_data import check_ssh_key, user_data_type
@@ -33,6 +34,7 @@ def checked(request: CreateVm) -> CreateVm:
         check_name(request.host, what="host")
     if request.label is not None:
         check_name(request.label, what="label")
+    check_labels(request.labels)
     _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
     _in_range("disk", request.disk_bytes, MIN_DISK_BYTES, MAX_DISK_BYTES, show_size)
@@ -59,4 +61,10 @@ def _in_range(field: str, value: int, at_least: int, at_most: int, show: object)
 
 def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
     """``user_data``: the id under which the text is stored."""
-    return VmSpec(**request.shape(), user_data=user_data, start=request.start, label=request.label)
+    return VmSpec(
+        **request.shape(),
+        user_data=user_data,
+        start=request.start,
+        label=request.label,
+        labels=check_labels(request.labels),
+    )

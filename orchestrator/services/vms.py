@@ -6,34 +6,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from orchestrator.core.attachments import make
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
-from orchestrator.core.host_actions import (
-    DefineDomain,
-    EnsureNetwork,
-    HostAction,
-    StartDomain,
-    WriteSeed,
-)
+from orchestrator.core.host import Host
+from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
-from orchestrator.core.network import network_xml
+from orchestrator.core.names import near
 from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
-from orchestrator.operations.steps.storage import create_volume_action
+from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.begin import new_operation, record, running_operation
+from orchestrator.services.begin import before, held_by, new_operation, record, running_operation
 from orchestrator.services.deallocating import begin_deallocation
+from orchestrator.services.dry_run import actions_of
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.vm_checks import check_adopted, check_lease, check_state
 
+_SHORTEST_ID = 6
+"""Digits of an id by which a VM may be called."""
 _RACES = 5
 """How often a lost race for slots is planned again."""
 
@@ -128,12 +126,10 @@ class VmService:
         for victim in plan.victims:
             subject, outcome = victim.full_name, f"for {vm.full_name}"
             tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
-        operation = new_operation("preempt_for_vm", subject=vm.id, tenant=vm.spec.tenant, clock=clock, ids=ids)
-        tx.vms.add(replace(vm, operation=operation.id))
-        inputs: dict[str, object] = {
-            "vm": vm.spec.name, "previous_state": vm.state, "claim": asdict(plan.claim),
-            "capacity": asdict(plan.capacity),
-        }  # fmt: skip
+        operation = new_operation("preempt_for_vm", vm, clock=clock, ids=ids)
+        tx.vms.add(held_by(operation, vm))
+        claim, capacity = asdict(plan.claim), asdict(plan.capacity)
+        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "claim": claim, "capacity": capacity}
         record(tx, operation, host=vm.host, inputs=inputs, waits_for=freeing)
         stopped = tuple(victim.full_name for victim in plan.victims)
         return Started(operation=operation.id, name=vm.spec.name, first=freeing, preempted=stopped)
@@ -141,16 +137,14 @@ class VmService:
     def _begin(
         self, tx: Transaction, kind: str, vm: Vm, plan: VmPlan | None = None, more: Mapping[str, object] | None = None
     ) -> Started:
-        operation = new_operation(
-            kind, subject=vm.id, tenant=vm.spec.tenant, clock=self.planner.clock, ids=self.planner.ids
-        )
+        operation = new_operation(kind, vm, clock=self.planner.clock, ids=self.planner.ids)
         if plan is None:
-            tx.vms.update(replace(vm, operation=operation.id))
+            tx.vms.update(held_by(operation, vm))
         else:
-            tx.vms.add(replace(vm, operation=operation.id))
-            tx.claims.take(plan.claim, plan.capacity)
-        with_state: dict[str, object] = {"vm": vm.spec.name, "previous_state": vm.state, **(more or {})}
-        record(tx, operation, host=vm.host, inputs=with_state)
+            tx.vms.add(held_by(operation, vm))
+            plan.take(tx)
+        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), **(more or {})}
+        record(tx, operation, host=vm.host, inputs=inputs)
         return Started(operation=operation.id, name=vm.spec.name)
 
     def plan(self, request: CreateVm) -> DryRun:
@@ -161,7 +155,7 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             plan = self._planned(tx, wanted, None, reserve=False)
-            actions = _actions(tx, plan.vm)
+            actions = actions_of(tx, plan.vm)
         return DryRun(
             host=plan.vm.host,
             gpu=plan.claim.devices[0].gpu,
@@ -185,6 +179,17 @@ class VmService:
             outcome = f"until {show_moment(later)}"
             tx.audit.append(at=now, actor=actor(), action="extend_lease", subject=vm.full_name, outcome=outcome)
         return extended
+
+    def label(self, tenant: str, name: str, labels: Mapping[str, str | None]) -> Vm:
+        """Set these; None takes one away. :raises InvalidInput: ``label.…``; :raises NotFound: ``vm.unknown``"""
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            labelled = replace(vm, spec=replace(vm.spec, labels=changed_labels(vm.spec.labels, labels)))
+            tx.vms.update(labelled)
+            said = ", ".join(f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items())
+            at, action = self.planner.clock.now(), f"label_vm {said}"
+            tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
+        return labelled
 
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
@@ -210,7 +215,7 @@ class VmService:
             running = running_operation(tx, vm)
             if vm.state == "deleting" and running is not None:
                 return Started(operation=running, name=name, existing=True)
-            _check_adopted(tx, vm)
+            check_adopted(tx, vm)
             if running is not None:
                 tx.operations.request_cancel(running)
             started = self._begin(tx, "delete_lost_vm" if vm.state == "lost" else "delete_vm", vm)
@@ -230,7 +235,7 @@ class VmService:
             if vm.deallocated is None or vm.state != "stopped":
                 plan = None
             else:
-                _check_lease(vm, self.planner.clock.now())
+                check_lease(vm, self.planner.clock.now())
                 plan = self.planner.plan(tx, replace(vm.spec, host=vm.host), vm)
                 self.planner.reserve(plan)
         try:
@@ -244,8 +249,9 @@ class VmService:
             vm = _known(tx, tenant, name)
             if vm.state in {"running", "starting"}:
                 return _so_already(vm, settled="running")
-            _check_state(vm, "stopped")
-            _check_lease(vm, self.planner.clock.now())
+            check_state(vm, "stopped")
+            check_lease(vm, self.planner.clock.now())
+            check_guest_driver(tx, vm)
             if plan is not None and vm.deallocated is not None:
                 started = self._placed_again(tx, vm, plan)
             elif plan is None and vm.deallocated is None:
@@ -259,29 +265,40 @@ class VmService:
         """Claimed like a new VM, on the host where its disk is."""
         placed = replace(vm, devices=plan.vm.devices, deallocated=None)
         within_quota(tx, placed, vm)
-        tx.claims.take(plan.claim, plan.capacity)
+        plan.take(tx)
         before = [asdict(device) for device in vm.devices]
         return self._begin(tx, "start_freed_vm", placed, more={"freed": vm.deallocated, "devices": before})
 
-    def stop(self, tenant: str, name: str) -> Started:
-        """Shut down (power off after a grace time) and remove the device; the claim stays.
+    def stop(self, tenant: str, name: str, *, force: bool = False) -> Started:
+        """Shut down (power off after a grace time, at once with ``force``) and remove the device; the claim stays.
 
         :raises Conflict: ``vm.busy``"""
         with self.store.begin() as tx:
             vm = _known(tx, tenant, name)
-            if vm.state in {"stopped", "stopping"}:
+            if vm.state == "stopping" or (vm.state == "stopped" and vm.wanted == "stopped"):
                 return _so_already(vm, settled="stopped")
-            _check_state(vm, "running")
-            started = self._begin(tx, "stop_vm", vm)
+            if vm.state != "stopped":  # a guest that has shut itself down: from now on that is wanted
+                check_state(vm, "running")
+            started = self._begin(tx, "stop_vm", vm, more={"force": True} if force else None)
+            self._set_state(tx, vm.id, "stopping")
+        return self._submitted(started)
+
+    def restart(self, tenant: str, name: str, *, force: bool = False) -> Started:
+        """Shut down as :meth:`stop` does, and start again in its place.
+
+        :raises Conflict: ``vm.busy``, ``lease.over``"""
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            check_state(vm, "running")
+            check_lease(vm, self.planner.clock.now())
+            started = self._begin(tx, "restart_vm", vm, more={"force": True} if force else None)
             self._set_state(tx, vm.id, "stopping")
         return self._submitted(started)
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
         """:raises Conflict: ``vm.not_running``"""
         vm = self._running(tenant, name)
-        with self.store.read() as tx:
-            host = tx.hosts.get(vm.host)
-        return self.link.open_console(host, vm.id)
+        return self.link.open_console(self._opening(vm, "open_console"), vm.id)
 
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
         """A connection to a port of the VM, made from its host.
@@ -290,9 +307,14 @@ class VmService:
         if not 1 <= port <= 65535:
             raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
         vm = self._running(tenant, name)
-        with self.store.read() as tx:
-            host = tx.hosts.get(vm.host)
-        return self.link.open_tcp(host, vm.id, port)
+        return self.link.open_tcp(self._opening(vm, f"open_tcp {port}"), vm.id, port)
+
+    def _opening(self, vm: Vm, action: str) -> Host:
+        """Its host. Who reaches into a guest is on record before the first byte."""
+        with self.store.begin() as tx:
+            at = self.planner.clock.now()
+            tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
+            return tx.hosts.get(vm.host)
 
     def _running(self, tenant: str, name: str) -> Vm:
         vm = self.get(tenant, name)
@@ -312,48 +334,21 @@ class VmService:
 
 
 def _known(tx: Transaction, tenant: str, name: str) -> Vm:
+    """By name, by id, or by how its id begins."""
     vm = tx.vms.find(tenant, name)
-    if vm is None:
-        raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint="'vgpuctl list-vms' shows them")
-    return vm
+    if vm is not None:
+        return vm
+    others = tx.vms.list(tenant=tenant)
+    meant = [one for one in others if one.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
+    if len(meant) != 1:
+        names = [one.spec.name for one in others]
+        raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms"))
+    return meant[0]
 
 
 def _so_already(vm: Vm, *, settled: VmState) -> Started:
     """What made it so is over and is nobody's news; what is on its way there is worth following."""
     return Started(operation=None if vm.state == settled else vm.operation, name=vm.spec.name, existing=True)
-
-
-def _check_adopted(tx: Transaction, vm: Vm) -> None:
-    """Deleting powers a VM off; a domain that was not taken over to the end is not ours to power off.
-
-    :raises Conflict: ``vm.busy``"""
-    if vm.operation is None:
-        return
-    last = tx.operations.get(vm.operation).operation
-    if last.kind == "adopt_vm" and last.state != "done":
-        raise Conflict(
-            "vm.busy",
-            f"VM {vm.spec.name} is not taken over yet",
-            hint=f"'vgpuctl operation show {last.id}' tells how far it is; cancelling or abandoning it gives it back",
-        )
-
-
-def _check_state(vm: Vm, needed: VmState) -> None:
-    if vm.state != needed:
-        raise Conflict(
-            "vm.busy",
-            f"VM {vm.spec.name} is {vm.state}",
-            hint=f"operation {vm.operation} works on it; 'vgpuctl operation show' tells how far it is",
-        )
-
-
-def _check_lease(vm: Vm, now: float) -> None:
-    if vm.lease_end is not None and vm.lease_end <= now:
-        raise Conflict(
-            "lease.over",
-            f"the lease of VM {vm.spec.name} ended {show_moment(vm.lease_end)}",
-            hint=f"'vgpuctl vm extend {vm.spec.name} --lease 4h' makes it longer",
-        )
 
 
 def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
@@ -376,19 +371,3 @@ def _exists(vm: Vm) -> Conflict:
         f"there is already a VM {vm.spec.name} with another specification",
         hint=f"'vgpuctl show-vm {vm.spec.name}' shows it; choose another name or delete it",
     )
-
-
-def _actions(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
-    """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
-    network = tx.networks.get(vm.spec.network)
-    actions: list[HostAction] = [
-        EnsureNetwork(name=network.name, xml=network_xml(network)),
-        create_volume_action(vm, tx.images.get(vm.spec.image)),
-        WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
-    ]
-    define = DefineDomain(vm=vm.id, xml=domain_xml(vm))
-    if vm.spec.start:
-        start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
-        made = (action for device in vm.devices for action in make(vm.id, device))
-        return (*actions, *made, define, start)
-    return (*actions, define)

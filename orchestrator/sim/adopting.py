@@ -7,7 +7,7 @@ from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import ActionResult, AdoptDomain, ReleaseDomain
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim, release
-from orchestrator.sim.vgpu_actions import is_as_made, key_of
+from orchestrator.sim.vgpu_actions import is_as_made, keys_of
 
 
 def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
@@ -18,7 +18,8 @@ def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
             raise Denied("gpu.not_managed", f"{device.parent} is on no GPU that was given to us")
         if not is_as_made(machine.kernel, device):
             raise Conflict("vgpu.differs", "the vGPU is not there any more as it was seen")
-        claim(machine, key_of(device), action.vm, until_reboot=True)
+        for key in keys_of(device):
+            claim(machine, key, action.vm, until_reboot=True)
     if domain is None:
         raise NotFound("vm.not_found", "the domain is not defined on this host")
     if domain.devices != tuple(device.name for device in action.devices):
@@ -41,7 +42,8 @@ def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionRe
     if domain is not None:
         domain.adopted = False
     for device in action.devices:
-        release(machine, key_of(device), action.vm)
+        for key in keys_of(device):
+            release(machine, key, action.vm)
     there = {*machine.domains, *machine.kernel.devices()}
     machine.foreign |= there & {action.vm, *(device.name for device in action.devices)}
     return ActionResult(changed=changed)

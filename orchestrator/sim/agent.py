@@ -26,12 +26,13 @@ from orchestrator.core.host_actions import (
     ManageGpus,
     ReleaseDomain,
     RemoveNetwork,
+    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.sim import adopting, vgpu_actions, vm_actions
+from orchestrator.sim import adopting, mig_actions, settling, vgpu_actions, vm_actions, whole_gpus
 from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.upkeep import admit
 
@@ -43,7 +44,7 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
     :raises AgentDied: it died in the middle
     """
     if fenced:
-        admit(machine, token)
+        admit(machine, token, action)
     effect = Effect(token, type(action).__name__, getattr(action, "vm", None))
     if isinstance(action, StopDomain):
         domain = machine.domains.get(action.vm)
@@ -55,6 +56,8 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     **vgpu_actions.HANDLERS,
+    **mig_actions.HANDLERS,
+    **whole_gpus.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,
     WriteSeed: vm_actions.write_seed,
@@ -66,6 +69,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     StopDomain: vm_actions.stop,
     AdoptDomain: adopting.adopt,
     ReleaseDomain: adopting.release_domain,
+    SettleLedger: settling.settle,
     EnsureNetwork: vm_actions.ensure_network,
     RemoveNetwork: vm_actions.remove_network,
     ManageGpus: vgpu_actions.manage,

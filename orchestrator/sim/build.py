@@ -35,7 +35,11 @@ def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
     """The model with the vGPU types that the group allows."""
     kind = gpu_kind(catalogue, group.gpu_model)
     allowed = {KINDS[mode] for mode in group.modes_allowed}
-    return kind if "time_sliced" in allowed else replace(kind, types=())
+    backed = {name for name, _ in kind.backed}
+    types = tuple(one for one in kind.types if ("mig" if one.name in backed else "time_sliced") in allowed)
+    if "mig" in allowed:
+        return replace(kind, types=types)
+    return replace(kind, types=types, profiles=(), backed=())
 
 
 def _index(name: str) -> int:

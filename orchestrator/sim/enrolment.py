@@ -4,22 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from typing import Final
 
+from orchestrator.adapters.store.bulk_rows import add_enrolled
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 
+_AT_ONCE: Final = 200
+"""Snapshots in memory at a time."""
+
 
 def record_enrolled(store: SqlStore, seen: Iterable[tuple[str, str, HostSnapshot]], now: float) -> None:
     """Hosts as ``host add`` leaves them, all in one transaction: (name, address, a look at it)."""
+    left = iter(seen)
     with store.begin() as tx:
-        for name, address, snapshot in seen:
-            gpus = tuple(gpu.address for gpu in snapshot.gpus)
-            host = new_host(name, address, snapshot.machine_id, gpus, now)
-            tx.hosts.add(host)
-            for gpu in gpus:
-                tx.hosts.mark_enabled(name, gpu, by_us=True)
-            tx.hosts.put_snapshot(name, snapshot, now)
+        while some := list(islice(left, _AT_ONCE)):
+            add_enrolled(tx, [(_host_seen(*one, now), one[2]) for one in some], tx.operations.turn())
+
+
+def _host_seen(name: str, address: str, snapshot: HostSnapshot, now: float) -> Host:
+    gpus = tuple(gpu.address for gpu in snapshot.gpus)
+    return new_host(name, address, snapshot.machine_id, gpus, now)
 
 
 def new_host(name: str, address: str, machine_id: str | None, gpus: tuple[str, ...], now: float) -> Host:

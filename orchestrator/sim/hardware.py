@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from orchestrator.catalogue.catalogue import Catalogue
-from orchestrator.catalogue.geometries import find_model
+from orchestrator.catalogue.geometries import find_model, mig_rows
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.geometry.build import MigRow
 from orchestrator.core.snapshot import HostVgpuType
 
 _SOME_VFS = 16
@@ -28,6 +29,17 @@ class GpuKind:
     total_vfs: int
     """0: vGPUs are mediated devices on the GPU itself."""
     types: tuple[HostVgpuType, ...]
+    """Of both modes."""
+    profiles: tuple[MigRow, ...] = ()
+    """Of GPU instances; empty: no MIG."""
+    backed: tuple[tuple[str, str], ...] = ()
+    """(MIG-backed type, profile of its GPU instance)"""
+    keeps_mig: bool = True
+    """Whether the MIG mode outlives a reboot: it does on Ampere, where it takes a reset."""
+
+    def profile_of(self, type_name: str) -> str | None:
+        """None: time-sliced."""
+        return next((profile for name, profile in self.backed if name == type_name), None)
 
     def type_named(self, name: str) -> HostVgpuType | None:
         return next((one for one in self.types if one.name == name), None)
@@ -38,17 +50,21 @@ class GpuKind:
 
 @lru_cache(maxsize=64)
 def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
-    """The model that ``name`` means, with its time-sliced types.
+    """The model that ``name`` means, with its time-sliced types and those that have a GPU instance to themselves.
 
     :raises InvalidInput: ``fleet.no_such_gpu``
     """
     model = find_model(catalogue, name)
     if isinstance(model, str):
         raise InvalidInput("fleet.no_such_gpu", model, hint="docs/reference/offerings.md lists the models")
+    profiles = tuple(mig_rows(catalogue, model))
+    instances = {one.name for one in profiles}
     rows = [
         row
         for row in catalogue.types_of_model(model)
-        if row.mode == "time_sliced" and row.series in _SERIES and row.max_per_gpu
+        if row.series in _SERIES
+        and row.max_per_gpu
+        and (row.gi_profile is None or (row.gi_profile in instances and row.max_per_gi == 1))
     ]
     types = tuple(
         HostVgpuType(
@@ -66,4 +82,7 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         memory_mib=(model.memory_gib or 1) * 1024,
         total_vfs=0 if model.host_vgpu_mode == "mdev" else model.sriov_total_vfs or _SOME_VFS,
         types=types,
+        profiles=profiles,
+        backed=tuple((row.name, row.gi_profile) for row in rows if row.gi_profile is not None),
+        keeps_mig=model.architecture == "ampere",
     )

@@ -15,8 +15,15 @@ from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_fro
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.protocol import encode_frame, read_frame
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
-from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.wire import (
+    action_to_dict,
+    domain_from_dict,
+    look_from_dict,
+    result_from_dict,
+    snapshot_from_dict,
+    token_to_dict,
+)
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.console import Echo
 
@@ -70,7 +77,10 @@ class HostsLink:
         self._ask("locate", None, {"address": address})
 
     def observe(self, host: Host) -> HostSnapshot:
-        return snapshot_from_dict(self._ask("observe", host, {}))
+        return snapshot_from_dict(self._ask("observe", host, {"known": None}))
+
+    def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
+        return look_from_dict(self._ask("observe", host, {"known": known}))
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._ask("observe_domain", host, {"vm": vm}))

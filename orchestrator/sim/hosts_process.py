@@ -83,7 +83,7 @@ class _Session:
             self._machines.fleet.machine(params["address"])
             return encode_frame({"result": {}})
         if method == "observe":
-            return self._link.look(Host(**host))
+            return self._link.answer(Host(**host), params["known"])
         return encode_frame({"result": self._methods[method](Host(**host), params)})
 
     def _enrol(self, params: Message) -> Message:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.sim.hardware import GpuKind
 
+VFIO = "vfio-pci"
+
 
 @dataclass(slots=True)
 class SimulatedGpu:
@@ -23,9 +25,15 @@ class SimulatedGpu:
     address: str
     kind: GpuKind
     functions: int = 0
+    mig: bool = False
+    instances: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """GPU instances: id → (profile, first memory slot)."""
+    driver: str = "nvidia"
 
     def parents(self) -> list[str]:
         """PCI functions that vGPUs can be made on now."""
+        if self.driver != "nvidia":
+            return []
         if not self.kind.total_vfs:
             return [self.address]
         return [self.function(number) for number in range(self.functions)]
@@ -47,10 +55,14 @@ class Kernel:
     """UUID → (parent, type)."""
     typed: dict[str, str] = field(default_factory=dict)
     """Virtual function → type."""
+    inside: dict[str, int] = field(default_factory=dict)
+    """Virtual function → id of the GPU instance that its vGPU lies in."""
     opened: set[str] = field(default_factory=set)
     """mdev UUIDs and functions that a QEMU holds open."""
     next_errno: int = 0
     """Answered to the next write instead of doing it; 0: none."""
+    stuck_resets: set[str] = field(default_factory=set)
+    """GPUs whose reset fails."""
     harmed: list[str] = field(default_factory=list)
     """Devices that were taken away while they were open: must stay empty (I6)."""
 
@@ -58,8 +70,8 @@ class Kernel:
         return next((gpu for gpu in self.gpus if gpu.has(address)), None)
 
     def devices(self) -> set[str]:
-        """What a domain can name as its hostdev: UUIDs and typed functions."""
-        return {*self.mdevs, *self.typed}
+        """What a domain can name as its hostdev: UUIDs, typed functions and GPUs that vfio-pci has."""
+        return {*self.mdevs, *self.typed, *(gpu.address for gpu in self.gpus if gpu.driver == VFIO)}
 
     def types_on(self, gpu: SimulatedGpu) -> Iterator[str]:
         yield from (name for parent, name in self.mdevs.values() if gpu.has(parent))
@@ -67,11 +79,54 @@ class Kernel:
 
     def creatable(self, gpu: SimulatedGpu) -> tuple[HostVgpuType, ...]:
         """What the driver would take on this card now."""
+        if gpu.mig:
+            return tuple(one for one in gpu.kind.types if self._free_instance(gpu, one.name) is not None)
         there = list(self.types_on(gpu))
-        if not there:
-            return gpu.kind.types
-        sizes = {one.framebuffer_mib for one in gpu.kind.types if one.name in there}
-        return tuple(one for one in gpu.kind.types if {one.framebuffer_mib} == sizes and len(there) < one.max_instances)
+        sliced = [one for one in gpu.kind.types if gpu.kind.profile_of(one.name) is None]
+        sizes = {one.framebuffer_mib for one in sliced if one.name in there}
+        return tuple(one for one in sliced if sizes <= {one.framebuffer_mib} and len(there) < one.max_instances)
+
+    def _free_instance(self, gpu: SimulatedGpu, type_name: str) -> int | None:
+        """The one that the driver would choose: nobody is asked."""
+        used = {number for function, number in self.inside.items() if gpu.has(function)}
+        profile = gpu.kind.profile_of(type_name)
+        return min((n for n, (name, _) in gpu.instances.items() if name == profile and n not in used), default=None)
+
+    def set_mig(self, gpu: SimulatedGpu, *, on: bool) -> None:
+        """``nvidia-smi -mig``.
+
+        :raises OSError: EOPNOTSUPP, EBUSY while functions are on or anything is on it, or the errno that was planted
+        """
+        self._planted()
+        if not gpu.kind.profiles:
+            raise OSError(errno.EOPNOTSUPP, "no MIG")
+        if gpu.functions or gpu.instances or any(True for _ in self.types_on(gpu)):
+            raise OSError(errno.EBUSY, "in use by another client")
+        gpu.mig = on
+
+    def create_instance(self, gpu: SimulatedGpu, profile: str, start: int) -> None:
+        """``nvidia-smi mig -cgi PROFILE:START -C``.
+
+        :raises OSError: EOPNOTSUPP out of MIG mode, EINVAL, ENOSPC where others lie, or the errno that was planted
+        """
+        self._planted()
+        row = next((one for one in gpu.kind.profiles if one.name == profile and start in one.starts), None)
+        if not gpu.mig:
+            raise OSError(errno.EOPNOTSUPP, "MIG is off")
+        if row is None:
+            raise OSError(errno.EINVAL, "no such profile or place")
+        sizes = {one.name: one.size for one in gpu.kind.profiles}
+        for name, other in gpu.instances.values():
+            if start < other + sizes[name] and other < start + row.size:
+                raise OSError(errno.ENOSPC, "insufficient resources")
+        gpu.instances[max(gpu.instances, default=0) + 1] = (profile, start)
+
+    def destroy_instance(self, gpu: SimulatedGpu, number: int) -> None:
+        """``nvidia-smi mig -dci -dgi``. :raises OSError: EBUSY while a vGPU is in it, or the errno that was planted"""
+        self._planted()
+        if any(gpu.has(function) and inside == number for function, inside in self.inside.items()):
+            raise OSError(errno.EBUSY, "in use by another client")
+        del gpu.instances[number]
 
     def create_mdev(self, parent: str, type_name: str, uuid: str) -> None:
         """``echo UUID > …/create``.
@@ -112,29 +167,57 @@ class Kernel:
         if not type_id:
             self._not_open(function)
             del self.typed[function]
+            self.inside.pop(function, None)
             return
         found = gpu.kind.type_of_id(type_id)
         if found is None:
             raise OSError(errno.EINVAL, "no such type")
         if found not in self.creatable(gpu):
             raise OSError(errno.EIO, "full, or another size")
+        instance = self._free_instance(gpu, found.name) if gpu.mig else None
+        if instance is not None:
+            self.inside[function] = instance
         self.typed[function] = found.name
 
     def switch_functions(self, gpu: SimulatedGpu, *, on: bool) -> None:
-        """sriov-manage: -d clears the types of all functions."""
+        """sriov-manage: -d clears the types of all functions, and either destroys all GPU instances."""
+        gpu.instances.clear()
         if not on:
             for function in [one for one in self.typed if gpu.has(one)]:
                 self._not_open(function)
                 del self.typed[function]
+                self.inside.pop(function, None)
         gpu.functions = gpu.kind.total_vfs if on else 0
+
+    def bind(self, gpu: SimulatedGpu, driver: str) -> None:
+        """Unbind it and ``echo ADDRESS > /sys/bus/pci/drivers/<driver>/bind``.
+
+        :raises OSError: EBUSY while virtual functions are on (vfio-pci), or the errno that was planted
+        """
+        self._planted()
+        if driver == VFIO and gpu.functions:
+            raise OSError(errno.EBUSY, "virtual functions are on")
+        self._not_open(gpu.address)
+        gpu.driver = driver
+
+    def reset(self, gpu: SimulatedGpu) -> None:
+        """``echo 1 > …/reset``. :raises OSError: ENOTTY when it fails, as one that does not come back"""
+        self._planted()
+        self._not_open(gpu.address)
+        if gpu.address in self.stuck_resets:
+            raise OSError(errno.ENOTTY, "not ready")
 
     def reboot(self) -> None:
         self.mdevs.clear()
         self.typed.clear()
+        self.inside.clear()
         self.opened.clear()
         self.next_errno = 0
+        self.stuck_resets.clear()
         for gpu in self.gpus:
-            gpu.functions = 0
+            gpu.functions, gpu.driver = 0, "nvidia"
+            gpu.mig = gpu.mig and gpu.kind.keeps_mig
+            gpu.instances.clear()
 
     def _planted(self) -> None:
         number, self.next_errno = self.next_errno, 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.protocol import encode_frame
-from orchestrator.core.wire import snapshot_to_dict
+from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.core.wire import look_to_dict, unless_known
 from orchestrator.sim.fleet import SimulatedFleet, enrolled
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.machine_files import MachineFiles
@@ -22,6 +22,17 @@ from orchestrator.sim.observing import snapshot_of
 T = TypeVar("T")
 
 _LOCKS: Final = 64
+
+
+class _Unchanged(NamedTuple):
+    """A look that found what its asker knew."""
+
+    digest: str
+    frame: bytes
+
+
+def _runs(domain: DomainSnapshot) -> bool:
+    return domain.state == "running"
 
 
 class LiveMachines:
@@ -34,7 +45,7 @@ class LiveMachines:
         self._touched = {address for address, machine in fleet.machines.items() if kept.restore(address, machine)}
         self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
         """By index of the machine: thousands of machines need no lock each."""
-        self._looks: dict[str, bytes] = {}
+        self._looks: dict[str, _Unchanged] = {}
 
     def call(self, address: str, name: str, work: Callable[[SimulatedMachine], T]) -> T:
         """Do ``work`` on the machine; what it did is kept when it returns.
@@ -52,20 +63,21 @@ class LiveMachines:
                     self._touched.add(address)
                     self._kept.keep(address, machine)
 
-    def look(self, address: str, check: Callable[[SimulatedMachine], SimulatedMachine]) -> bytes:
-        """The frame that answers a look. Written once for as long as nothing happens there: most looks of a large
-        fleet find what the last one found, and this process shares the processors with the server."""
+    def look(self, address: str, check: Callable[[SimulatedMachine], SimulatedMachine], known: str | None) -> bytes:
+        """The frame that answers a look. That nothing has changed is found out once for as long as nothing happens
+        there: this process shares the processors with the server."""
 
         def written(machine: SimulatedMachine) -> bytes:
             check(machine)
-            frame = self._looks.get(address)
-            if frame is not None:
-                return zlib.decompress(frame)
+            kept = self._looks.get(address)
+            if kept is not None and kept.digest == known:
+                return kept.frame
             snapshot = snapshot_of(machine)
-            new = encode_frame({"result": snapshot_to_dict(snapshot)})
-            if all(domain.addresses for domain in snapshot.domains if domain.state == "running"):
-                self._looks[address] = zlib.compress(new, 1)
-            return new
+            look = unless_known(snapshot, known)
+            frame = encode_frame({"result": look_to_dict(look)})
+            if known and look is not snapshot and all(one.addresses for one in snapshot.domains if _runs(one)):
+                self._looks[address] = _Unchanged(known, frame)
+            return frame
 
         return self.call(address, OBSERVE, written)
 
@@ -91,9 +103,9 @@ class LiveLink(MachineLink):
         super().__init__(site=site)
         self._machines = machines
 
-    def look(self, host: Host) -> bytes:
+    def answer(self, host: Host, known: str | None) -> bytes:
         """A fresh observation of the whole host, as the frame that answers it."""
-        return self._machines.look(host.address, self._ours)
+        return self._machines.look(host.address, self._ours, known)
 
     def _call(self, host: Host, name: str, work: Callable[[SimulatedMachine], T]) -> T:
         return self._machines.call(host.address, name, work)

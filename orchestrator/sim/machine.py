@@ -35,6 +35,12 @@ class SimulatedLedger:
     owners: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     """Object → (VM, boot)."""
     managed: frozenset[str] = frozenset()
+    lost: bool = False
+    """It is new, and the host has files of ours."""
+    mig_before: dict[str, bool] = field(default_factory=dict)
+    """GPU → the MIG mode that it had before we changed it."""
+    passed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """GPU that a VM has as a whole → (model, virtual functions that were on before)."""
 
 
 @dataclass(slots=True)

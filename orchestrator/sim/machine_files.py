@@ -52,8 +52,12 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
     return {
         "gpus": [gpu.kind.model for gpu in kernel.gpus],
         "functions": [gpu.functions for gpu in kernel.gpus],
+        "drivers": [gpu.driver for gpu in kernel.gpus],
         "mdevs": kernel.mdevs,
         "typed": kernel.typed,
+        "inside": kernel.inside,
+        "mig": [gpu.mig for gpu in kernel.gpus],
+        "instances": [sorted(gpu.instances.items()) for gpu in kernel.gpus],
         "opened": sorted(kernel.opened),
         "boot": machine.boot,
         "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
@@ -69,11 +73,19 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     kernel = machine.kernel
     for gpu, functions in zip(kernel.gpus, kept["functions"], strict=True):
         gpu.functions = functions
+    for gpu, mig, instances in zip(kernel.gpus, kept.get("mig", ()), kept.get("instances", ()), strict=False):
+        gpu.mig, gpu.instances = mig, {number: (profile, start) for number, (profile, start) in instances}
+    kernel.inside = kept.get("inside", {})
+    for gpu, driver in zip(kernel.gpus, kept.get("drivers", ()), strict=False):  # a file of before has none
+        gpu.driver = driver
     kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
     ledger = kept["ledger"]
     owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
-    machine.ledger = SimulatedLedger(**{**ledger, "owners": owners, "managed": frozenset(ledger["managed"])})
+    passed = {gpu: (model, functions) for gpu, (model, functions) in ledger.get("passed", {}).items()}
+    machine.ledger = SimulatedLedger(
+        **{**ledger, "owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed}
+    )
     machine.boot = kept["boot"]
     machine.domains = {
         uuid: Domain(**{**domain, "devices": tuple(domain["devices"])}) for uuid, domain in kept["domains"].items()

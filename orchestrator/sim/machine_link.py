@@ -12,7 +12,8 @@ from typing import TypeVar
 from orchestrator.core.errors import Conflict, Denied, Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
 from orchestrator.sim.console import Echo
@@ -41,6 +42,10 @@ class MachineLink(ABC):
     def observe(self, host: Host) -> HostSnapshot:
         """A fresh observation of the whole host."""
         return self._call(host, OBSERVE, lambda machine: snapshot_of(self._ours(machine)))
+
+    def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
+        """Unchanged when ``known`` is what it would show."""
+        return unless_known(self.observe(host), known)
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         """A fresh observation of one domain."""

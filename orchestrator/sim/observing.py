@@ -9,13 +9,14 @@ from orchestrator.core.snapshot import (
     DomainSnapshot,
     FileSnapshot,
     Framework,
+    GpuInstance,
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
     Mdev,
     VgpuParent,
 )
-from orchestrator.sim.kernel import SimulatedGpu
+from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 
 
@@ -42,6 +43,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         seeds=_files(machine, "seed", machine.seeds),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
+        ledger_lost=machine.ledger.lost,
     )
 
 
@@ -75,6 +77,8 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
 def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     kind = gpu.kind
     framework: Framework = "mdev" if not kind.total_vfs else "vendor_vfio" if gpu.functions else "none"
+    if gpu.driver == VFIO:
+        framework = "passthrough"
     creatable = _names(machine.kernel.creatable(gpu))
     return GpuSnapshot(
         address=gpu.address,
@@ -87,16 +91,37 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         pci_subsystem_device=kind.pci_subsystem,
         numa_node=0,
         memory_mib=kind.memory_mib,
-        driver="nvidia",
+        driver=gpu.driver,
         framework=framework,
         sriov_total_vfs=kind.total_vfs,
         sriov_enabled_vfs=gpu.functions,
-        mig_enabled=None,
+        mig_enabled=gpu.mig if kind.profiles else None,
         heterogeneous=False,
         module_id=None,
         types=kind.types,
-        parents=tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents()),
+        parents=(
+            (_passed(machine, gpu),)
+            if gpu.driver == VFIO
+            else tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents())
+        ),
+        mig_pending=gpu.mig if kind.profiles else None,
+        instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
     )
+
+
+def _instance(machine: SimulatedMachine, gpu: SimulatedGpu, number: int) -> GpuInstance:
+    profile, start = gpu.instances[number]
+    size = next(one.size for one in gpu.kind.profiles if one.name == profile)
+    owner = machine.owner(f"gi:{gpu.address}:{start}")
+    return GpuInstance(id=number, profile=profile, start=start, size=size, compute=(0,), owner=owner)
+
+
+def _passed(machine: SimulatedMachine, gpu: SimulatedGpu) -> VgpuParent:
+    return VgpuParent(
+        address=gpu.address, is_vf=False, current_type=machine.ledger.passed.get(gpu.address, ("unknown", 0))[0],
+        creatable=(), mdevs=(), owner=machine.owner(f"gpu:{gpu.address}"),
+        in_use=gpu.address in machine.kernel.opened,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -129,4 +154,5 @@ def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatabl
         mdevs=mdevs,
         owner=machine.owner(f"vf:{address}") if typed is not None else None,
         in_use=address in kernel.opened or any(one.uuid in kernel.opened for one in mdevs),
+        gpu_instance=kernel.inside.get(address),
     )

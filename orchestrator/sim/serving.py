@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,10 @@ from typing import Final
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.state.keys import HostKeyFiles
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import IN_MEMORY_SITE, App, Reach, build
+from orchestrator.bootstrap import IN_MEMORY_SITE, App, build
 from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
 from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.reach import Reach
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
 from orchestrator.sim.build import DOMAIN
@@ -26,6 +28,9 @@ from orchestrator.sim.hosts_link import HostsLink
 from orchestrator.sim.in_memory import InMemoryImages, scan
 
 IMAGE: Final = "demo"
+_LOOKS_AT_ONCE: Final = 4
+_AHEAD: Final = 200
+"""Snapshots in memory at a time."""
 SOCKET_NAME: Final = "hosts.sock"
 PROCESS: Final = "orchestrator.sim.hosts_process"
 
@@ -49,7 +54,7 @@ def simulated_hosts(fleet: Path, settings: Settings) -> Iterator[Path]:
     socket = settings.state / SOCKET_NAME
     # In a session of its own: Ctrl-C is for the server, whose running steps need their hosts until they have ended.
     with subprocess.Popen(
-        [sys.executable, "-m", PROCESS, fleet, socket, settings.state / "machines"],
+        [sys.executable, "-I", "-m", PROCESS, fleet, socket, settings.state / "machines"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
     ) as process:  # fmt: skip
         said = b"" if process.stdout is None else process.stdout.readline()
@@ -93,14 +98,19 @@ def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
 def _enrol(store: SqlStore, link: HostsLink) -> None:
     now = time.time()
     with store.begin() as tx:
-        known = tuple(host.address for host in tx.hosts.list())
+        known = tx.hosts.addresses()
         if all(image.name != IMAGE for image in tx.images.list()):
             tx.images.add(InMemoryImages().take(IMAGE, IMAGE, None, now))
     new = link.enrol(known)
 
+    def look(address: str) -> tuple[str, str, HostSnapshot]:
+        name = address.removesuffix(DOMAIN)
+        return name, address, link.observe(new_host(name, address, None, (), now))
+
     def seen() -> Iterator[tuple[str, str, HostSnapshot]]:
-        for address in new:
-            name = address.removesuffix(DOMAIN)
-            yield name, address, link.observe(new_host(name, address, None, (), now))
+        """Some are on their way while others are written."""
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+            for at in range(0, len(new), _AHEAD):
+                yield from pool.map(look, new[at : at + _AHEAD])
 
     record_enrolled(store, seen(), now)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
-from orchestrator.core.host_actions import ActionResult, FencingToken
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, SettleLedger
 from orchestrator.sim.machine import SimulatedMachine
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
@@ -14,16 +14,18 @@ class AgentDied(Exception):
     """The agent's process ends here; systemd starts it again. Nobody gets an answer."""
 
 
-def admit(machine: SimulatedMachine, token: FencingToken) -> None:
-    """Remember the token, or refuse one that is older than what was seen.
+def admit(machine: SimulatedMachine, token: FencingToken, action: HostAction | None = None) -> None:
+    """Remember the token, or refuse one that is older than what was seen. ``action``: what it comes with.
 
-    :raises Denied: ``agent.other_site``, ``agent.stale_token``
+    :raises Denied: ``agent.other_site``, ``agent.stale_token``; :raises Conflict: ``agent.ledger_lost``
     """
     ledger = machine.ledger
     if ledger.site is None:
         raise Retryable("host.unreachable", "no agent answers")
     if ledger.site != token.site:
         raise Denied("agent.other_site", "this host obeys another control plane")
+    if ledger.lost and not isinstance(action, SettleLedger):
+        raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
     seen = ledger.attempts.get(token.operation, -1)
     if token.epoch < ledger.epoch or (token.epoch == ledger.epoch and token.attempt < seen):
         raise Denied("agent.stale_token", "a newer controller or attempt took this operation over")

@@ -21,7 +21,7 @@ from orchestrator.core.host_actions import (
     RemoveMdev,
     SetVgpuType,
 )
-from orchestrator.sim.kernel import Kernel
+from orchestrator.sim.kernel import VFIO, Kernel
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
 
@@ -29,6 +29,12 @@ from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
 def key_of(device: Device) -> str:
     """Its name in the ledger."""
     return f"{'mdev' if device.kind == 'mdev' else 'vf'}:{device.name}"
+
+
+def keys_of(device: Device) -> tuple[str, ...]:
+    """All that the ledger knows of it."""
+    place = device.instance
+    return (key_of(device), *(() if place is None else (f"gi:{device.gpu}:{place.start}",)))
 
 
 def is_as_made(kernel: Kernel, device: Device) -> bool:
@@ -39,11 +45,11 @@ def is_as_made(kernel: Kernel, device: Device) -> bool:
 
 
 def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
-    _check_managed(machine, action.parent)
+    check_managed(machine, action.parent)
     key, kernel = f"mdev:{action.uuid}", machine.kernel
     there = kernel.mdevs.get(action.uuid)
     if there is not None:
-        _check_owner(machine, key, action.vm)
+        check_owner(machine, key, action.vm)
         if there != (action.parent, action.type_name):
             raise Conflict("vgpu.differs", "the vGPU exists with another type or parent")
         return SO_ALREADY
@@ -54,7 +60,7 @@ def create_mdev(machine: SimulatedMachine, action: CreateMdev) -> ActionResult:
         raise Fatal("vgpu.no_room", f"{action.parent} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
-        _write("create", lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid))
+        write("create", lambda: kernel.create_mdev(action.parent, action.type_name, action.uuid))
     except WorldError:
         if action.uuid not in kernel.mdevs:
             release(machine, key, action.vm)
@@ -68,22 +74,22 @@ def remove_mdev(machine: SimulatedMachine, action: RemoveMdev) -> ActionResult:
     if action.uuid not in machine.kernel.mdevs:
         release(machine, key, action.vm)
         return SO_ALREADY
-    _check_owner(machine, key, action.vm)
-    _check_unused(machine, action.uuid)
-    _write("remove", lambda: machine.kernel.remove_mdev(action.uuid))
+    check_owner(machine, key, action.vm)
+    check_unused(machine, action.uuid)
+    write("remove", lambda: machine.kernel.remove_mdev(action.uuid))
     release(machine, key, action.vm)
     return DONE
 
 
 def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
-    _check_managed(machine, action.vf)
+    check_managed(machine, action.vf)
     key, kernel = f"vf:{action.vf}", machine.kernel
     gpu = kernel.gpu_of(action.vf)
     if gpu is None or action.vf not in gpu.parents():
         raise Fatal("vgpu.function_gone", "the virtual function cannot be read")
     there = kernel.typed.get(action.vf)
     if there is not None:
-        _check_owner(machine, key, action.vm)
+        check_owner(machine, key, action.vm)
         if there != action.type_name:
             raise Conflict("vgpu.differs", "the virtual function has another vGPU type")
         return SO_ALREADY
@@ -92,7 +98,7 @@ def set_type(machine: SimulatedMachine, action: SetVgpuType) -> ActionResult:
         raise Fatal("vgpu.no_room", f"{action.vf} takes no {action.type_name} now")
     claim(machine, key, action.vm, until_reboot=True)
     try:
-        _write("current_vgpu_type", lambda: kernel.write_type(action.vf, found.type_id))
+        write("current_vgpu_type", lambda: kernel.write_type(action.vf, found.type_id))
     except WorldError:
         if action.vf not in kernel.typed:
             release(machine, key, action.vm)
@@ -108,8 +114,8 @@ def clear_type(machine: SimulatedMachine, action: ClearVgpuType) -> ActionResult
     if action.vf not in machine.kernel.typed:
         release(machine, key, action.vm)
         return SO_ALREADY
-    _check_unused(machine, action.vf)
-    _write("current_vgpu_type", lambda: machine.kernel.write_type(action.vf, 0))
+    check_unused(machine, action.vf)
+    write("current_vgpu_type", lambda: machine.kernel.write_type(action.vf, 0))
     release(machine, key, action.vm)
     return DONE
 
@@ -118,7 +124,10 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     wanted = frozenset(action.gpus)
     for gpu in machine.kernel.gpus:
         if gpu.address in machine.ledger.managed - wanted:
-            _check_no_vgpus(machine, gpu.address)
+            check_no_vgpus(machine, gpu.address)
+            before = machine.ledger.mig_before.pop(gpu.address, gpu.mig)
+            if before != gpu.mig:
+                machine.kernel.set_mig(gpu, on=before)
     changed, machine.ledger.managed = machine.ledger.managed != wanted, wanted
     return ActionResult(changed=changed)
 
@@ -128,28 +137,31 @@ def enable(machine: SimulatedMachine, action: EnableVirtualFunctions) -> ActionR
 
 
 def disable(machine: SimulatedMachine, action: DisableVirtualFunctions) -> ActionResult:
-    _check_no_vgpus(machine, action.gpu)
+    check_no_vgpus(machine, action.gpu)
     return _switch(machine, action.gpu, on=False)
 
 
 def _switch(machine: SimulatedMachine, address: str, *, on: bool) -> ActionResult:
-    _check_managed(machine, address)
+    check_managed(machine, address)
     gpu = machine.gpu_at(address)
-    if gpu is not None and bool(gpu.functions) == on:
+    if gpu is not None and (bool(gpu.functions) == on or gpu.driver == VFIO):
         return SO_ALREADY
     if gpu is None or not gpu.kind.total_vfs:
         raise Fatal("gpu.no_sriov", f"GPU {address} has no virtual functions")
+    if any(machine.owner(f"gi:{address}:{start}") is None for _, start in gpu.instances.values()):
+        raise Conflict("gpu.in_use", f"GPU {address} has GPU instances that we did not make")
     machine.kernel.switch_functions(gpu, on=on)
     return DONE
 
 
-def _check_no_vgpus(machine: SimulatedMachine, address: str) -> None:
+def check_no_vgpus(machine: SimulatedMachine, address: str) -> None:
     gpu = machine.gpu_at(address)
-    if gpu is not None and any(True for _ in machine.kernel.types_on(gpu)):
+    busy = gpu is not None and (gpu.driver == VFIO or gpu.instances or any(True for _ in machine.kernel.types_on(gpu)))
+    if busy:
         raise Conflict("gpu.in_use", f"GPU {address} has vGPUs or is in use")
 
 
-def _write(what: str, write: Callable[[], None]) -> None:
+def write(what: str, write: Callable[[], None]) -> None:
     """:raises WorldError: what the agent would make of the kernel's errno"""
     try:
         write()
@@ -157,18 +169,18 @@ def _write(what: str, write: Callable[[], None]) -> None:
         raise error_for(error.errno or 0, Path("/sys") / what, "") from error
 
 
-def _check_managed(machine: SimulatedMachine, address: str) -> None:
+def check_managed(machine: SimulatedMachine, address: str) -> None:
     gpu = machine.kernel.gpu_of(address)
     if gpu is None or gpu.address not in machine.ledger.managed:
         raise Denied("gpu.not_managed", f"GPU of {address} was not given to us")
 
 
-def _check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
+def check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
     if machine.owner(key) != vm:
         raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
 
 
-def _check_unused(machine: SimulatedMachine, device: str) -> None:
+def check_unused(machine: SimulatedMachine, device: str) -> None:
     if device in machine.kernel.opened:
         raise Conflict("vgpu.in_use", "a process still uses the vGPU")
 

@@ -10,11 +10,13 @@ import pytest
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.timing import RealTiming
 from orchestrator.core.attachments import ATTACHMENTS
 from orchestrator.core.device import DeviceKind
 from tests.architecture.tree import files, text
+from tests.fakes.fake_mig import FakeMig
 
 KIND = re.compile(r"mdev|vendor_vfio", re.IGNORECASE)
 
@@ -51,7 +53,7 @@ def test_nothing_but_its_own_files_knows_an_attachment_kind() -> None:
 def test_controller_and_agent_know_the_same_kinds(tmp_path: Path) -> None:
     paths = Paths(root=tmp_path, storage=tmp_path)
     ledger = Ledger(tmp_path, site="s", epoch=1, boot_id="b")
-    kinds = kinds_of(DeviceFiles(paths, ledger, RealTiming(), dict))
+    kinds = kinds_of(DeviceFiles(paths, ledger, RealTiming(), dict), FakeMig(), Nvml())
     ledger.close()
     assert set(kinds) == set(ATTACHMENTS) == set(get_args(DeviceKind))
 

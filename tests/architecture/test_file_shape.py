@@ -16,6 +16,8 @@ def _is_source(path: Path) -> bool:
 
 
 def _licence(path: Path) -> str:
+    if path.as_posix().startswith("collections/"):  # what is loaded into Ansible has Ansible's licence
+        return "GPL-3.0-or-later"
     of_the_kernel = path.as_posix().startswith("lab/kernel/") or path == Path("lab/machine/kvm_probe.c")
     return "GPL-2.0" if of_the_kernel else "Apache-2.0"
 

@@ -16,17 +16,17 @@ import pytest
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.agent import session
-from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, NotFound, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
     ActionResult,
-    AdoptDomain,
     CreateVolume,
     DefineDomain,
     DeleteSeed,
     DeleteVolume,
     FencingToken,
     HostAction,
+    SetMigMode,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -80,16 +80,16 @@ def test_an_error_of_the_agent_arrives_as_it_was_raised(way: Chain, link: SshHos
 def test_an_older_agent_is_observed_and_given_only_what_it_understands(
     way: Chain, link: SshHostLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "PROTOCOL_VERSION", 1)
+    monkeypatch.setattr(session, "PROTOCOL_VERSION", 2)
     assert link.observe(way.host).boot_id == "boot-1"
     assert link.perform(way.host, SEED, token()).changed
     with pytest.raises(Fatal) as refused:
-        link.perform(way.host, AdoptDomain(vm=VM, devices=(), running=True), token())
+        link.perform(way.host, SetMigMode(gpu="0000:01:00.0", on=True), token())
     assert refused.value.code == "agent.too_old"
     monkeypatch.undo()
     link.forget(way.host)
-    with pytest.raises(NotFound):
-        link.perform(way.host, AdoptDomain(vm=VM, devices=(), running=True), token())
+    with pytest.raises(Denied, match="not given to us"):
+        link.perform(way.host, SetMigMode(gpu="0000:01:00.0", on=True), token())
 
 
 @pytest.mark.fault("F96")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
@@ -16,12 +17,16 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.adopting import AdoptionService
+from orchestrator.services.driver_bundles import DriverBundleService
+from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.host_checks import HostCheckService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
@@ -34,13 +39,13 @@ from orchestrator.services.profiles import ProfileService
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
 from tests.fakes.fake_host import FakeHosts
-from tests.fakes.fake_machine import FakeMachine, l40s, t4
+from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
 from tests.fakes.new_database import new_store
 
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 GIB = 1024**3
-T4_HOST, L40S_HOST = "t4", "l40s"
+T4_HOST, L40S_HOST, A100_HOST = "t4", "l40s", "a100"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +53,13 @@ class Services:
     vms: VmService
     adoption: AdoptionService
     hosts: HostService
+    host_checks: HostCheckService
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
     offerings: OfferingService
+    driver_bundles: DriverBundleService
+    driver_locks: DriverLockService
     networks: NetworkService
     operations: OperationService
     findings: FindingService
@@ -123,7 +131,8 @@ def plane_with(state: Path, *hosts: str) -> Iterator[ControlPlane]:
 def control_plane(
     state: Path, *, journal: type[Journal] = Journal, hosts: FakeHosts | None = None, url: str | None = None
 ) -> ControlPlane:
-    """Two hosts that are not yet added: ``t4`` (mdev) and ``l40s`` (vendor VFIO); an image, the default network.
+    """Hosts that are not yet added: ``t4`` (mdev), ``l40s`` (vendor VFIO) and ``a100`` (MIG as well); an image, the
+    default network.
 
     ``url``: of the database; without it SQLite in ``state``."""
     store = SqlStore(url, key=KEY, new_site="site") if url else new_store(state / "vgpuctl.sqlite", KEY)
@@ -131,6 +140,7 @@ def control_plane(
         {
             f"{T4_HOST}.test": FakeMachine(machine_id="m1", gpus=[t4(), t4("0000:42:00.0")]),
             f"{L40S_HOST}.test": FakeMachine(machine_id="m2", gpus=[l40s(), l40s("0000:82:00.0")]),
+            f"{A100_HOST}.test": FakeMachine(machine_id="m3", gpus=[a100()]),
         }
     )
     keys, ids, images = FakeKeys(), CountedIds(), FakeImages()
@@ -149,12 +159,12 @@ def control_plane(
     runner = Runner(world, kept, DEFINITIONS)
     engine = HeldEngine(runner.run)
     observer = HostObserver(store=store, link=fake, clock=world.clock)
-    repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids)
+    repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids, pacing=Pacing(world.clock))
     leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids)
     reconciler = Reconciler(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
-    services = _services(world, engine, reconciler)
+    services = _services(world, engine, reconciler, BundleLibrary(state / "driver-bundles"), fake)
     services.networks.ensure_default()
     if not services.images.list():
         services.images.add("guest", "/guest.qcow2", None)
@@ -173,7 +183,9 @@ def control_plane(
     )
 
 
-def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Services:
+def _services(
+    world: World, engine: HeldEngine, reconciler: Reconciler, bundles: BundleLibrary, inspector: FakeHosts
+) -> Services:
     store, clock, ids = world.store, world.clock, world.ids
 
     planner = Planner(
@@ -181,15 +193,27 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler) -> Servi
         clock=clock,
         ids=ids,
     )
+    hosts = HostService(
+        store=store,
+        engine=engine,
+        keys=world.keys,
+        clock=clock,
+        ids=ids,
+        scan_key=scan,
+        overcommit=planner.index.overcommit,
+    )
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
         adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
-        hosts=HostService(store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=scan),
+        hosts=hosts,
+        host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspector),
         gpus=GpuService(store=store),
         profiles=ProfileService(index=planner.index),
         images=ImageService(store=store, files=world.images, clock=clock),
         offerings=OfferingService(store=store, index=planner.index, clock=clock),
-        networks=NetworkService(store=store),
+        driver_locks=DriverLockService(store=store, clock=clock),
+        driver_bundles=DriverBundleService(store=store, files=bundles, clock=clock),
+        networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=KEY),

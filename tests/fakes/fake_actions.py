@@ -11,13 +11,16 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
+    BindVfio,
     ClearVgpuType,
+    CreateGpuInstance,
     CreateMdev,
     CreateVolume,
     DefineDomain,
     DeleteImage,
     DeleteSeed,
     DeleteVolume,
+    DestroyGpuInstance,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
     EnsureNetwork,
@@ -26,13 +29,17 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
+    RestoreDriver,
+    SetInstanceType,
+    SetMigMode,
+    SettleLedger,
     SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
-from tests.fakes.fake_machine import FakeMachine, devices, gpu_of, on_gpu, room
+from tests.fakes.fake_machine import SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
@@ -64,6 +71,51 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
     del machine.mdevs[action.uuid]
 
 
+def _set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if gpu.mig is None:
+        raise Fatal("gpu.no_mig", "that GPU has no MIG")
+    if gpu.mig == action.on:
+        return
+    if gpu.instances or on_gpu(machine, gpu):
+        raise Conflict("gpu.in_use", "something is on the GPU")
+    gpu.mig = action.on
+
+
+def _create_instance(machine: FakeMachine, action: CreateGpuInstance) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    there = gpu.instances.get(action.start)
+    if not gpu.mig:
+        raise Fatal("gpu.mig_off", "the GPU is not in MIG mode")
+    if there is not None:
+        if there != (action.profile, action.vm):
+            raise Conflict("gpu.instance_foreign", "that GPU instance is somebody else's")
+        return
+    taken = {start + slot for start, (profile, _) in gpu.instances.items() for slot in range(SLOTS[profile])}
+    if not taken.isdisjoint(range(action.start, action.start + SLOTS[action.profile])):
+        raise Fatal("gpu.instance_refused", "others lie there")
+    gpu.instances[action.start] = (action.profile, action.vm)
+
+
+def _destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    _, owner = gpu.instances.get(action.start, ("", None))
+    if owner != action.vm:
+        return
+    if action.start in gpu.inside.values():
+        raise Conflict("gpu.instance_in_use", "a vGPU still lies in it")
+    del gpu.instances[action.start]
+
+
+def _set_instance_type(machine: FakeMachine, action: SetInstanceType) -> None:
+    """Here the driver puts it where it shall be."""
+    gpu = gpu_of(machine, action.gpu)
+    if action.start not in gpu.instances:
+        raise Fatal("vgpu.no_room", "there is no such GPU instance")
+    _set_type(machine, action.typed)
+    gpu.inside[action.vf] = action.start
+
+
 def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
     gpu = gpu_of(machine, action.vf)
     if not gpu.enabled:
@@ -85,6 +137,27 @@ def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vgpu.in_use", "the VM still runs")
     del machine.vf_types[action.vf]
+    gpu_of(machine, action.vf).inside.pop(action.vf, None)
+
+
+def _take(machine: FakeMachine, action: BindVfio) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if gpu.passed_to is not None:
+        if gpu.passed_to[:2] != (action.vm, action.model):
+            raise Conflict("vgpu.foreign", "that GPU is another VM's")
+        return
+    if on_gpu(machine, gpu):
+        raise Conflict("gpu.in_use", "vGPUs are on it")
+    gpu.passed_to, gpu.enabled = (action.vm, action.model, gpu.enabled), False
+
+
+def _give_back(machine: FakeMachine, action: RestoreDriver) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if gpu.passed_to is None or gpu.passed_to[0] != action.vm:
+        return
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vgpu.in_use", "the VM still runs")
+    gpu.enabled, gpu.passed_to = gpu.passed_to[2], None
 
 
 def _create_volume(machine: FakeMachine, action: CreateVolume) -> None:
@@ -147,6 +220,29 @@ def _set_owner(machine: FakeMachine, name: str, *, was: set[str | None], owner: 
         raise Conflict("vgpu.differs", "the vGPU is not as it was seen")
 
 
+def lose_ledger(machine: FakeMachine) -> None:
+    """The agent's file is gone: nothing is known to be ours any more."""
+    machine.ledger_lost, machine.managed = True, ()
+    for name in (*machine.mdevs, *machine.vf_types):
+        owner = machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types[name][1]
+        _set_owner(machine, name, was={owner}, owner=None)
+    machine.foreign |= machine.domains.keys()
+    machine.adopted.clear()
+
+
+def _settle(machine: FakeMachine, action: SettleLedger) -> None:
+    if not machine.ledger_lost:
+        return
+    machine.ledger_lost, machine.managed = False, action.gpus
+    for vm in action.vms:
+        for device in vm.devices:
+            if device.name in machine.mdevs or device.name in machine.vf_types:
+                _set_owner(machine, device.name, was={None}, owner=vm.vm)
+        machine.foreign.discard(vm.vm)
+        if vm.adopted:
+            machine.adopted.add(vm.vm)
+
+
 def _define(machine: FakeMachine, action: DefineDomain) -> None:
     if ET.fromstring(action.xml).findtext("uuid") != action.vm:
         raise Fatal("vm.definition_refused", "the UUID differs")
@@ -167,8 +263,9 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
     if action.vm not in machine.domains:
         raise Fatal("vm.not_found", "the VM is not defined")
     xml, _ = machine.domains[action.vm]
+    passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):
-        if device not in machine.mdevs and device not in machine.vf_types:
+        if device not in {*machine.mdevs, *machine.vf_types, *passed}:
             raise Fatal("vm.start_failed", f"device {device} is not there")
     machine.domains[action.vm] = (xml, not machine.guests_die)
 
@@ -201,7 +298,8 @@ def _manage(machine: FakeMachine, action: ManageGpus) -> None:
 
 
 def _enable(machine: FakeMachine, action: EnableVirtualFunctions) -> None:
-    gpu_of(machine, action.gpu).enabled = True
+    gpu = gpu_of(machine, action.gpu)
+    gpu.enabled = gpu.passed_to is None
 
 
 def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
@@ -212,10 +310,17 @@ def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
 
 
 HANDLERS: dict[type[HostAction], Callable[..., None]] = {
+    SettleLedger: _settle,
     CreateMdev: _create_mdev,
     RemoveMdev: _remove_mdev,
+    SetMigMode: _set_mig_mode,
+    CreateGpuInstance: _create_instance,
+    DestroyGpuInstance: _destroy_instance,
+    SetInstanceType: _set_instance_type,
     SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
+    BindVfio: _take,
+    RestoreDriver: _give_back,
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     WriteSeed: _write_seed,

@@ -7,6 +7,7 @@ Faults strike at numbered effects, before or after them, so that a test can walk
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,12 +18,16 @@ from orchestrator.core.host_actions import (
     FencingToken,
     HostAction,
     ImageFormat,
+    SettleLedger,
 )
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.host_readiness import HostReadinessFacts
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.console import Echo
 from tests.fakes.fake_actions import perform_on
 from tests.fakes.fake_machine import FakeMachine, snapshot_of
+from tests.fakes.readiness import READY
 
 T = TypeVar("T")
 
@@ -55,12 +60,17 @@ class FakeHosts:
     def observe(self, host: Host) -> HostSnapshot:
         return snapshot_of(self._machine(host))
 
+    def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
+        return unless_known(self.observe(host), known)
+
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         machine = self._machine(host)
         _check_token(machine, token)
+        if machine.ledger_lost and not isinstance(action, SettleLedger):
+            raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
         return self._effect(type(action).__name__, lambda: perform_on(machine, action))
 
     def send_image(
@@ -85,6 +95,10 @@ class FakeHosts:
 
     def forget(self, host: Host) -> None:
         """No connections are kept."""
+
+    def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
+        """The one at ``bare.test`` has no driver."""
+        return replace(READY, driver=None, headers=False) if host.address == "bare.test" else READY
 
     def install_agent(
         self, host: Host, gpus: tuple[str, ...], progress: Callable[[str], None], *, take_over: bool = False

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.errors import Denied, Fatal
 from orchestrator.core.snapshot import (
     DomainSnapshot,
     FileSnapshot,
+    GpuInstance,
     GpuSnapshot,
     HostSnapshot,
     HostVgpuType,
@@ -20,6 +22,8 @@ from orchestrator.core.snapshot import (
 
 GIB = 1024**3
 FOREIGN_DISK = 40 * GIB
+PROFILES = {"GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb"}
+SLOTS = {"1g.10gb": 1, "1g.20gb": 2}
 
 
 @dataclass
@@ -30,6 +34,14 @@ class FakeGpu:
     types: tuple[HostVgpuType, ...]
     functions: int = 0
     enabled: bool = False
+    mig: bool | None = None
+    """In MIG mode; None: it has none."""
+    instances: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    """First memory slot → (profile, owner)."""
+    inside: dict[str, int] = field(default_factory=dict)
+    """Function → first slot of the GPU instance that its vGPU lies in."""
+    passed_to: tuple[str, str, bool] | None = None
+    """(owner, model, whether virtual functions were on before) while vfio-pci has it."""
 
     def function_addresses(self) -> list[str]:
         if self.framework == "mdev":
@@ -64,16 +76,18 @@ class FakeMachine:
     networks: set[str] = field(default_factory=set)
     attempts: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
+    ledger_lost: bool = False
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False
+    driver_version: str = "580.95.02"
 
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images and networks stay by design."""
         kept = copy.deepcopy(self.__dict__)
         for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
             del kept[name]
-        kept["gpus"] = [(gpu.address, gpu.enabled) for gpu in self.gpus]
+        kept["gpus"] = [(gpu.address, gpu.enabled, gpu.instances, gpu.inside, gpu.passed_to) for gpu in self.gpus]
         return kept
 
 
@@ -92,7 +106,15 @@ def on_gpu(machine: FakeMachine, gpu: FakeGpu) -> list[str]:
     return types + [kind for function, (kind, _) in machine.vf_types.items() if function in functions]
 
 
+def free_instance(gpu: FakeGpu, type_name: str) -> int | None:
+    """The first in which nothing lies, as the driver chooses."""
+    used, profile = gpu.inside.values(), PROFILES.get(type_name)
+    return min((one for one, (name, _) in gpu.instances.items() if name == profile and one not in used), default=None)
+
+
 def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
+    if gpu.mig:
+        return free_instance(gpu, type_name) is not None
     kinds = {one.name: one for one in gpu.types}
     there = on_gpu(machine, gpu)
     sizes = {kinds[name].framebuffer_mib for name in there}
@@ -118,6 +140,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
     return HostSnapshot(
         machine_id=machine.machine_id,
         epoch=machine.epoch,
+        ledger_lost=machine.ledger_lost,
         boot_id="boot",
         hostname="host",
         agent_version="1",
@@ -125,7 +148,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         os_name="Debian 13",
         libvirt_version="11.3.0",
         qemu_version="10.0.0",
-        driver_version="580.95.02",
+        driver_version=machine.driver_version,
         vcpus=machine.vcpus,
         memory_mib=machine.memory_mib,
         storage_free_bytes=machine.storage_bytes,
@@ -156,30 +179,62 @@ def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
 
 
 def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
-    on = gpu.framework == "mdev" or gpu.enabled
+    if gpu.passed_to is not None:
+        return replace(_gpu_snapshot(machine, replace(gpu, passed_to=None)), **_passed(machine, gpu))
+    on, board = gpu.framework == "mdev" or gpu.enabled, _board(gpu)
     creatable = tuple(one.name for one in gpu.types if room(machine, gpu, one.name))
     parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
     return GpuSnapshot(
         address=gpu.address,
         uuid=f"GPU-{gpu.address}",
         serial=None,
-        model="Tesla T4" if gpu.framework == "mdev" else "NVIDIA L40S",
+        model=board.model,
         pci_vendor="10de",
-        pci_device="1eb8" if gpu.framework == "mdev" else "26b9",
+        pci_device=board.device,
         pci_subsystem_vendor="10de",
-        pci_subsystem_device="12a2" if gpu.framework == "mdev" else "1851",
+        pci_subsystem_device=board.subsystem,
         numa_node=0,
-        memory_mib=16384 if gpu.framework == "mdev" else 46068,
+        memory_mib=board.memory_mib,
         driver="nvidia",
         framework="mdev" if gpu.framework == "mdev" else "vendor_vfio" if gpu.enabled else "none",
         sriov_total_vfs=gpu.functions,
         sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,
-        mig_enabled=None,
+        mig_enabled=gpu.mig,
         heterogeneous=False,
         module_id=None,
         types=gpu.types,
         parents=parents,
+        mig_pending=gpu.mig,
+        instances=tuple(
+            GpuInstance(id=start, profile=profile, start=start, size=SLOTS[profile], compute=(0,), owner=owner)
+            for start, (profile, owner) in sorted(gpu.instances.items())
+        ),
     )
+
+
+@dataclass(frozen=True)
+class _Board:
+    model: str
+    device: str
+    subsystem: str
+    memory_mib: int
+
+
+def _board(gpu: FakeGpu) -> _Board:
+    if gpu.mig is not None:
+        return _Board("NVIDIA A100 80GB PCIe", "20b5", "1533", 81920)
+    if gpu.framework == "mdev":
+        return _Board("Tesla T4", "1eb8", "12a2", 16384)
+    return _Board("NVIDIA L40S", "26b9", "1851", 46068)
+
+
+def _passed(machine: FakeMachine, gpu: FakeGpu) -> dict[str, Any]:
+    owner, model, _ = gpu.passed_to or ("", "", False)
+    used = any(running and gpu.address in devices(xml) for xml, running in machine.domains.values())
+    there = VgpuParent(
+        address=gpu.address, is_vf=False, current_type=model, creatable=(), mdevs=(), owner=owner, in_use=used
+    )
+    return {"framework": "passthrough", "driver": "vfio-pci", "parents": (there,)}
 
 
 def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[str, ...]) -> VgpuParent:
@@ -196,6 +251,7 @@ def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[s
         ),
         owner=owner,
         in_use=any(running and address in devices(xml) for xml, running in machine.domains.values()),
+        gpu_instance=gpu.inside.get(address),
     )
 
 
@@ -215,3 +271,12 @@ def l40s(address: str = "0000:81:00.0") -> FakeGpu:
         for number, (name, mib) in enumerate(sizes.items(), start=1145)
     )
     return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=32)
+
+
+def a100(address: str = "0000:c1:00.0") -> FakeGpu:
+    kinds = {"GRID A100D-1-10C": (10240, 7), "GRID A100D-1-20C": (20480, 4), "GRID A100D-20C": (20480, 4)}
+    types = tuple(
+        HostVgpuType(name=name, type_id=number, framebuffer_mib=mib, max_instances=most)
+        for number, (name, (mib, most)) in enumerate(kinds.items(), start=696)
+    )
+    return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=16, mig=False)

@@ -14,13 +14,14 @@ from orchestrator.core.image import Image
 
 @dataclass
 class FakeClock:
-    """Sleeping takes no time and moves the clock."""
+    """Sleeping takes no time and moves the clock. ``ahead``: what somebody did to the wall clock."""
 
     time: float = 1_800_000_000.0
+    ahead: float = 0.0
 
     def now(self) -> float:
         self.time += 0.001
-        return self.time
+        return self.time + self.ahead
 
     def monotonic(self) -> float:
         return self.time

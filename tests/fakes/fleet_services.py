@@ -6,28 +6,33 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.diff import Finding, Repair, StoredFinding
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.driver_matrix import version_key
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
+from orchestrator.core.host_readiness import Requirement, requirements
 from orchestrator.core.image import Image
+from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.services.capacity import Named, NamedPlan, Question
-from orchestrator.services.fleet_view import geometry_of
 from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
+    HostChange,
     HostInfo,
     HostKey,
     ProfileInfo,
     Started,
     TypeUse,
 )
+from tests.fakes.readiness import READY
 from tests.fakes.world import EPOCH, FINGERPRINT, GPU, PROFILE, World, gpu_snapshot, host_info
 
 
@@ -86,11 +91,34 @@ class Hosts:
         self._world.hosts[name] = replace(info, host=replace(info.host, state="forgotten"))
         return self._world.hosts[name]
 
+    def change(self, name: str, change: HostChange) -> HostInfo:
+        info = self.get(name)
+        labels = changed_labels(info.host.labels, change.labels)
+        self._world.hosts[name] = replace(info, host=replace(info.host, labels=labels))
+        return self._world.hosts[name]
+
     def cordon(self, name: str) -> HostInfo:
         return self._cordoned(name, cordoned=True)
 
     def uncordon(self, name: str) -> HostInfo:
         return self._cordoned(name, cordoned=False)
+
+
+class HostChecks:
+    """The one at 192.0.2.99 has no driver."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def check_new(self, address: str, port: int, user: str, key: str, fingerprint: str) -> tuple[Requirement, ...]:
+        if fingerprint != FINGERPRINT:
+            raise Fatal("host.key_differs", "the host shows another key", hint="compare the fingerprints")
+        return requirements(replace(READY, driver=None) if address == "192.0.2.99" else READY)
+
+    def check(self, name: str) -> tuple[Requirement, ...]:
+        if name not in self._world.hosts:
+            raise NotFound("host.unknown", f"no host is called {name[:63]!a}", hint="'vgpuctl host list' shows them")
+        return requirements(READY)
 
 
 class Gpus:
@@ -141,6 +169,12 @@ class Images:
         self._world.images[name] = image
         return image
 
+    def set_guest_driver(self, name: str, version: str | None) -> Image:
+        if version is not None:
+            version_key(version)
+        self._world.images[name] = replace(self.get(name), guest_driver=version)
+        return self._world.images[name]
+
     def list(self) -> tuple[Image, ...]:
         return tuple(self._world.images.values())
 
@@ -165,6 +199,11 @@ class Networks:
         self._world.networks[name] = Network(name=name, subnet=subnet or "10.88.0.0/24")
         return self._world.networks[name]
 
+    def get(self, name: str) -> Network:
+        if name not in self._world.networks:
+            raise NotFound("network.unknown", f"no network is called {name[:60]!a}")
+        return self._world.networks[name]
+
     def list(self) -> tuple[Network, ...]:
         return tuple(self._world.networks.values())
 
@@ -176,7 +215,7 @@ class Capacity:
         self._world = world
 
     def _fleet(self) -> tuple[HostView, ...]:
-        gpu = GpuView(gpu_id=GPU, geometry=geometry_of(gpu_snapshot()), numa=0)
+        gpu = GpuView(gpu_id=GPU, geometry=tables_of(gpu_snapshot()).now, numa=0)
         return (
             HostView(
                 host_id="gpu1", name="gpu1", free_vcpus=64, free_memory_mib=65536, free_disk_gib=1000, gpus=(gpu,)
@@ -197,8 +236,9 @@ class Capacity:
     def explain(self, question: Question) -> Named:
         return Named(explanation=explain(self._request(question), self._fleet()), names={})
 
-    def gpu_map(self) -> tuple[GpuRow, ...]:
-        return gpu_map(self._fleet())
+    def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
+        rows = [row for row in gpu_map(self._fleet()) if after is None or (row.host or "", row.gpu) > after]
+        return tuple(rows[:most])
 
     def drain_plan(self, name: str) -> NamedPlan:
         fleet = self._fleet()

@@ -12,13 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
+from orchestrator.client.version import VERSION
+
+FAKE = "tests.fakes.serve"
 
 
 @contextmanager
-def running_server(
-    state: Path, *arguments: str, module: str = "tests.fakes.serve", timeout_s: float = 300
-) -> Iterator[Path]:
-    """Serves in ``state`` while it is open; begins within ``timeout_s``."""
+def running_server(state: Path, *arguments: str, module: str = FAKE, timeout_s: float = 300) -> Iterator[Path]:
+    """Serves in ``state`` while it is open; begins within ``timeout_s``. The fake one is of the build that the tests
+    are of, whatever is edited meanwhile."""
+    if module == FAKE and "--version" not in arguments:
+        arguments += ("--version", VERSION)
     state.mkdir(parents=True, exist_ok=True)
     with (state / "serve.log").open("wb") as log:
         process = subprocess.Popen(

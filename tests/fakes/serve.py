@@ -21,12 +21,14 @@ def main() -> None:
     parser.add_argument("--version", default=version.VERSION)
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--tls", nargs=3, metavar=("ADDRESS", "CERTIFICATE", "KEY"))
+    parser.add_argument("--guest-port", type=int)
     wanted = parser.parse_args()
     version.VERSION = wanted.version
     state = state_directory()
     state.mkdir(parents=True, exist_ok=True)
     services = InMemory()
     services.record_enrolled()
+    services.vms.guest_port = wanted.guest_port
     if wanted.busy:
         services.world.begin("create_vm", "nobody", None, lambda: None)
     process = Process(started_at=EPOCH, idle_seconds=None, activity=Activity())

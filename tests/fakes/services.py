@@ -10,21 +10,25 @@ each time somebody waits for it. VMs named ``fails`` and ``stuck`` have operatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
+from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
+from orchestrator.core.labels import changed_labels, check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, unknown_operation
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
+from orchestrator.services.driver_bundles import DriverBundleService
+from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.messages import (
@@ -37,7 +41,8 @@ from orchestrator.services.messages import (
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
-from tests.fakes.fleet_services import Capacity, Findings, Gpus, Hosts, Images, Networks, Profiles
+from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
+from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info
 
@@ -45,6 +50,8 @@ from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info
 class Vms:
     def __init__(self, world: World) -> None:
         self._world = world
+        self.guest_port: int | None = None
+        """Where a real ssh server listens for all guests; None: what is sent to a guest comes back."""
 
     def _spec(self, request: CreateVm) -> VmSpec:
         check_name(request.name, what="vm")
@@ -56,7 +63,10 @@ class Vms:
         if request.network not in self._world.networks:
             raise NotFound("network.unknown", f"there is no network {request.network[:60]!a}")
         user_data = "stored" if request.user_data else None
-        return VmSpec(**request.shape(), user_data=user_data, start=request.start, label=request.label)
+        labels = check_labels(request.labels)
+        return VmSpec(
+            **request.shape(), user_data=user_data, start=request.start, label=request.label, labels=labels
+        )  # fmt: skip
 
     def create(self, request: CreateVm) -> Started:
         spec = self._spec(request)
@@ -73,7 +83,11 @@ class Vms:
         vm_id = self._world.new_id()
         end: VmState = "running" if request.start else "stopped"
         operation = self._world.begin(
-            "create_vm", vm_id, spec.tenant, lambda: self._set(spec, end, ("192.168.122.7",) if request.start else ())
+            "create_vm",
+            vm_id,
+            spec.tenant,
+            lambda: self._set(spec, end, ("192.168.122.7",) if request.start else ()),
+            f"{spec.tenant}/{spec.name}",
         )
         device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name=PROFILE, name=self._world.new_id())
         self._world.vms[spec.tenant, spec.name] = Vm(
@@ -103,6 +117,12 @@ class Vms:
             raise NotFound("vm.unknown", f"there is no VM {name[:60]!a}", hint="'vgpuctl list-vms' shows them")
         return vm
 
+    def label(self, tenant: str, name: str, labels: Mapping[str, str | None]) -> Vm:
+        vm = self.get(tenant, name)
+        spec = replace(vm.spec, labels=changed_labels(vm.spec.labels, labels))
+        self._world.vms[tenant, name] = replace(vm, spec=spec)
+        return self._world.vms[tenant, name]
+
     def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
         return tuple(vm for key, vm in sorted(self._world.vms.items()) if tenants is None or key[0] in tenants)
 
@@ -116,22 +136,31 @@ class Vms:
         def gone() -> None:
             del self._world.vms[tenant, name]
 
-        return Started(operation=self._world.begin("delete_vm", vm.id, tenant, gone), name=name)
+        return Started(operation=self._world.begin("delete_vm", vm.id, tenant, gone, vm.full_name), name=name)
 
     def start(self, tenant: str, name: str) -> Started:
         vm = self.get(tenant, name)
         if vm.state == "running":
             return Started(operation=None, name=name, existing=True)
         spec = vm.spec
-        done = self._world.begin("start_vm", name, tenant, lambda: self._set(spec, "running", ("192.168.122.7",)))
+        done = self._world.begin(
+            "start_vm", vm.id, tenant, lambda: self._set(spec, "running", ("192.168.122.7",)), vm.full_name
+        )
         return Started(operation=done, name=name)
 
-    def stop(self, tenant: str, name: str) -> Started:
+    def restart(self, tenant: str, name: str, *, force: bool = False) -> Started:
+        vm = self.get(tenant, name)
+        done = self._world.begin(
+            "restart_vm", vm.id, tenant, lambda: self._set(vm.spec, "running", vm.addresses), vm.full_name
+        )
+        return Started(operation=done, name=name)
+
+    def stop(self, tenant: str, name: str, *, force: bool = False) -> Started:
         vm = self.get(tenant, name)
         if vm.state == "stopped":
             return Started(operation=None, name=name, existing=True)
         spec = vm.spec
-        done = self._world.begin("stop_vm", name, tenant, lambda: self._set(spec, "stopped", ()))
+        done = self._world.begin("stop_vm", vm.id, tenant, lambda: self._set(spec, "stopped", ()), vm.full_name)
         return Started(operation=done, name=name)
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
@@ -142,7 +171,8 @@ class Vms:
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
         if port == 1:
             raise Fatal("guest.refused", "the guest refuses connections to this port")
-        return self.open_console(tenant, name)
+        stream = self.open_console(tenant, name)
+        return stream if self.guest_port is None else LoopbackStream(self.guest_port)
 
 
 class Adoption:
@@ -160,7 +190,7 @@ class Adoption:
         def adopted() -> None:
             self._world.vms[key] = replace(self._world.vms[key], state="running")
 
-        operation = self._world.begin("adopt_vm", vm_id, request.tenant, adopted)
+        operation = self._world.begin("adopt_vm", vm_id, request.tenant, adopted, f"{request.tenant}/{name}")
         spec = VmSpec(
             name=name, tenant=request.tenant, profile=PROFILE, image="", vcpus=2, memory_mib=2048,
             disk_bytes=1 << 30, network="", host=request.host, boot_policy=request.boot_policy, adopted=request.domain,
@@ -192,6 +222,8 @@ class Operations:
         limit: int,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
+        subject: str | None = None,
+        beginning: str | None = None,
     ) -> tuple[Operation, ...]:
         found = [watched.operation for watched in reversed(self._world.operations.values())]
         if before is not None:
@@ -199,7 +231,10 @@ class Operations:
         return tuple(
             op
             for op in found
-            if (not unfinished or op.state not in FINISHED) and (tenants is None or op.tenant in tenants)
+            if (not unfinished or op.state not in FINISHED)
+            and (tenants is None or op.tenant in tenants)
+            and subject in {None, op.subject, op.subject_name}
+            and op.id.startswith(beginning or "")
         )[:limit]
 
     def counts(self) -> dict[tuple[str, str], int]:
@@ -270,6 +305,7 @@ class InMemory:
         self.vms = Vms(self.world)
         self.adoption = Adoption(self.world)
         self.hosts = Hosts(self.world)
+        self.host_checks = HostChecks(self.world)
         self.gpus = Gpus(self.world)
         self.profiles = Profiles(self.world)
         self.images = Images(self.world)
@@ -280,6 +316,9 @@ class InMemory:
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings = _offerings(self.tenancy)
+        kept, files = self.tenancy.tenants, BundleLibrary(Path(self._files.name) / "bundles")
+        self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
+        self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
 
     def as_services(self) -> ApiServices:
         """For the API, which names the real classes."""

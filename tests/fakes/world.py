@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from orchestrator.core.claim import HostCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -40,11 +41,14 @@ class World:
         self.drawn += 1
         return f"00000000-0000-4000-8000-{self.drawn:012d}"
 
-    def begin(self, kind: str, subject: str, tenant: str | None, done: Callable[[], None]) -> str:
+    def begin(
+        self, kind: str, subject: str, tenant: str | None, done: Callable[[], None], name: str | None = None
+    ) -> str:
         operation_id = self.new_id()
         steps = tuple(StepRecord(name=f"{title.split()[0].lower()}.1", title=title, state="pending") for title in STEPS)
         operation = Operation(
-            id=operation_id, kind=kind, subject=subject, tenant=tenant, state="queued", steps=steps, attempt=1,
+            id=operation_id, kind=kind, subject=subject, subject_name=name or subject, tenant=tenant, state="queued",
+            steps=steps, attempt=1,
             created_at=EPOCH,
         )  # fmt: skip
         self.operations[operation_id] = Watched(operation=operation, revision=0)
@@ -80,4 +84,11 @@ def host_info(name: str) -> HostInfo:
         storage_free_bytes=2**40, storage_total_bytes=2**41, iommu=True, gpus=(gpu_snapshot(),), domains=(),
         volumes=(), seeds=(), images=(), networks=("default",),
     )  # fmt: skip
-    return HostInfo(host=host, snapshot=snapshot, vms=())
+    return HostInfo(
+        host=host,
+        snapshot=snapshot,
+        vms=(),
+        capacity=HostCapacity(vcpus=256, memory_mib=261632, disk_bytes=2**40),
+        claimed_vcpus=0,
+        claimed_memory_mib=0,
+    )

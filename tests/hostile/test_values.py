@@ -55,7 +55,7 @@ def test_what_is_nearly_a_profile_is_none(site: Site, path: str) -> None:
         assert problem["hint"]
 
 
-@pytest.mark.parametrize("profile", ["NVIDIA A100-5C", "1g.5gb", "gpu:1", "NVIDIA L40S-12Q"])
+@pytest.mark.parametrize("profile", ["NVIDIA A100-5C", "1g.5gb", "gpu:16", "NVIDIA L40S-12Q"])
 def test_a_profile_of_another_card_has_no_place(site: Site, profile: str) -> None:
     with site.untouched():
         reply = site.send("POST", "/v1/vms", {**VM, "profile": profile, "host": "t4"})

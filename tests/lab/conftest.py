@@ -88,12 +88,40 @@ def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
     return listed()["a40"]
 
 
+def _of_scenario(name: str) -> Iterator[LabHost]:
+    before = set(listed())
+    lab("up", "--scenario", f"lab/scenarios/{name}.yaml")
+    yield listed()[name]
+    if name not in before:
+        lab("down", name)
+
+
+@pytest.fixture(scope="module")
+def a100() -> Iterator[LabHost]:
+    yield from _of_scenario("a100")
+
+
+@pytest.fixture(scope="module")
+def h100_hgx() -> Iterator[LabHost]:
+    yield from _of_scenario("h100-hgx")
+
+
+@pytest.fixture(scope="module")
+def rtx_pro_6000() -> Iterator[LabHost]:
+    yield from _of_scenario("rtx-pro-6000")
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[LabHost]:
+    yield from _of_scenario("mixed")
+
+
 @pytest.fixture(scope="session", params=["t4", "l40s", "a40"])
 def enrolment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     """A control plane of its own that manages one GPU of the host; enrolling is a minute for an emulated host."""
-    from tests.lab.enrolled import KINDS, enrol
+    from tests.lab.enrolled import NAMED, enrol
 
-    kind = next(kind for kind in KINDS if kind.scenario == request.param)
+    kind = NAMED[request.param]
     with enrol(kind, request.getfixturevalue(kind.scenario), tmp_path_factory.mktemp("state")) as one:
         yield one
 

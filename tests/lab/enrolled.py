@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.lab.conftest import LabHost, lab
@@ -28,6 +28,8 @@ class Kind:
     """How many of ``profile`` one GPU takes."""
     guest_pci_id: str
     device_action: str
+    gpus: int = 1
+    """How many of the host's are given to us."""
 
 
 MDEV = Kind(
@@ -57,7 +59,20 @@ MDEV_ON_VFS = Kind(
     guest_pci_id="10de:2235",
     device_action="CreateMdev",
 )
+MIG_BACKED = Kind(
+    attachment="mig_backed",
+    scenario="a100",
+    profile="GRID A100D-1-20C",
+    other_size="GRID A100D-1-10C",
+    instances=4,
+    guest_pci_id="10de:20b5",
+    device_action="CreateGpuInstance",
+)
 KINDS = (MDEV, VENDOR_VFIO, MDEV_ON_VFS)
+WHOLE = replace(VENDOR_VFIO, attachment="passthrough", profile="gpu:1", device_action="BindVfio", gpus=2)
+"""Beside vGPUs on the host's other GPU."""
+NAMED = {**{kind.scenario: kind for kind in KINDS}, "whole": WHOLE}
+"""What tests ask for."""
 
 
 @dataclass(frozen=True)
@@ -117,27 +132,28 @@ class Enrolled:
         return f"{find}; echo $id > {vf}/current_vgpu_type", f"echo 0 > {vf}/current_vgpu_type"
 
 
-def _first_gpu(host: LabHost) -> str:
+def _gpus(host: LabHost) -> list[str]:
     listed = host.run("lspci -D -d 10de::0302 | cut -d' ' -f1")
-    return sorted(line for line in listed.split() if line.endswith(":00.0"))[0]
+    return sorted(line for line in listed.split() if line.endswith(":00.0"))
 
 
 @contextmanager
 def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
-    """``host add`` with one GPU and the guest image, and ``host remove`` at the end."""
+    """``host add`` with the kind's number of GPUs and the guest image, and ``host remove`` at the end."""
     state.mkdir(parents=True, exist_ok=True)
     product = Product(state, {"VGPUCTL_VCPU_OVERCOMMIT": "32"})  # an emulated host has one processor
     key = state / "guest_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    gpu = _first_gpu(host)
+    gpus = _gpus(host)[: kind.gpus]
     try:
         product.ok(
             "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
-            "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint, "--gpus", gpu,
+            "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
+            "--gpus", ",".join(gpus),
         )  # fmt: skip
         product.ok("image", "add", "guest", lab("guest-image").strip())
-        enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpu, public_key=f"{key}.pub")
+        enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpus[0], public_key=f"{key}.pub")
         yield enrolled
         enrolled.clear()
         product.ok("host", "remove", host.name)

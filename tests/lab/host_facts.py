@@ -12,6 +12,8 @@ _HEADING = "fact "
 _FACTS = {
     "mdevs": "ls /sys/bus/mdev/devices 2>/dev/null || true",
     "vgpu_types": "grep -Hv '^0$' /sys/bus/pci/devices/*/nvidia/current_vgpu_type 2>/dev/null || true",
+    "drivers": "for gpu in $(lspci -D -d 10de: | cut -d' ' -f1); do cd /sys/bus/pci/devices/$gpu; "
+    "echo $gpu $(basename $(readlink driver)) $(cat driver_override sriov_numvfs 2>/dev/null); done",
     "domains": "virsh -q list --all --uuid || exit 1",
     "volumes": "ls /var/lib/vgpuctl-agent/volumes 2>/dev/null || true",
     "seeds": "ls /var/lib/vgpuctl-agent/seeds 2>/dev/null || true",

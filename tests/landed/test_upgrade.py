@@ -46,6 +46,15 @@ def test_vms_keep_the_devices_and_the_slots_they_had(plane: ControlPlane) -> Non
     assert len(held) == len(set(held)) == len(claims) == 9
 
 
+def test_what_was_asked_for_last_is_still_wanted(plane: ControlPlane) -> None:
+    wanted = {vm.spec.name: vm.wanted for vm in plane.services.vms.list(None)}
+    assert wanted == {
+        **dict.fromkeys(("begun", "leased", "urgent", "broken", *RUNNING), "running"),
+        **dict.fromkeys(("batch", "resting"), "stopped"),
+        "going": "absent",
+    }
+
+
 def test_operations_that_were_under_way_end_and_no_vm_that_ran_is_touched(plane: ControlPlane) -> None:
     ids = {vm.id for vm in plane.services.vms.list(None) if vm.spec.name in RUNNING}
     machines = plane.hosts.machines.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,49 +13,19 @@ from pathlib import Path
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
-from orchestrator.operations.journal import Journal, Move, Write, Written
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
-from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.operations import Job
-from orchestrator.ports.store.transaction import Store
 from orchestrator.services.messages import AdoptVm, CreateVm
 from tests.fakes import foreign
-from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
-from tests.fakes.fake_host import Strike, no_fault
+from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
+from tests.fakes.fake_actions import lose_ledger
+from tests.fakes.fake_host import no_fault
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
+from tests.operations.striking_journal import StrikingJournal
 
-_VOLATILE = ("last_seen_at", "blob", "operation", "created_at", "addresses", "changed")
+_VOLATILE = ("last_seen_at", "epoch", "blob", "operation", "created_at", "addresses", "changed")
+"""``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
-
-
-class StrikingJournal(Journal):
-    """Faults at numbered writes, before or after the commit."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        super().__init__(store, clock)
-        self.strike: Strike = no_fault
-        self.writes = 0
-
-    def take_up(self, operation_id: str) -> Job | None:
-        with self._struck("take_up"):
-            return super().take_up(operation_id)
-
-    def _write(self, operation: Operation, moves: Sequence[Move], writes: Sequence[Write], *, whole: bool) -> Written:
-        with self._struck(operation.state):
-            return super()._write(operation, moves, writes, whole=whole)
-
-    @contextmanager
-    def _struck(self, name: str) -> Iterator[None]:
-        number, self.writes = self.writes, self.writes + 1
-        self._raise(number, "before", name)
-        yield
-        self._raise(number, "after", name)
-
-    def _raise(self, number: int, moment: str, name: str) -> None:
-        fault = self.strike(number, moment, name)
-        if fault is not None:
-            raise fault
 
 
 NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up"})
@@ -79,7 +49,7 @@ class Scene:
         return DEFINITIONS[self.kind].forward_only
 
 
-PROFILES = {T4_HOST: "GRID T4-2Q", L40S_HOST: "NVIDIA L40S-12Q"}
+PROFILES = {T4_HOST: "GRID T4-2Q", L40S_HOST: "NVIDIA L40S-12Q", A100_HOST: "GRID A100D-1-20C"}
 
 
 def _hosts(plane: ControlPlane) -> None:
@@ -87,9 +57,20 @@ def _hosts(plane: ControlPlane) -> None:
     plane.add_host(L40S_HOST)
 
 
+def _with_sibling(plane: ControlPlane) -> None:
+    """An A100 in MIG mode, with another VM in a GPU instance of its own that nothing may disturb."""
+    plane.add_host(A100_HOST)
+    plane.services.vms.create(create_vm("sibling", profile="GRID A100D-1-10C"))
+    plane.engine.drain()
+
+
+def _prepared(host: str) -> Callable[[ControlPlane], None]:
+    return _with_sibling if host == A100_HOST else _hosts
+
+
 def _with_vm(host: str, *, start: bool) -> Callable[[ControlPlane], None]:
     def prepare(plane: ControlPlane) -> None:
-        _hosts(plane)
+        _prepared(host)(plane)
         plane.services.vms.create(create_vm(profile=PROFILES[host], start=start))
         plane.engine.drain()
 
@@ -100,27 +81,49 @@ def _create(host: str, *, start: bool) -> Callable[[ControlPlane], str | None]:
     return lambda plane: plane.services.vms.create(create_vm(profile=PROFILES[host], start=start)).operation
 
 
+def _whole_gpus(plane: ControlPlane) -> str | None:
+    return plane.services.vms.create(replace(create_vm(profile="gpu:2"), host=L40S_HOST)).operation
+
+
+def _with_whole_gpus(plane: ControlPlane) -> None:
+    _hosts(plane)
+    _whole_gpus(plane)
+    plane.engine.drain()
+
+
+def _whole_gpu_scenes() -> list[Scene]:
+    return [
+        Scene("create whole gpus", "create_vm", _hosts, _whole_gpus),
+        Scene("stop whole gpus", "stop_vm", _with_whole_gpus, _stop),
+        Scene("delete whole gpus", "delete_vm", _with_whole_gpus, _delete),
+    ]
+
+
+def _stop(plane: ControlPlane) -> str | None:
+    return plane.services.vms.stop("default", "train").operation
+
+
+def _delete(plane: ControlPlane) -> str | None:
+    return plane.services.vms.delete("default", "train").operation
+
+
 def _vm_scenes(host: str) -> list[Scene]:
     return [
-        Scene(f"create {host}", "create_vm", _hosts, _create(host, start=True)),
-        Scene(f"create stopped {host}", "create_stopped_vm", _hosts, _create(host, start=False)),
+        Scene(f"create {host}", "create_vm", _prepared(host), _create(host, start=True)),
+        Scene(f"create stopped {host}", "create_stopped_vm", _prepared(host), _create(host, start=False)),
         Scene(
             f"start {host}",
             "start_vm",
             _with_vm(host, start=False),
             lambda plane: plane.services.vms.start("default", "train").operation,
         ),
+        Scene(f"stop {host}", "stop_vm", _with_vm(host, start=True), _stop),
+        Scene(f"delete {host}", "delete_vm", _with_vm(host, start=True), _delete),
         Scene(
-            f"stop {host}",
-            "stop_vm",
+            f"restart {host}",
+            "restart_vm",
             _with_vm(host, start=True),
-            lambda plane: plane.services.vms.stop("default", "train").operation,
-        ),
-        Scene(
-            f"delete {host}",
-            "delete_vm",
-            _with_vm(host, start=True),
-            lambda plane: plane.services.vms.delete("default", "train").operation,
+            lambda plane: plane.services.vms.restart("default", "train").operation,
         ),
     ]
 
@@ -171,12 +174,7 @@ def _adoption_scenes(host: str) -> list[Scene]:
             _with_adopted(host, start=False),
             lambda plane: plane.services.vms.start("default", "train").operation,
         ),
-        Scene(
-            f"delete adopted {host}",
-            "delete_vm",
-            _with_adopted(host, start=True),
-            lambda plane: plane.services.vms.delete("default", "train").operation,
-        ),
+        Scene(f"delete adopted {host}", "delete_vm", _with_adopted(host, start=True), _delete),
     ]
 
 
@@ -237,13 +235,21 @@ def _cancelled(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def _with_lost_ledger(plane: ControlPlane) -> None:
+    _hosts(plane)
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    lose_ledger(plane.machine(T4_HOST))
+
+
+def _repair(plane: ControlPlane) -> str | None:
+    plane.findings.observe(T4_HOST)
+    (operation,) = plane.findings.repair(host=T4_HOST)
+    return operation
+
+
 SCENES = (
-    Scene(
-        "delete lost",
-        "delete_lost_vm",
-        _with_lost_vm,
-        lambda plane: plane.services.vms.delete("default", "train").operation,
-    ),
+    Scene("delete lost", "delete_lost_vm", _with_lost_vm, _delete),
     Scene("preempt", "preempt_for_vm", _with_less_important_ones, _preempt, _cancelled),
     Scene("lease over", "free_vm", _with_lease_over, _end_lease),
     Scene(
@@ -254,6 +260,8 @@ SCENES = (
     ),
     *_vm_scenes(L40S_HOST),
     *_vm_scenes(T4_HOST)[:1],
+    *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
+    *_whole_gpu_scenes(),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(
@@ -264,6 +272,7 @@ SCENES = (
         "upgrade agent", "upgrade_agent", _hosts, lambda plane: plane.services.hosts.upgrade_agent(T4_HOST).operation
     ),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
+    Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
 )
 
 

@@ -33,7 +33,7 @@ def test_every_operation_has_one_audit_record_beside_it_and_a_refused_one_has_no
     plane.engine.drain()
     before = accepted(plane)
     begun = plane.services.operations.list(unfinished=False, limit=100)
-    assert before == sorted((one.kind, one.subject) for one in begun)
+    assert before == sorted((one.kind, one.subject_name) for one in begun)
     with pytest.raises(NoCapacity):
         vms.create(replace(create_vm(), memory_mib=1 << 20))
     assert accepted(plane) == before

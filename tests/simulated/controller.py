@@ -14,6 +14,7 @@ from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
 from orchestrator.settings import Settings
 from orchestrator.sim.in_memory import InMemoryImages, scan
@@ -68,8 +69,8 @@ def start(around: Surroundings, name: str) -> Controller:
     )
     observer = HostObserver(store=store, link=link, clock=clock)
     runner = Runner(world, Journal(store, clock), around.definitions)
-    engine = SimEngine(schedule, process, store, runner, observer.observe)
+    engine = SimEngine(schedule, process, store, runner, observer.after_operation)
     settings = Settings.model_construct()
     reconciler = reconciler_of(settings, world, engine, observer)
-    services = services_of(settings, world, engine, reconciler, scan, _KEY)
+    services = services_of(settings, world, engine, reconciler, HostInspection(scan), _KEY)
     return Controller(process=process, clock=clock, engine=engine, services=services, reconciler=reconciler)

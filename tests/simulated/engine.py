@@ -19,9 +19,9 @@ class SimEngine:
     """Implements ports.engine.Engine. What it knows dies with the process; another one recovers it from the store."""
 
     def __init__(
-        self, schedule: Schedule, process: Process, store: Store, runner: Runner, afterwards: Callable[[str], None]
+        self, schedule: Schedule, process: Process, store: Store, runner: Runner, afterwards: Callable[[str, str], None]
     ) -> None:
-        """``afterwards`` is called with the host's name when an operation on it has ended or was parked."""
+        """``afterwards`` is called with host and subject when an operation has ended or was parked."""
         self._schedule = schedule
         self._process = process
         self._store = store
@@ -88,4 +88,4 @@ class SimEngine:
         self._hosts[host] -= 1
         if not self._stopping:
             self._start_some()
-            self._afterwards(host)
+            self._afterwards(host, subject)

@@ -22,7 +22,7 @@ from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.observing import snapshot_of
 
-_STOPPING = frozenset({"stop_vm", "free_vm", "delete_vm"})
+_STOPPING = frozenset({"stop_vm", "restart_vm", "free_vm", "delete_vm"})
 _ADOPTING = frozenset({"AdoptDomain", "ReleaseDomain"})
 
 

@@ -34,13 +34,18 @@ class Stage(Protocol):
 class Nemesis:
     """Strikes until it is told to stop."""
 
-    def __init__(self, schedule: Schedule, fleet: FaultyFleet, stage: Stage, *, alone: bool) -> None:
-        """``alone``: no domains of others."""
+    def __init__(
+        self, schedule: Schedule, fleet: FaultyFleet, stage: Stage, *, alone: bool, clocks: bool, pauses: bool
+    ) -> None:
+        """``alone``: no domains of others. More often than anything else happens that wall clocks jump (``clocks``),
+        that controllers are stopped for a while and connections are slow (``pauses``)."""
         self._schedule = schedule
         self._random = schedule.random
         self._fleet = fleet
         self._stage = stage
         self._alone = alone
+        self._clock_weight = 8.0 if clocks else 0.5
+        self._pause_weight, self._slow_weight = (12.0, 8.0) if pauses else (1.0, 0.5)
         self.by_hand: list[tuple[str, str]] = []
         """(address, name) of the domains that somebody else made."""
 
@@ -48,15 +53,15 @@ class Nemesis:
         """One fault, at that host or at the controller."""
         faults: tuple[tuple[Callable[[str], None], float], ...] = (
             (self._crash, 2.0),
-            (self._pause, 1.0),
+            (self._pause, self._pause_weight),
             (self._partition, 1.0),
             (self._reboot, 1.0),
             (self._lose, 2.0),
             (self._repeat, 1.0),
             (self._driver_refuses, 2.0),
-            (self._slow, 0.5),
+            (self._slow, self._slow_weight),
             (self._disk_full, 0.7),
-            (self._clock, 0.5),
+            (self._clock, self._clock_weight),
             (self._power_off, 0.7),
             (self._foreign_device, 0.7),
             (self._agent_dies, 1.5),

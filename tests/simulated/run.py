@@ -11,7 +11,7 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import Services
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
 from orchestrator.sim.enrolment import record_enrolled
@@ -30,6 +30,7 @@ from tests.simulated.settled import (
     i4_every_operation_has_ended,
     i5_a_request_made_twice_made_one_vm,
     i20_leases_that_are_over_have_ended,
+    nothing_is_found_where_nothing_differs,
 )
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import TENANT, Users
@@ -51,7 +52,8 @@ _OBSERVED_AT_ONCE = 8
 class RunPlan:
     """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
     ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often.
-    ``urgent``: users also ask for VMs for which others are stopped."""
+    ``urgent``: users also ask for VMs for which others are stopped.
+    All the time wall clocks jump (``clocks``), controllers are stopped and connections are slow (``pauses``)."""
 
     hosts: int = 3
     requests: int = 24
@@ -61,6 +63,8 @@ class RunPlan:
     fenced: bool = True
     alone: bool = False
     urgent: bool = False
+    clocks: bool = False
+    pauses: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +118,6 @@ class Run:
         self._touched: set[str] = set()
         """Addresses of hosts that were asked for something or struck."""
         self._skew = 0.0
-        self._ahead = 0.0
-        """How far into the future a stored time may lie."""
-        self._jumped = False
-        """Then operations are not listed in the order in which they were asked for."""
         self._names: dict[str, str] = {}
         self._around = Surroundings(
             schedule=self.schedule,
@@ -129,7 +129,9 @@ class Run:
         )
         spare = self._build()
         vms = tuple(f"vm{number}" for number in range(max(8, plan.requests // 3)))
-        self._nemesis = Nemesis(self.schedule, self._fleet, self, alone=plan.alone)
+        self._nemesis = Nemesis(
+            self.schedule, self._fleet, self, alone=plan.alone, clocks=plan.clocks, pauses=plan.pauses
+        )
         by_hand = None if plan.alone else self._nemesis.by_hand
         self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
@@ -216,8 +218,9 @@ class Run:
         return self._controllers[-1] if self._controllers and self._controllers[-1].process.alive else None
 
     def _start(self) -> None:
-        controller = start(self._around, f"controller-{len(self._controllers)}")
-        controller.clock.skew = self._skew
+        number = len(self._controllers)
+        controller = start(self._around, f"controller-{number}")
+        controller.clock.skew = self._skew if number % 2 == 0 else -self._skew  # two machines never agree
         self._controllers.append(controller)
         self.schedule.spawn(controller.process, "recover", partial(self._recover, controller))
 
@@ -239,12 +242,11 @@ class Run:
             self.schedule.at(90.0, lambda: self.schedule.kill(process) if self._now() is not now else None)
 
     def jump(self, seconds: float) -> None:
-        """The controller's wall clock jumps."""
+        """The wall clock of the controller that works jumps; those that are paused keep theirs."""
         self._skew += seconds
-        self._jumped = True
-        self._ahead = max(self._ahead, self._skew)
-        for controller in self._controllers:
-            controller.clock.skew = self._skew
+        now = self._now()
+        if now is not None:
+            now.clock.skew += seconds
 
     def disturbed(self, address: str) -> None:
         """Somebody powered domains of that host off."""
@@ -257,7 +259,6 @@ class Run:
             self.schedule.kill(controller.process)
         self.schedule.note("healed")
         self._skew = 0.0
-        self.schedule.run(until=self.schedule.time + self._ahead)
         self._start()
 
     def _settle(self) -> None:
@@ -339,13 +340,14 @@ class Run:
 
     def _check_settled(self) -> None:
         with self._store.read() as tx:
-            operations = tx.operations.list(limit=100_000)
-        in_order = [] if self._jumped else [one for one in reversed(operations) if one.state in FINISHED]
-        last = {one.subject: one for one in in_order}
+            operations, standing = tx.operations.list(limit=100_000), tx.findings.list()
         views = [self._view(address) for address in self._busy()]
         found = [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
         for view in views:
-            found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed, last)
+            found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed)
+        with_foreign = {view.host for view in views if view.machine.foreign}
+        disturbed = {self._names[one] for one in self._disturbed}
+        found += nothing_is_found_where_nothing_differs(standing, disturbed, with_foreign)
         found += i20_leases_that_are_over_have_ended(views, EPOCH_S + self._observed_at)
         if found:
             raise Broken(*found)

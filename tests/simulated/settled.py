@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.diff import StoredFinding
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
 from tests.simulated.invariants import HostView, objects_on
 
-_RUNS_AFTER = frozenset({"create_vm", "start_vm", "start_freed_vm", "preempt_for_vm"})
-_RUNS_OR_NOT_AFTER = frozenset({"adopt_vm"})
+_OF_LEASES = frozenset({"vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too_long"})
+_OF_THE_POWERED_OFF = frozenset({"vm.not_running"})
+"""What is told of VMs that somebody powered off, and repaired only when it is asked for."""
+
+_OF_TAKEN_FUNCTIONS = frozenset({"vm.device_differs"})
 
 
 def i4_every_operation_has_ended(operations: tuple[Operation, ...]) -> Iterator[str]:
@@ -28,12 +32,26 @@ def i5_a_request_made_twice_made_one_vm(views: list[HostView]) -> Iterator[str]:
                 yield f"{view.host}: there are two domains for {domain.name}"
 
 
-def host_is_as_wanted(view: HostView, disturbed: bool, last: dict[str, Operation]) -> Iterator[str]:
-    """``disturbed``: somebody rebooted it or powered domains off, so a VM that should run may be stopped.
-    ``last``: VM → the operation that said last what becomes of it."""
+def nothing_is_found_where_nothing_differs(
+    standing: tuple[StoredFinding, ...], disturbed: set[str], with_foreign: set[str]
+) -> Iterator[str]:
+    """``disturbed``: names of hosts that somebody rebooted or where somebody powered domains off; ``with_foreign``:
+    where somebody else made vGPUs, maybe on the function of a VM that was stopped."""
+    for one in (kept.finding for kept in standing if kept.finding.whose != "foreign"):
+        known = (
+            one.code in _OF_LEASES
+            or (one.code in _OF_THE_POWERED_OFF and one.host in disturbed)
+            or (one.code in _OF_TAKEN_FUNCTIONS and one.host in with_foreign)
+        )
+        if not known:
+            yield f"{one.host}: {one.code} is found of {one.subject}: {one.observed}"
+
+
+def host_is_as_wanted(view: HostView, disturbed: bool) -> Iterator[str]:
+    """``disturbed``: somebody rebooted it or powered domains off, so a VM that should run may be stopped."""
     machine = view.machine
     for vm in view.vms.values():
-        yield from (f"{view.host}: VM {vm.id} {text}" for text in _vm(view, vm, disturbed, last.get(vm.id)))
+        yield from (f"{view.host}: VM {vm.id} {text}" for text in _vm(view, vm, disturbed))
     extra = {key for key in objects_on(machine) if (machine.owner(key) or "") not in view.vms}
     yield from (f"{view.host}: {key} is extra" for key in sorted(extra))
     there = set(objects_on(machine))
@@ -45,7 +63,7 @@ def host_is_as_wanted(view: HostView, disturbed: bool, last: dict[str, Operation
         yield f"{view.host}: claims are of {sorted(claim.vm for claim in view.claims)}, VMs are {sorted(placed)}"
 
 
-def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iterator[str]:
+def _vm(view: HostView, vm: Vm, disturbed: bool) -> Iterator[str]:
     machine, domain = view.machine, view.machine.domains.get(vm.id)
     if vm.state not in {"running", "stopped"}:
         yield f"is {vm.state}"
@@ -63,10 +81,8 @@ def _vm(view: HostView, vm: Vm, disturbed: bool, last: Operation | None) -> Iter
             yield f"runs without its device {device}"
         if exists and not domain.running and not disturbed:
             yield f"is off and its device {device} is still there"
-    if last is not None and last.state == "done" and last.kind not in _RUNS_OR_NOT_AFTER and not disturbed:
-        wanted = last.kind in _RUNS_AFTER
-        if domain.running != wanted:
-            yield f"{'runs' if domain.running else 'is off'} after {last.kind} was done"
+    if domain.running != (vm.wanted == "running") and not disturbed:
+        yield f"{'runs' if domain.running else 'is off'} and is wanted {vm.wanted}"
 
 
 def i20_leases_that_are_over_have_ended(views: list[HostView], now: float) -> Iterator[str]:

@@ -88,6 +88,9 @@ class SharedStore:
     def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
         return self._store.listen(operation_id, told)
 
+    def appended(self) -> tuple[tuple[int, str], ...]:
+        return self._store.appended()
+
     def _let_others(self) -> None:
         if self._schedule.current is not None:
             self._schedule.sleep(self._schedule.random.uniform(0.0001, 0.003))

@@ -13,6 +13,9 @@ LARGE = range(1000, 1010)
 LARGE_AT_ONCE = 3
 HOSTS = 1000
 URGENT = range(2000, 2008)
+CLOCKS = range(3000, 3040)
+CLOCKS_AT_ONCE = 6
+JUMPING = RunPlan(clocks=True)
 SCARCE = RunPlan(hosts=2, urgent=True)
 
 
@@ -34,6 +37,12 @@ def test_vms_for_which_others_are_stopped_settle_too() -> None:
     for report in reports:
         check(report, f"--seed {report.seed} --hosts {SCARCE.hosts} --urgent")
     assert any(" preempt_for_vm " in line and line.endswith("done") for report in reports for line in report.log)
+
+
+@pytest.mark.fault("F101")
+@sampled("seed", CLOCKS, CLOCKS_AT_ONCE)
+def test_wall_clocks_that_jump_and_differ_decide_nothing(seed: int) -> None:
+    check(simulate(seed, JUMPING), f"--seed {seed} --clocks")
 
 
 @sampled("seed", LARGE, LARGE_AT_ONCE)

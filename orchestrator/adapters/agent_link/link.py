@@ -20,9 +20,16 @@ from orchestrator.core.errors import NotFound, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
 from orchestrator.core.protocol import EVENT_BYTES
-from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.snapshot_rules import checked
-from orchestrator.core.wire import action_to_dict, domain_from_dict, result_from_dict, snapshot_from_dict, token_to_dict
+from orchestrator.core.wire import (
+    action_to_dict,
+    domain_from_dict,
+    look_from_dict,
+    result_from_dict,
+    snapshot_from_dict,
+    token_to_dict,
+)
 
 AGENT_USER = "vgpuctl-agent"
 
@@ -87,6 +94,10 @@ class SshHostLink:
 
     def observe(self, host: Host) -> HostSnapshot:
         return checked(snapshot_from_dict(self._observe(host, "observe", {})))
+
+    def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
+        found = look_from_dict(self._observe(host, "observe", {"known": known}))
+        return found if isinstance(found, Unchanged) else checked(found)
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))

@@ -11,10 +11,12 @@ from pathlib import Path
 from threading import Event
 
 from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
-from orchestrator.adapters.ansible.outcome import error_of
+from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
+from orchestrator.core.host_readiness import HostReadinessFacts
 
 LONGEST_RUN_S = 900
 """A package manager behind a slow mirror needs minutes; more than this is a host that hangs."""
@@ -64,12 +66,31 @@ class AnsibleConfigurator:
         """:raises Conflict: ``host.has_vms``, ``host.other_site``"""
         self._run("remove-agent.yml", host, {}, progress)
 
+    def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
+        """What the host has of what it needs; ``key``: the provisioning key of one that is not enrolled.
+
+        :raises Unknown: ``host.check_failed``: it answered with something else
+        """
+        report = self._report("check-host.yml", host, {}, lambda _title: None, key)
+        return facts_of(report.returned.get("readiness"), host.name)
+
     def _directory(self) -> Path:
         directory = self.state / "ansible"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
     def _run(self, playbook: str, host: Host, variables: dict[str, object], progress: Callable[[str], None]) -> None:
+        given = {"vgpuctl_agent_site": self.site, **variables}
+        self._report(playbook, host, given, progress)
+
+    def _report(
+        self,
+        playbook: str,
+        host: Host,
+        variables: dict[str, object],
+        progress: Callable[[str], None],
+        key: str | None = None,
+    ) -> RunReport:
         if self.leaving.is_set():
             raise Retryable("host.provisioning_parked", "this server is stopping", hint="the next one takes it up")
         directory = self._directory()
@@ -81,9 +102,9 @@ class AnsibleConfigurator:
             known_hosts.write_text(known_hosts_line(host), encoding="utf-8")
             reached = inventory(
                 host,
-                self.provisioning_key(host),
+                self.provisioning_key(host) if key is None else _key_file(scratch, key),
                 ssh_arguments(host, known_hosts, control),
-                {"vgpuctl_agent_site": self.site, **variables},
+                variables,
             )
             play = Play(
                 playbook=self.playbooks / playbook,
@@ -97,3 +118,12 @@ class AnsibleConfigurator:
         error = error_of(report, host.name)
         if error is not None:
             raise error
+        return report
+
+
+def _key_file(scratch: Path, text: str) -> Path:
+    """ssh reads keys from files; this one goes with the run."""
+    path = scratch / "key"
+    path.touch(mode=0o600)
+    path.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    return path

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
@@ -33,6 +33,8 @@ class RunReport:
     hosts_done: tuple[str, ...]
     """Hosts that the final statistics count as processed without failure."""
     output: str
+    returned: dict[str, object] = field(default_factory=dict)
+    """What modules of ours returned beside ``changed``, by name; of one name the last."""
 
 
 @dataclass(frozen=True)

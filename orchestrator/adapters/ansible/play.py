@@ -25,6 +25,8 @@ _RUNNERS_OWN = (
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
 _KILLED: Final = frozenset({"canceled", "timeout"})
+_RETURNED: Final = frozenset({"readiness"})
+"""Values that modules return for the controller."""
 POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""
 
@@ -48,6 +50,7 @@ class _EventListener:
     failure: Failure | None = None
     done: tuple[str, ...] = ()
     output: list[str] = field(default_factory=list)
+    returned: dict[str, object] = field(default_factory=dict)
 
     def __call__(self, event: dict[str, object]) -> bool:
         data = event.get("event_data")
@@ -60,6 +63,10 @@ class _EventListener:
     def _follow(self, kind: str, data: dict[str, object]) -> None:
         if kind == "runner_on_start":
             self.progress(str(data.get("task", "")))
+        elif kind == "runner_on_ok":
+            result = data.get("res")
+            known = result if isinstance(result, dict) else {}
+            self.returned.update({name: known[name] for name in _RETURNED & known.keys()})
         elif kind == "runner_on_failed" and not data.get("ignore_errors"):
             self.failure = _failure_in(data, unreachable=False)
         elif kind == "runner_on_unreachable":
@@ -124,4 +131,5 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
         failure=listener.failure,
         hosts_done=listener.done,
         output="\n".join(listener.output),
+        returned=listener.returned,
     )

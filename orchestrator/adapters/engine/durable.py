@@ -50,9 +50,10 @@ class DurableEngine:
         *,
         open_queue: Callable[[Callable[[str], None]], WorkQueue],
         living: LiveControllers,
-        afterwards: Callable[[str], None],
+        afterwards: Callable[[str, str], None],
     ) -> None:
-        """``open_queue`` is given what runs one operation; ``afterwards`` is given the host's name after a run."""
+        """``open_queue`` is given what runs one operation; ``afterwards`` is given the host's name and the
+        operation's subject after a run."""
         self._store = store
         self._runner = runner
         self._open_queue = open_queue
@@ -154,7 +155,7 @@ class DurableEngine:
                 self._runner.run(operation_id, self._stopping.is_set)
             self._wake.set()
             if not self._stopping.is_set():
-                self._afterwards(job.host)
+                self._afterwards(job.host, job.operation.subject)
         finally:
             with self._changed:
                 self._running -= 1

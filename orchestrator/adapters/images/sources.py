@@ -7,14 +7,14 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 
-from orchestrator.core.errors import InvalidInput, Retryable
+from orchestrator.core.errors import InvalidInput, Retryable, VgpuctlError
 
 _CHUNK = 1024 * 1024
 _WHO = re.compile("//[^/]*@")
@@ -34,7 +34,7 @@ def open_source(source: str) -> Iterator[Iterator[bytes]]:
     if not source or not source.isprintable():
         raise _refused(source, "that is neither a path nor a URL")
     if source.startswith("/"):
-        with _open_file(source) as chunks:
+        with open_file(source, _refused) as chunks:
             yield chunks
     elif source.startswith(("http://", "https://")):
         with _open_url(source) as chunks:
@@ -44,23 +44,24 @@ def open_source(source: str) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def _open_file(source: str) -> Iterator[Iterator[bytes]]:
+def open_file(source: str, refused: Callable[[str, str], VgpuctlError]) -> Iterator[Iterator[bytes]]:
+    """A regular file in chunks; ``refused`` makes the error of a path and why it is none."""
     if ".." in Path(source).parts:
-        raise _refused(source, "the path goes through '..'")
+        raise refused(source, "the path goes through '..'")
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else (error.strerror or "it cannot be opened")
-        raise _refused(source, why.lower()) from error
+        raise refused(source, why.lower()) from error
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise _refused(source, "it is not a regular file")
+            raise refused(source, "it is not a regular file")
         if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(_OF_THE_KERNEL):
-            raise _refused(source, "it is the kernel's, not a disk's")
+            raise refused(source, "it is the kernel's, not a disk's")
         if about.st_nlink != 1:
-            raise _refused(source, "it has several names (hard links)")
+            raise refused(source, "it has several names (hard links)")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             yield iter(lambda: file.read(_CHUNK), b"")
     finally:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.adapters.state.keys import write_private
 from orchestrator.core.errors import Conflict
 
 _HINT = "start it again when the state directory is as it should be"
@@ -46,6 +47,22 @@ class KnownStarts:
         part = self._file.with_suffix(".part")
         part.write_text(f"{starts}\n", encoding="ascii")
         part.replace(self._file)
+
+
+class AuditHead:
+    """Implements ports/files.NotedHead in the state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "secrets" / "audit_head"
+
+    def read(self) -> str | None:
+        try:
+            return self._file.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return None
+
+    def write(self, head: str) -> None:
+        write_private(self._file, f"{head}\n".encode("ascii"))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

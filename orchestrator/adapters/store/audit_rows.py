@@ -3,23 +3,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Collection, Iterator
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from orchestrator.adapters.store.tables import audit, meta
-from orchestrator.core.audit import AuditRecord, Head, parse_head
+from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of
 
 _HEAD = "audit_head"
+_AT_ONCE = 500
 
 
 class SqlAudit:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, key: bytes) -> None:
+        """``key``: of :func:`audit_key`."""
         self._db = connection
+        self._key = key
+        self.appended: list[tuple[int, str]] = []
+        """Number and proof of each record that this transaction wrote."""
 
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
         record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
-        self._db.execute(insert(audit), record)
+        proof = proof_of(self._key, secrets.token_hex(16), (at, actor, action, subject, outcome))
+        written = self._db.execute(insert(audit).returning(audit.c.sequence), {**record, "proof": proof})
+        self.appended.append((written.scalar_one(), proof))
+
+    def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
+        """Of those of the records that are there, by number."""
+        ordered, found = sorted(sequences), dict[int, str | None]()
+        for at in range(0, len(ordered), _AT_ONCE):
+            query = select(audit.c.sequence, audit.c.proof).where(audit.c.sequence.in_(ordered[at : at + _AT_ONCE]))
+            found.update((row.sequence, row.proof) for row in self._db.execute(query))
+        return found
 
     def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
         """Newest first."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
@@ -17,10 +18,12 @@ from sqlalchemy.exc import TimeoutError as NoneFree
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.controller_rows import SqlControllers
+from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.fleet_rows import SqlFleet
 from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
+from orchestrator.adapters.store.look_rows import SqlLooks
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
@@ -29,29 +32,34 @@ from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlR
 from orchestrator.adapters.store.turn import Turn
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
+from orchestrator.core.audit import audit_key
 from orchestrator.core.errors import Conflict, Fatal, Retryable, WorldError
 
 _BUSY_TIMEOUT_MS = 30_000
 _PAUSED_MS = 10_000
+_STATEMENT_MS = 60_000
 _WRITERS = 0x76677075
 """The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
 _STARTS = "starts"
+_APPENDED_KEPT = 100_000
 _Mode = Literal["reading", "alone", "beside claims"]
 _BEGINNINGS: Final[dict[str, str]] = {
     "reading": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
     "alone": f"SELECT pg_advisory_xact_lock({_WRITERS})",
     "beside claims": f"SELECT pg_advisory_xact_lock_shared({_WRITERS})",
 }
-_OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03"})
+_OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03", "57014"})
 _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 
 
 class SqlTransaction:
     """One connection inside one transaction, as the repositories of ports/store."""
 
-    def __init__(self, connection: Connection, cipher: Fernet, parsed: ParsedSnapshots) -> None:
+    def __init__(self, connection: Connection, cipher: Fernet, parsed: ParsedSnapshots, audited: bytes) -> None:
+        self.connection = connection
         self.usage = SqlUsage(connection)
         self.hosts = SqlHosts(connection, self.usage, parsed)
+        self.looks = SqlLooks(connection, parsed)
         self.vms = SqlVms(connection, self.usage)
         self.claims = SqlClaims(connection, self.usage)
         self.fleet = SqlFleet(connection, self.usage, self.claims)
@@ -60,8 +68,10 @@ class SqlTransaction:
         self.images = SqlImages(connection)
         self.networks = SqlNetworks(connection)
         self.offerings = SqlOfferings(connection)
+        self.driver_bundles = SqlDriverBundles(connection)
+        self.driver_locks = SqlDriverLocks(connection)
         self.secrets = SqlSecrets(connection, cipher)
-        self.audit = SqlAudit(connection)
+        self.audit = SqlAudit(connection, audited)
         self.findings = SqlFindings(connection)
         self.tenants = SqlTenants(connection)
         self.tokens = SqlTokens(connection)
@@ -76,6 +86,8 @@ class SqlStore:
     def __init__(self, url: str, *, key: bytes, new_site: str) -> None:
         self._engine = _engine(url)
         self._cipher = Fernet(key)
+        self._audited = audit_key(key)
+        self._appended: deque[tuple[int, str]] = deque(maxlen=_APPENDED_KEPT)
         self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
         alone = make_url(url).get_backend_name() == "sqlite"
@@ -136,10 +148,15 @@ class SqlStore:
     @contextmanager
     def _writing(self, how: _Mode) -> Iterator[SqlTransaction]:
         with self._turn, self._connect(how) as connection:
-            tx = SqlTransaction(connection, self._cipher, self._parsed)
+            tx = SqlTransaction(connection, self._cipher, self._parsed, self._audited)
             yield tx
             tx.usage.stamp()
+        self._appended.extend(tx.audit.appended)
         self._listeners.tell(tx.operations.changed)
+
+    def appended(self) -> tuple[tuple[int, str], ...]:
+        """Number and proof of the audit records that this process has committed since it was asked the last time."""
+        return tuple(self._appended.popleft() for _ in range(len(self._appended)))
 
     def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
         """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
@@ -150,7 +167,7 @@ class SqlStore:
     def read(self) -> Iterator[SqlTransaction]:
         """One consistent view, never waiting for writers."""
         with self._connect("reading") as connection:
-            yield SqlTransaction(connection, self._cipher, self._parsed)
+            yield SqlTransaction(connection, self._cipher, self._parsed, self._audited)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -224,6 +241,8 @@ def _engine(url: str) -> Engine:
 def _postgresql(url: str) -> Engine:
     settings = {
         "lock_timeout": _BUSY_TIMEOUT_MS,
+        # One that is stopped while it reads an answer holds what it has locked, and is not idle to the database.
+        "statement_timeout": _STATEMENT_MS,
         # A controller that is stopped inside a transaction must not stop the others.
         "idle_in_transaction_session_timeout": _PAUSED_MS,
     }

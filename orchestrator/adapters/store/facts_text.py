@@ -13,9 +13,10 @@ from pydantic_core import from_json, to_json
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.snapshot import GpuSnapshot
 
-_OWN: Final = ("address", "numa_node", "module_id", "parents", "problems")
+_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems"}
 """What tells the GPUs of a host apart; the rest is alike for all of a kind."""
-_GPU: Final = TypeAdapter(GpuSnapshot).validator
+_WRITTEN: Final = TypeAdapter(GpuSnapshot)
+_GPU: Final = _WRITTEN.validator
 
 
 def facts_text(facts: HostFacts) -> str:
@@ -23,10 +24,8 @@ def facts_text(facts: HostFacts) -> str:
     kinds: dict[str, int] = {}
     gpus = []
     for gpu in facts.gpus:
-        kind = asdict(gpu)
-        own = {name: kind.pop(name) for name in _OWN}
-        number = kinds.setdefault(to_json(kind).decode(), len(kinds))
-        gpus.append([number, to_json(own).decode()])
+        kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
+        gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
     return to_json({"vcpus": facts.vcpus, "memory_mib": facts.memory_mib, "kinds": list(kinds), "gpus": gpus}).decode()
 
 
@@ -47,8 +46,8 @@ def _gpu(kind: str, own: str) -> GpuSnapshot:
     """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
     bare = _kind(kind)
     mine: dict[str, Any] = from_json(own)
-    if not mine["parents"]:
-        return replace(bare, **{**mine, "parents": (), "problems": tuple(mine["problems"])})
+    if not mine["parents"] and not mine.get("instances"):
+        return replace(bare, **{**mine, "parents": (), "instances": (), "problems": tuple(mine["problems"])})
     read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
     return replace(read, types=bare.types)
 

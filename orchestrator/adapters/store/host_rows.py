@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Text, and_, bindparam, cast, delete, insert, or_, select, update
 
@@ -19,6 +19,7 @@ from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import DISK_STEP, disk_of, facts_of
+from orchestrator.core.names import near
 from orchestrator.core.snapshot import HostSnapshot
 
 log = logging.getLogger(__name__)
@@ -57,14 +58,17 @@ _CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
 _ITS_GPUS: Final = select(gpus.c.address).where(gpus.c.host == bindparam("host")).order_by(gpus.c.address)
 _ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
-_PLACEMENT: Final = select(hosts.c.state, hosts.c.cordoned).where(hosts.c.name == bindparam("host"))
+_PLACEMENT: Final = select(
+    hosts.c.state, hosts.c.cordoned, hosts.c.vcpu_overcommit, hosts.c.memory_overcommit, hosts.c.labels
+).where(hosts.c.name == bindparam("host"))
 _LOOK: Final = select(looks).where(looks.c.host == bindparam("host"))
+_TURN: Final = select(looks.c.turn).where(looks.c.host == bindparam("host"))
 _SAME: Final = update(looks).where(looks.c.host == bindparam("its_host"))
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
 _HAS_DOCUMENT: Final = select(snapshots.c.host).where(
     snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
 )
-_PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
+PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
 _NO_LOOK: Final = delete(looks).where(looks.c.host == bindparam("its_host"))
 _NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
 
@@ -99,7 +103,10 @@ class SqlHosts:
         """:raises NotFound: ``host.unknown``"""
         row = self._db.execute(_BY_NAME, {"host": name}).one_or_none()
         if row is None:
-            raise NotFound("host.unknown", f"no host is called {name[:63]!a}", hint="'vgpuctl host list' shows them")
+            names = self._db.execute(select(hosts.c.name)).scalars()
+            raise NotFound(
+                "host.unknown", f"no host is called {name[:63]!a}", hint=near(name, names, "vgpuctl host list")
+            )
         return host_of(row, self._gpus_of(name))
 
     def list(self) -> tuple[Host, ...]:
@@ -109,13 +116,18 @@ class SqlHosts:
             managed[host].append(address)
         return tuple(host_of(row, tuple(managed[row.name])) for row in rows)
 
+    def addresses(self) -> tuple[str, ...]:
+        """Of all hosts."""
+        return tuple(self._db.execute(select(hosts.c.address)).scalars())
+
     def silent(self) -> dict[str, float | None]:
         """Those that do not answer, or may not be believed: when they last were seen."""
         return {row.name: row.last_seen_at for row in self._db.execute(_SILENT)}
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs."""
-        if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != (host.state, host.cordoned):
+        seen = (host.state, host.cordoned, host.vcpu_overcommit, host.memory_overcommit, dict(host.labels))
+        if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
         self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})
 
@@ -150,32 +162,31 @@ class SqlHosts:
         self._usage.touch(name)
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
-    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
-        """``taken_at``: when the look began. One that began earlier than the stored one is out of date.
+    def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
+        """``turn``: the newest when the look began. One that began earlier than the stored one is out of date: False.
 
         One that found what the last one did writes a small row and tells placement nothing."""
         stored = self._db.execute(_LOOK, {"host": name}).one_or_none()
-        if stored is not None and stored.taken_at > taken_at:
-            return
-        free, disk = snapshot.storage_free_bytes, disk_of(snapshot)
-        timeless = replace(snapshot, storage_free_bytes=0)
-        text = snapshot_text(timeless)
-        digest = sha256(text.encode()).hexdigest()
+        if stored is not None and stored.turn > turn:
+            return False
+        text, new = look_values(name, snapshot, turn)
+        digest, disk = new["digest"], new["disk_bytes"]
         if stored is not None and abs(stored.disk_bytes - disk) < DISK_STEP:
             disk = stored.disk_bytes
-        look = {"taken_at": taken_at, "storage_free_bytes": free, "disk_bytes": disk}
+        look = {"turn": turn, "storage_free_bytes": new["storage_free_bytes"], "disk_bytes": disk}
         if stored is not None and stored.digest == digest and self._is_stored(name, digest, text):
             self._db.execute(_SAME, {"its_host": name, **look})
             if disk != stored.disk_bytes:
                 self._usage.touch(name)
-            return
+            return True
         facts = facts_text(facts_of(snapshot))
         self._db.execute(_NO_LOOK, {"its_host": name})
         self._db.execute(_NO_SNAPSHOT, {"its_host": name})
-        self._db.execute(_PUT_DOCUMENT, {"host": name, "document": text})
-        self._db.execute(insert(looks), {"host": name, "digest": digest, "facts": facts, **look})
+        self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
+        self._db.execute(insert(looks), {**new, "facts": facts, "disk_bytes": disk})
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
+        return True
 
     def _is_stored(self, name: str, digest: str, text: str) -> bool:
         """Asked once for each digest: a document that was damaged is written again, though its digest is the same."""
@@ -197,6 +208,11 @@ class SqlHosts:
             self._parsed.keep(name, look.digest, known)
         return known if look.storage_free_bytes is None else replace(known, storage_free_bytes=look.storage_free_bytes)
 
+    def snapshot_turn(self, name: str) -> int | None:
+        """The newest turn when the observation that gave the snapshot began."""
+        turn: int | None = self._db.execute(_TURN, {"host": name}).scalar_one_or_none()
+        return turn
+
     def _read(self, name: str) -> HostSnapshot | None:
         """None: it cannot be read, so its host is as one that was never observed; the next observation replaces it."""
         try:
@@ -207,3 +223,15 @@ class SqlHosts:
 
     def _gpus_of(self, name: str) -> tuple[str, ...]:
         return tuple(self._db.execute(_ITS_GPUS, {"host": name}).scalars())
+
+
+def look_values(name: str, snapshot: HostSnapshot, turn: int) -> tuple[str, dict[str, Any]]:
+    """The document without what changes by itself, and a row of ``looks`` without the facts."""
+    text = snapshot_text(replace(snapshot, storage_free_bytes=0))
+    return text, {
+        "host": name,
+        "turn": turn,
+        "storage_free_bytes": snapshot.storage_free_bytes,
+        "disk_bytes": disk_of(snapshot),
+        "digest": sha256(text.encode()).hexdigest(),
+    }

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import AnyRow, course_values, operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
-from orchestrator.core.operation import FINISHED, Operation, StepRecord, unknown_operation
+from orchestrator.core.operation import FINISHED, UNFINISHED, Operation, StepRecord, unknown_operation
 from orchestrator.ports.store.operations import DueOperation, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
@@ -35,6 +35,17 @@ _TAKEN_UP: Final = (
 _CANCELLED: Final = select(operations.c.cancelled).where(_ID)
 _TOUCHED: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
 _ADVANCED: Final = _TOUCHED.where(_NEWEST).returning(operations.c.cancelled)
+_LAST_TURN: Final = select(func.coalesce(func.max(operations.c.ended_turn), 0))
+_NEXT_TURN: Final = {"ended_turn": _LAST_TURN.scalar_subquery() + 1}
+"""Two that end beside each other may get the same: who reads it began after both had done all they did."""
+_ENDED: Final = _ADVANCED.values(_NEXT_TURN)
+_OF_SUBJECT: Final = operations.alias("of_subject")
+_NUMBER: Final = (
+    select(func.coalesce(func.max(_OF_SUBJECT.c.number), 0) + 1)
+    .where(_OF_SUBJECT.c.subject == bindparam("its_subject"))
+    .scalar_subquery()
+)
+_ADD: Final = insert(operations).values(number=_NUMBER)
 _ITS_STEPS: Final = select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
 _STEP: Final = update(steps).where(
     steps.c.operation == bindparam("operation_id"), steps.c.position == bindparam("at_position")
@@ -50,9 +61,8 @@ class SqlOperations:
     def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
         only_here = {"host": host, "inputs": inputs, "waits_for": list(waits_for) or None}
-        self._db.execute(
-            insert(operations), {**operation_values(operation), **only_here, "cancelled": False, "revision": 1}
-        )
+        fresh = {"cancelled": False, "revision": 1, "its_subject": operation.subject}
+        self._db.execute(_ADD.values({**operation_values(operation), **only_here}), fresh)
         rows = [
             {"operation": operation.id, "position": position, **asdict(step)}
             for position, step in enumerate(operation.steps)
@@ -75,6 +85,10 @@ class SqlOperations:
             revision=row.revision,
             waits_for=tuple(row.waits_for or ()),
         )
+
+    def turn(self) -> int:
+        """The newest. What an operation did whose turn is not greater was done before this was asked."""
+        return int(self._db.execute(_LAST_TURN).scalar_one())
 
     def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
         """Of those that are stored."""
@@ -109,7 +123,8 @@ class SqlOperations:
         Whether it is to be cancelled; None, and nothing is written, when a later attempt has begun."""
         values = course_values(operation) if whole else {}
         held = {"operation_id": operation.id, "its_attempt": operation.attempt}
-        row = self._db.execute(_ADVANCED, {**held, **values}).one_or_none()
+        ends = whole and operation.state in FINISHED
+        row = self._db.execute(_ENDED if ends else _ADVANCED, {**held, **values}).one_or_none()
         if row is None:
             return None
         self.changed.add(operation.id)
@@ -124,13 +139,20 @@ class SqlOperations:
         limit: int = 1000,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
+        subject: str | None = None,
+        beginning: str | None = None,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
+        ``subject``: only those about what has this id or had this name; ``beginning``: of their id."""
         query = select(operations).order_by(operations.c.created_at.desc(), operations.c.id).limit(limit)
         if tenants is not None:
             query = query.where(operations.c.tenant.in_(tenants))
+        if beginning is not None:
+            query = query.where(operations.c.id.startswith(beginning, autoescape=True))
+        if subject is not None:
+            query = query.where(or_(operations.c.subject == subject, operations.c.subject_name == subject))
         if unfinished:
-            query = query.where(operations.c.state.not_in(FINISHED))
+            query = query.where(operations.c.state.in_(UNFINISHED))
         if before is not None:
             known = select(operations.c.created_at).where(operations.c.id == before)
             if tenants is not None:  # one of others is as unknown as one that is not there
@@ -156,6 +178,10 @@ class SqlOperations:
         query = select(operations).where(operations.c.state == "stuck", operations.c.host == host)
         return self._all(query.order_by(operations.c.created_at, operations.c.id))
 
+    def disown(self, tenant: str) -> None:
+        """Those of the tenant are nobody's from now on."""
+        self._db.execute(update(operations).where(operations.c.tenant == tenant).values(tenant=None))
+
     def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 
@@ -163,8 +189,8 @@ class SqlOperations:
         begun_first = case((operations.c.state == "queued", 1), else_=0)
         query = (
             select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
-            .where(operations.c.state.not_in(FINISHED))
-            .order_by(begun_first, operations.c.created_at, operations.c.id)
+            .where(operations.c.state.in_(UNFINISHED))
+            .order_by(begun_first, operations.c.number, operations.c.created_at, operations.c.id)
         )
         if subject is not None:
             query = query.where(operations.c.subject == subject)
@@ -181,22 +207,25 @@ class SqlOperations:
     def _unfinished(self, ids: Collection[str]) -> frozenset[str]:
         if not ids:
             return frozenset()
-        query = select(operations.c.id).where(operations.c.id.in_(ids), operations.c.state.not_in(FINISHED))
+        query = select(operations.c.id).where(operations.c.id.in_(ids), operations.c.state.in_(UNFINISHED))
         return frozenset(self._db.execute(query).scalars())
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
-        self._touch(operation.id, **operation_values(operation))
+        self.changed.add(operation.id)
+        change = _TOUCHED.values(_NEXT_TURN) if operation.state in FINISHED else _TOUCHED
+        self._db.execute(change, {"operation_id": operation.id, **operation_values(operation)})
 
     def forget(self, *, ended_before: float, most: int) -> int:
-        """With their steps, unless stuck or still named by a VM or a finding; how many that were."""
+        """With their steps, unless stuck or still named by a VM or a finding; how many that were. The one that ended
+        last stays: turns go on from its."""
         named = (
             select(table.c.operation).where(table.c.operation == operations.c.id).exists() for table in (vms, findings)
         )
         old = (
             select(operations.c.id)
             .where(operations.c.state.in_(("done", "undone")), operations.c.finished_at < ended_before)
-            .where(*(~one for one in named))
+            .where(*(~one for one in named), operations.c.ended_turn < _LAST_TURN.scalar_subquery())
             .limit(most)
         )
         ids = list(self._db.execute(old).scalars())

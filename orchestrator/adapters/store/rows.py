@@ -13,9 +13,11 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from sqlalchemy import Row, Text, cast
 
-from orchestrator.adapters.store.tables import vms
+from orchestrator.adapters.store.tables import hosts, vms
 from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.device import Device
+from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -29,11 +31,13 @@ AnyRow = Row[Any]
 def host_values(host: Host) -> dict[str, Any]:
     values = asdict(host)
     del values["managed_gpus"]
-    return values
+    return values | {"labels": dict(host.labels)}
 
 
 def host_of(row: AnyRow, gpus: tuple[str, ...]) -> Host:
-    return Host(**row._asdict(), managed_gpus=gpus)
+    """The row may have more than the host's own columns."""
+    values = {column.name: row._mapping[column] for column in hosts.c}
+    return Host(**{**values, "labels": tuple(sorted(values["labels"].items()))}, managed_gpus=gpus)
 
 
 def vm_values(vm: Vm) -> dict[str, Any]:
@@ -49,6 +53,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "addresses": list(vm.addresses),
         "operation": vm.operation,
         "created_at": vm.created_at,
+        "wanted": vm.wanted,
         "lease_end": vm.lease_end,
         "deallocated": vm.deallocated,
     }
@@ -63,6 +68,7 @@ VM_COLUMNS: Final = (
     cast(vms.c.addresses, Text),
     vms.c.operation,
     vms.c.created_at,
+    vms.c.wanted,
     vms.c.lease_end,
     vms.c.deallocated,
 )
@@ -80,7 +86,7 @@ def vm_of(row: AnyRow) -> Vm:
 @lru_cache(maxsize=20_000)
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
-    vm_id, spec, state, host, devices, addresses, operation, created_at, lease_end, deallocated = columns
+    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated = columns
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -90,6 +96,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         addresses=_addresses_of(addresses),
         operation=operation,
         created_at=created_at,
+        wanted=wanted,
         lease_end=lease_end,
         deallocated=deallocated,
     )
@@ -100,6 +107,7 @@ def operation_values(operation: Operation) -> dict[str, Any]:
         "id": operation.id,
         "kind": operation.kind,
         "subject": operation.subject,
+        "subject_name": operation.subject_name,
         "tenant": operation.tenant,
         "attempt": operation.attempt,
         "created_at": operation.created_at,
@@ -123,6 +131,7 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         id=row.id,
         kind=row.kind,
         subject=row.subject,
+        subject_name=row.subject_name,
         tenant=row.tenant,
         state=row.state,
         steps=steps,
@@ -132,6 +141,7 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         error=row.error,
         remainder=tuple(row.remainder),
         warnings=tuple(row.warnings),
+        ended_turn=row.ended_turn,
     )
 
 
@@ -154,7 +164,17 @@ def network_of(row: AnyRow) -> Network:
     return Network(**row._asdict())
 
 
+_LOCK: Final = TypeAdapter(DriverLock)
+_BUNDLE: Final = TypeAdapter(DriverBundle)
 _OFFERING: Final = TypeAdapter(Offering)
+
+
+def driver_bundle_of(row: AnyRow) -> DriverBundle:
+    return _BUNDLE.validate_python(dict(row._mapping))
+
+
+def driver_lock_of(document: object) -> DriverLock:
+    return _LOCK.validate_python(document)
 
 
 def offering_of(document: object) -> Offering:

@@ -40,6 +40,8 @@ def bring_up_to_date(connection: Connection) -> None:
             f"the database has schema {current}, which this version of vgpuctl does not know",
             hint="use the newer vgpuctl that wrote it, or restore a backup made before the upgrade",
         )
+    if connection.dialect.name == "postgresql":  # to move large tables takes as long as it takes
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
     command.upgrade(alembic_config(connection), "head")
 
 

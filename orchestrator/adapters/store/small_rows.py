@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from cryptography.fernet import Fernet, InvalidToken
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from orchestrator.adapters.store.rows import image_of, network_of, offering_of
 from orchestrator.adapters.store.tables import images, networks, offerings, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
+from orchestrator.core.names import near
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
 
@@ -34,8 +35,15 @@ class SqlImages:
         """:raises NotFound: ``image.unknown``"""
         row = self._db.execute(select(images).where(images.c.name == name)).one_or_none()
         if row is None:
-            raise NotFound("image.unknown", f"no image is called {name[:63]!a}", hint="'vgpuctl image list' shows them")
+            raise NotFound(
+                "image.unknown",
+                f"no image is called {name[:63]!a}",
+                hint=near(name, [one.name for one in self.list()], "vgpuctl image list"),
+            )
         return image_of(row)
+
+    def update(self, image: Image) -> None:
+        self._db.execute(update(images).where(images.c.name == image.name).values(asdict(image)))
 
     def list(self) -> tuple[Image, ...]:
         return tuple(image_of(row) for row in self._db.execute(select(images).order_by(images.c.name)))
@@ -63,7 +71,9 @@ class SqlNetworks:
         row = self._db.execute(select(networks).where(networks.c.name == name)).one_or_none()
         if row is None:
             raise NotFound(
-                "network.unknown", f"no network is called {name[:63]!a}", hint="'vgpuctl network list' shows them"
+                "network.unknown",
+                f"no network is called {name[:63]!a}",
+                hint=near(name, [one.name for one in self.list()], "vgpuctl network list"),
             )
         return network_of(row)
 

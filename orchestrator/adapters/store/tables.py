@@ -48,6 +48,9 @@ hosts = Table(
     Column("machine_id", String(64)),
     Column("epoch", Integer, nullable=False),
     Column("last_seen_at", Float),
+    Column("vcpu_overcommit", Float),
+    Column("memory_overcommit", Float),
+    Column("labels", JSON, nullable=False),
     UniqueConstraint("address", "port"),
 )
 
@@ -71,14 +74,16 @@ looks = Table(
     "looks",
     metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
-    Column("taken_at", Float, nullable=False),
+    Column("turn", BigInteger, nullable=False),
     Column("storage_free_bytes", BigInteger),
     Column("disk_bytes", BigInteger, nullable=False),
     Column("digest", String(64), nullable=False),
+    Column("judged", String(64)),
     Column("facts", Text),
 )
-"""The last look at each host in brief: all that changes from one to the next by itself, the digest of the rest, and
-what placement needs of it (core/host_facts.py). Without facts: an older version has written the snapshot."""
+"""The last look at each host in brief: the newest turn (operations.ended_turn) when it began, all that changes from one
+to the next by itself, the digest of the rest, the digest that was last compared with what is wanted, and what placement
+needs of it (core/host_facts.py). Without facts: an older version has written the snapshot."""
 
 host_usage = Table(
     "host_usage",
@@ -101,6 +106,7 @@ images = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("virtual_size_bytes", BigInteger, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("guest_driver", String(40)),
 )
 
 networks = Table(
@@ -109,6 +115,22 @@ networks = Table(
     Column("name", String(63), primary_key=True),
     Column("subnet", String(18), nullable=False, unique=True),
 )
+
+driver_bundles = Table(
+    "driver_bundles",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("content", JSON, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("comment", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+driver_lock = Table(
+    "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
+)
+"""One row, with id 1, or none."""
 
 offerings = Table(
     "offerings", metadata, Column("name", String(63), primary_key=True), Column("document", JSON, nullable=False)
@@ -128,6 +150,7 @@ vms = Table(
     Column("addresses", JSON, nullable=False),
     Column("operation", String(36)),
     Column("created_at", Float, nullable=False),
+    Column("wanted", String(10), nullable=False),
     Column("lease_end", Float, index=True),
     Column("freed", String(20), key="deallocated"),
     UniqueConstraint("tenant", "name"),
@@ -185,12 +208,14 @@ operations = Table(
     Column("id", String(36), primary_key=True),
     Column("kind", String(40), nullable=False),
     Column("subject", String(63), nullable=False, index=True),
+    Column("subject_name", String(127), nullable=False, index=True),
     Column("host", String(63), nullable=False),
     Column("tenant", String(63)),
     Column("state", String(12), nullable=False, index=True),
     Column("attempt", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
-    Column("finished_at", Float),
+    Column("finished_at", Float, index=True),
+    Column("ended_turn", BigInteger, index=True),
     Column("error", JSON(none_as_null=True)),
     Column("remainder", JSON, nullable=False),
     Column("warnings", JSON, nullable=False),
@@ -198,7 +223,11 @@ operations = Table(
     Column("waits_for", JSON(none_as_null=True)),
     Column("cancelled", Boolean, nullable=False),
     Column("revision", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
 )
+"""Clocks order nothing. ``number``: of its subject's operations, in the order in which they were stored.
+``ended_turn``: grows with every end of an operation; an observation that began when the newest was at least this has
+seen all that the operation did."""
 
 steps = Table(
     "steps",
@@ -237,6 +266,7 @@ audit = Table(
     Column("subject", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("seal", String(64)),
+    Column("proof", String(96)),
 )
 
 findings = Table(
@@ -286,6 +316,8 @@ tokens = Table(
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),
     Column("revoked_at", Float),
+    Column("name", String(63)),
+    Column("last_used_at", Float),
 )
 
 # The tenant may be "*": the pool that all tenants share.

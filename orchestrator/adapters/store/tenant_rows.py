@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
 from orchestrator.core.request_key import StoredRequest
@@ -70,6 +72,9 @@ class SqlTokens:
         query = select(tokens).where(tokens.c.tenant == tenant).order_by(tokens.c.created_at, tokens.c.id)
         return tuple(ApiToken(**row._asdict()) for row in self._db.execute(query))
 
+    def used(self, token_id: str, at: float) -> None:
+        self._db.execute(update(tokens).where(tokens.c.id == token_id).values(last_used_at=at))
+
     def revoke(self, token_id: str, at: float) -> None:
         """The first time counts."""
         query = update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
@@ -99,6 +104,10 @@ class SqlQuotas:
         self._db.execute(delete(quotas).where(quotas.c.tenant == tenant, quotas.c.resource == resource))
 
 
+_ISOLATION: Final = policies.c.document["isolation"].as_string()
+_ISOLATED: Final = select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION)
+
+
 class SqlPolicies:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
@@ -107,6 +116,10 @@ class SqlPolicies:
         """The one that says nothing, where none was set."""
         document = self._db.execute(select(policies.c.document).where(policies.c.tenant == tenant)).scalar_one_or_none()
         return TenantPolicy(**(document or {}))
+
+    def isolations(self) -> dict[str, Isolation]:
+        """Of the tenants that have another one than the default."""
+        return {row.tenant: row.isolation for row in self._db.execute(_ISOLATED) if row.isolation is not None}
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was."""

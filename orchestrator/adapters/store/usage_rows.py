@@ -9,6 +9,7 @@ when it read, and what it is told twice it knows by the stamp.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, func, insert, select, update
@@ -95,6 +96,12 @@ class SqlUsage:
             nothing = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0}
             self._db.execute(insert(host_usage).values(host=host, changed=_Stamp(), **nothing))
         self._stamped.add(host)
+
+    def begin_many(self, new: Sequence[str]) -> None:
+        """Hosts that have never been there."""
+        row = {"vcpus": 0, "memory_mib": 0, "disk_bytes": 0, "changed": self._db.execute(select(_Stamp())).scalar_one()}
+        self._db.execute(insert(host_usage), [{"host": host, **row} for host in new])
+        self._stamped.update(new)
 
     def take(self, claim: Claim, capacity: HostCapacity) -> bool:
         """Whether the host has so much left of ``capacity``; then it is the VM's instead of what it held there.

@@ -18,8 +18,8 @@ from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
-from orchestrator.core.vm import DeallocationReason, Vm, VmState
-from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
+from orchestrator.ports.store.claims import ClaimLost, Neighbour
 
 _VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
@@ -81,13 +81,23 @@ class SqlVms:
         self._touch_if_seen(vm.id, vm.state, vm.deallocated)
         self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
 
-    def set_state(self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None) -> None:
+    def set_state(
+        self,
+        vm_id: str,
+        state: VmState,
+        *,
+        operation: str,
+        addresses: Sequence[str] | None = None,
+        wanted: WantedState | None = None,
+    ) -> None:
         """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
-        runs as they are; any other has none."""
+        runs as they are; any other has none. ``wanted``: None leaves what is wanted of it."""
         self._touch_if_seen(vm_id, state)
         values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
         if state != "running" or addresses is not None:
             values["addresses"] = list(addresses or ())
+        if wanted is not None:
+            values["wanted"] = wanted
         self._db.execute(_CHANGE_BY, values)
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None:
@@ -98,7 +108,7 @@ class SqlVms:
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""
-        gone = {"state": "stopped", "addresses": [], "deallocated": why}
+        gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
 
     def _touch_if_seen(self, vm_id: str, state: VmState, deallocated: DeallocationReason | None = None) -> None:
@@ -153,6 +163,13 @@ _PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host.in_(bindparam("hosts",
 _PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
 
 
+_NEIGHBOURS: Final = (
+    select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut)
+    .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
+    .where(slot_claims.c.host == bindparam("its_host"), vms.c.tenant != bindparam("its_tenant"))
+    .distinct()
+)
+
 _Cuts = tuple[tuple[str, str], ...]
 """GPU and how it is cut, for each of several GPUs."""
 
@@ -187,6 +204,11 @@ class SqlClaims:
                 self._db.execute(insert(function_claims), functions)
         except IntegrityError as error:
             raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
+
+    def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
+        """GPUs of the host on which VMs of other tenants have a place."""
+        rows = self._db.execute(_NEIGHBOURS, {"its_host": host, "its_tenant": tenant})
+        return tuple(Neighbour(**row._asdict()) for row in rows)
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""

@@ -6,9 +6,19 @@ from __future__ import annotations
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.attachments.mdev import MdevDevices
+from orchestrator.agent.attachments.mig_backed import MigBackedFunctions
+from orchestrator.agent.attachments.passthrough import WholeGpus
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
+from orchestrator.agent.nvml.mig import Mig
+from orchestrator.agent.nvml.reading import Driver
 
 
-def kinds_of(files: DeviceFiles) -> Kinds:
+def kinds_of(files: DeviceFiles, mig: Mig, driver: Driver) -> Kinds:
     """All kinds over the same files and ledger."""
-    return {"vendor_vfio": TypedFunctions(files), "mdev": MdevDevices(files)}
+    typed = TypedFunctions(files)
+    parts: Kinds = {
+        "vendor_vfio": typed,
+        "mdev": MdevDevices(files),
+        "mig_backed": MigBackedFunctions(files, typed, mig),
+    }
+    return {**parts, "passthrough": WholeGpus(files, driver, parts.values())}

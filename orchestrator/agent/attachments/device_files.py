@@ -38,8 +38,8 @@ class DeviceFiles:
         self.paths = paths
         self.ledger = ledger
         self.type_names = type_names
-        self._timing = timing
-        self._write_file = kernel_write
+        self.timing = timing
+        self.write_file = kernel_write
 
     def write_new(self, file: Path, value: str, key: str, *, exists: Callable[[], bool]) -> None:
         """Write what makes a device; the ledger keeps the owner when it exists or may yet come to exist."""
@@ -68,14 +68,14 @@ class DeviceFiles:
         """Try again a few times while the driver is busy (EBUSY), each time after reading."""
         for tries_left in reversed(range(_BUSY_TRIES)):
             try:
-                self._write_file(file, value)
+                self.write_file(file, value)
                 return
             except Retryable:
                 if done():
                     return
                 if not tries_left:
                     raise
-                self._timing.sleep(self._timing.jitter(_BUSY_SECONDS))
+                self.timing.sleep(self.timing.jitter(_BUSY_SECONDS))
 
     def check_managed(self, address: str) -> None:
         """:raises Denied: ``gpu.not_managed``; :raises Fatal: ``vgpu.function_gone``"""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.host_actions import ActionResult, HostAction
@@ -36,6 +37,9 @@ class ObservedKind(Protocol):
 
     def types(self, gpu: PciGpu) -> Iterator[HostVgpuType]:
         """Types as sysfs alone describes them; a kind whose sysfs does not gives none."""
+
+    def remembered(self, gpu: PciGpu) -> NvmlGpu | None:
+        """What the driver said of a GPU before the kind took it from the driver; None: the driver is to be asked."""
 
 
 class Kind(Protocol):

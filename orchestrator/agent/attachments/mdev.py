@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
 from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device
@@ -133,6 +134,9 @@ class _ObservedMdevs:
                         framebuffer_mib=int(match["framebuffer"]),
                         max_instances=int(match["most"]),
                     )
+
+    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
+        return None
 
     def _parent(self, address: str, *, is_vf: bool) -> VgpuParent:
         devices = [device for device in self._existing if device.parent == address]

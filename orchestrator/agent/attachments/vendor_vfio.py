@@ -16,6 +16,7 @@ from orchestrator.agent.attachments.device_files import (
 )
 from orchestrator.agent.attachments.kind import Handlers, Observation
 from orchestrator.agent.ledger import Ownership
+from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import open_files, vendor_vfio
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.agent.sysfs.write import is_being_written
@@ -145,6 +146,9 @@ class _ObservedFunctions:
     def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
         return iter(())
 
+    def remembered(self, _gpu: PciGpu) -> NvmlGpu | None:
+        return None
+
     def _parent(self, function: vendor_vfio.VirtualFunction, names: Mapping[int, str]) -> VgpuParent:
         current = function.current_id
         # A function that cannot be read must not look free: it gets a type that nothing else has.
@@ -157,6 +161,7 @@ class _ObservedFunctions:
             mdevs=(),
             owner=self._owner(function) if current else None,
             in_use=open_files.in_use(self._paths.pci(function.address), self._shared.opened),
+            gpu_instance=vendor_vfio.gpu_instance(self._paths, function.address) if current else None,
         )
 
     def _owner(self, function: vendor_vfio.VirtualFunction) -> str | None:

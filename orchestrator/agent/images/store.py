@@ -34,6 +34,17 @@ def image_name(sha256: str, image_format: ImageFormat) -> str:
     return f"{sha256}.{image_format}"
 
 
+def holds_files(paths: Paths) -> bool:
+    """Whether disks or seeds of VMs are here, which nobody else puts there.
+
+    :raises Fatal: ``host.storage_failed``"""
+    try:
+        there = [path for one in (paths.volumes, paths.seeds) if one.is_dir() for path in one.iterdir()]
+    except OSError as error:
+        raise files.storage_error(error) from error
+    return any(not files.is_partial(path) for path in there)
+
+
 class Storage:
     """Every file is owned by a VM in the ledger, but base images, which are everybody's."""
 
@@ -128,6 +139,14 @@ class Storage:
                 )
             check_base_image(part, image_format)
         return ActionResult(changed=True)
+
+    def settle(self, vm: str, volume: str, seed: str) -> None:
+        """Write down again that these are the VM's, as far as they are here.
+
+        :raises Conflict: ``host.owned_by_other``"""
+        for kind, directory, name in (("volume", self._paths.volumes, volume), ("seed", self._paths.seeds, seed)):
+            if (directory / files.check_file_name(name)).exists():
+                self._ledger.claim(f"{kind}:{name}", vm)
 
     def volumes(self) -> tuple[FileSnapshot, ...]:
         return self._list(self._paths.volumes, "volume")

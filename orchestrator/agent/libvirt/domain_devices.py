@@ -9,6 +9,9 @@ from xml.etree import ElementTree
 
 from orchestrator.core.errors import InvalidInput
 
+_OF_OTHER_BUSES = ("usb", "scsi", "scsi_host")
+"""Their addresses have numbers too, and none of them is of a PCI function."""
+
 
 @dataclass(frozen=True)
 class DomainText:
@@ -32,7 +35,12 @@ def read_domain_xml(xml: str) -> DomainText:
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not XML", details=str(error)) from error
     if root.tag != "domain":
         raise InvalidInput("vm.xml_invalid", "the VM's definition is not a libvirt domain")
-    devices = [_device(address) for address in root.findall("./devices/hostdev/source/address")]
+    devices = [
+        _device(address)
+        for hostdev in root.findall("./devices/hostdev")
+        if hostdev.get("type") not in _OF_OTHER_BUSES
+        for address in hostdev.findall("./source/address")
+    ]
     return DomainText(
         uuid=(root.findtext("uuid") or "").strip().lower(),
         name=(root.findtext("name") or "").strip(),

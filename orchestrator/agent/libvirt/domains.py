@@ -104,6 +104,11 @@ class Domains:
         self._ledger.claim(domain_key(vm), vm, detail=ADOPTED)
         return ActionResult(changed=owner is None)
 
+    def settle(self, vm: str, *, adopted: bool) -> None:
+        """Write down again that the domain is ours, if it is there; as what it was defined is not known any more."""
+        if self._libvirt.call(lambda connection: _lookup(connection, vm) is not None):
+            self._ledger.claim(domain_key(vm), vm, detail=ADOPTED if adopted else "")
+
     def release(self, vm: str) -> bool:
         """Forget an adopted domain; whether it was one.
 

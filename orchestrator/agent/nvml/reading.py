@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
-from orchestrator.core.errors import InvalidInput
+from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances
+from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 MIB = 1024 * 1024
 _ABSENT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 _READ_SECONDS = 20.0
+_CHANGE_SECONDS = 120.0
+"""A change of the MIG mode resets the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class NvmlGpu:
     name: str | None
     memory_mib: int | None
     mig_enabled: bool | None
+    mig_pending: bool | None
+    instances: tuple[FoundInstance, ...]
     heterogeneous: bool | None
     module_id: int | None
     types: tuple[HostVgpuType, ...]
@@ -52,6 +57,16 @@ class NvmlReading:
     """Of the driver as a whole."""
     unplaced: tuple[str, ...] = ()
     """Of single GPUs that could not say which they are."""
+
+
+class Driver(Protocol):
+    """NVIDIA's driver as the agent asks it."""
+
+    def read(self) -> NvmlReading:
+        """Never raises."""
+
+    def closed(self) -> AbstractContextManager[None]:
+        """While this is held, the agent keeps nothing of the driver open."""
 
 
 class _Asker:
@@ -97,6 +112,8 @@ def _gpu(device: Any) -> NvmlGpu:
         name=asker.ask("name", lambda: str(pynvml.nvmlDeviceGetName(device))),
         memory_mib=None if memory is None else int(memory.total) // MIB,
         mig_enabled=None if mig is None else bool(mig[0]),
+        mig_pending=None if mig is None else bool(mig[1]),
+        instances=(asker.ask("GPU instances", lambda: instances(device)) or ()) if mig and mig[0] else (),
         heterogeneous=None if mixed is None else bool(mixed),
         module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
         types=_vgpu_types(asker, device),
@@ -141,6 +158,17 @@ def type_names(reading: NvmlReading) -> dict[int, str]:
     return {found.type_id: found.name for gpu in reading.gpus.values() for found in gpu.types}
 
 
+@contextmanager
+def opened() -> Iterator[None]:
+    """NVML, closed again whatever happens. :raises pynvml.NVMLError: the driver does not answer"""
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
 class Nvml:
     """NVML for the whole agent. Opened for each reading and closed again: an open client keeps NVIDIA's
     sriov-manage from getting its unbind lock."""
@@ -163,6 +191,28 @@ class Nvml:
     def type_names(self) -> dict[int, str]:
         """Ids and names of vGPU types as last read; an id means the same type on every GPU of one driver."""
         return self._type_names or type_names(self.read())
+
+    def change(self, function: Callable[[], T]) -> T:
+        """Call what changes something, with NVML open for it alone.
+
+        :raises pynvml.NVMLError: the driver refuses
+        :raises Unknown: ``gpu.mig_hung``
+        """
+
+        def call() -> T:
+            with opened():
+                return function()
+
+        with self._lock:
+            try:
+                return self._gate.call(call, limit_s=_CHANGE_SECONDS)
+            except (CallHangs, TooManyHungCalls) as error:
+                raise Unknown(
+                    "gpu.mig_hung",
+                    "the NVIDIA driver has not come back from a change of GPU instances",
+                    hint="look at the host's kernel log",
+                    details=str(error),
+                ) from error
 
     @contextmanager
     def closed(self) -> Iterator[None]:

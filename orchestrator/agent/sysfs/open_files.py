@@ -43,6 +43,22 @@ def _links(directory: str, prefixes: tuple[str, ...]) -> list[str]:
     return found
 
 
+def holders(paths: Paths, nodes: frozenset[str]) -> tuple[str, ...] | None:
+    """``name (pid)`` of every process that has one of these files open; None: could not tell."""
+    found = []
+    for process in reading.names(paths.proc):
+        if process.isdecimal():
+            try:
+                held = _links(f"{paths.proc}/{process}/fd", tuple(nodes))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except OSError:
+                return None
+            if nodes.intersection(held):
+                found.append(f"{reading.text(paths.proc / process / 'comm') or 'a process'} ({process})")
+    return tuple(found)
+
+
 def open_vfio_devices(paths: Paths) -> frozenset[str] | None:
     return open_below(paths, "/dev/vfio/")
 

@@ -11,6 +11,8 @@ from orchestrator.agent.sysfs import reading
 NVIDIA = "10de"
 _GPU_CLASSES = ("0300", "0302")
 """VGA controller and 3D controller; an NVSwitch is a bridge (0680) and an audio function 0403."""
+_BRIDGE = 0x0604
+"""PCI to PCI."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class PciGpu:
     total_vfs: int
     enabled_vfs: int
     virtual_functions: tuple[str, ...]
+    iommu_shared_with: tuple[str, ...] | None
+    """Others in its IOMMU group; None: it has none."""
 
 
 def _hex4(paths: Paths, address: str, name: str) -> str:
@@ -53,6 +57,29 @@ def physical_gpu(paths: Paths, address: str) -> str:
     return reading.link_name(paths.pci(address) / "physfn") or address
 
 
+def own_functions(paths: Paths, address: str) -> tuple[str, ...]:
+    """The GPU and what else is in its slot (the audio function of a graphics board), virtual functions left out."""
+    slot = address.rpartition(".")[0] + "."
+    here = (name for name in reading.names(paths.pci_devices) if name.startswith(slot))
+    return tuple(name for name in here if not (paths.pci(name) / "physfn").exists())
+
+
+def iommu_shared_with(paths: Paths, address: str) -> tuple[str, ...] | None:
+    """Members of its IOMMU group that are not the GPU's own; None: it is in no group.
+
+    Bridges do not count: VFIO leaves them with the host (linux drivers/vfio/vfio_iommu_type1.c, pcieport).
+    """
+    if reading.link_name(paths.pci(address) / "iommu_group") is None:
+        return None
+    own = {*own_functions(paths, address), *virtual_functions(paths, address)}
+    members = reading.names(paths.pci(address) / "iommu_group" / "devices")
+    return tuple(name for name in members if name not in own and not _is_bridge(paths, name))
+
+
+def _is_bridge(paths: Paths, address: str) -> bool:
+    return (reading.number(paths.pci(address) / "class") or 0) >> 8 == _BRIDGE
+
+
 def _read(paths: Paths, address: str) -> PciGpu:
     directory = paths.pci(address)
     node = reading.number(directory / "numa_node")
@@ -67,6 +94,7 @@ def _read(paths: Paths, address: str) -> PciGpu:
         total_vfs=reading.number(directory / "sriov_totalvfs") or 0,
         enabled_vfs=reading.number(directory / "sriov_numvfs") or 0,
         virtual_functions=virtual_functions(paths, address),
+        iommu_shared_with=iommu_shared_with(paths, address),
     )
 
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
 from orchestrator.api.paging import PagingOf, sequence_of
-from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, VerdictAnswer
+from orchestrator.api.schemas.audit import MAX_SEQUENCE, AuditAnswer, ExportedRecord, VerdictAnswer
 from orchestrator.api.services import ServicesOf
+
+MAX_EXPORTED: Final = 1000
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 
@@ -25,6 +27,16 @@ def list_all(
     start = before if after is None else sequence_of(after[0])
     found = services.tenancy.audit.list(limit=paging.limit + 1, before=start)
     return [AuditAnswer.of(one) for one in paging.page(list(found), lambda one: (str(one.sequence),))]
+
+
+@router.get("/export")
+def export(
+    services: ServicesOf,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Only those after this sequence")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
+) -> list[ExportedRecord]:
+    """Whole records, oldest first, with their seals and proofs."""
+    return [ExportedRecord.of(one) for one in services.tenancy.audit.after(after, limit=limit)]
 
 
 @router.get("/verify")

@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.paging import PagingOf, sequence_of
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.capacity import (
     CapacityAnswer,
@@ -59,11 +60,21 @@ def explain(
 
 
 @router.get("/gpu-map")
-def gpu_map(services: ServicesOf, caller: CallerOf, tenant: TenantFilter = None) -> GpuMapAnswer:
-    """Every GPU as its slots, with the VMs in them; for a tenant, the GPUs that its VMs are on."""
-    tenants = caller.visible(tenant)
-    rows = services.capacity.gpu_map() if tenants is None else services.capacity.own_gpu_map(tenants)
-    return GpuMapAnswer.of(rows)
+def gpu_map(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> GpuMapAnswer:
+    """GPUs as their slots, with the VMs in them, by host; for a tenant, the GPUs that its VMs are on."""
+    tenants, after = caller.visible(tenant), paging.after(2)
+    if tenants is None:
+        of_host = None if after is None else (after[0], after[1])
+        rows = services.capacity.gpu_map(of_host, paging.limit + 1)
+    else:
+        own = services.capacity.own_gpu_map(tenants)
+        rows = own if after is None else own[_place_of(after[1]) :]
+    return GpuMapAnswer.of(paging.page(list(rows), lambda row: (row.host or "", row.gpu)))
+
+
+def _place_of(counted: str) -> int:
+    """The number of ``GPU 7``, as a tenant sees it. :raises InvalidInput: ``request.cursor``"""
+    return sequence_of(counted.removeprefix("GPU "))
 
 
 @router.get("/hosts/{name}/drain-plan")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -16,7 +17,9 @@ from starlette.websockets import WebSocketDisconnect
 from orchestrator.api.auth import authorize
 from orchestrator.api.errors import problem
 from orchestrator.api.parameters import only_known_parameters
-from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.api.refusals import subject_of
+from orchestrator.api.services import ApiServices, ServicesOf, TenantOf
+from orchestrator.api.telling import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
@@ -39,7 +42,7 @@ said; and none of those that answer requests."""
 @router.websocket("/{name}/console")
 async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """The serial console."""
-    await _serve(socket, tenant, lambda: services.vms.open_console(tenant, name))
+    await _serve(socket, services, tenant, lambda: services.vms.open_console(tenant, name))
 
 
 @router.websocket("/{name}/tcp/{port}")
@@ -51,7 +54,7 @@ async def tcp(
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> None:
     """A TCP port of the guest, reached from its host."""
-    await _serve(socket, tenant, lambda: services.vms.open_tcp(tenant, name, _port(port)))
+    await _serve(socket, services, tenant, lambda: services.vms.open_tcp(tenant, name, _port(port)))
 
 
 def _port(text: str) -> int:
@@ -60,7 +63,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-async def _serve(socket: WebSocket, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
+async def _serve(socket: WebSocket, services: ApiServices, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
     try:
         await authorize(socket)
         await only_known_parameters(socket)
@@ -68,7 +71,10 @@ async def _serve(socket: WebSocket, tenant: str, open_stream: Callable[[], ByteS
             stream = await to_thread.run_sync(open_stream, limiter=OPENING)
             await join(socket, stream)
     except VgpuctlError as error:
-        await socket.send_denial_response(problem(error))
+        subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
+        await to_thread.run_sync(partial(services.tenancy.audit.refused, "WEBSOCKET", subject, outcome))
+        told = error if watches_pool(getattr(socket.state, "caller", None)) else refusal_for_tenant(error)
+        await socket.send_denial_response(problem(told))
 
 
 @contextmanager

@@ -7,7 +7,16 @@ from fastapi import APIRouter
 
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.hosts import AddHostBody, ForgetBody, HostAnswer, HostKeyAnswer, ScanBody
+from orchestrator.api.schemas.hosts import (
+    AddHostBody,
+    ChangeHostBody,
+    CheckHostBody,
+    ForgetBody,
+    HostAnswer,
+    HostCheckAnswer,
+    HostKeyAnswer,
+    ScanBody,
+)
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -18,6 +27,19 @@ router = APIRouter(prefix="/hosts", tags=["hosts"])
 def scan(body: ScanBody, services: ServicesOf) -> HostKeyAnswer:
     """The SSH host key at an address, for the operator to confirm; nothing is pinned."""
     return HostKeyAnswer.of(services.hosts.scan(body.address, body.port))
+
+
+@router.post("/check")
+def check_new(body: CheckHostBody, services: ServicesOf) -> HostCheckAnswer:
+    """What a host lacks before it is added; changes nothing and keeps nothing. Takes some seconds."""
+    found = services.host_checks.check_new(body.address, body.port, body.user, body.provisioning_key, body.fingerprint)
+    return HostCheckAnswer.of(found)
+
+
+@router.post("/{name}/check")
+def check(name: NameInPath, services: ServicesOf) -> HostCheckAnswer:
+    """What a host lacks; changes nothing. Takes some seconds."""
+    return HostCheckAnswer.of(services.host_checks.check(name))
 
 
 @router.post("", status_code=202)
@@ -36,6 +58,12 @@ def list_all(services: ServicesOf, paging: PagingOf) -> list[HostAnswer]:
 def get(name: NameInPath, services: ServicesOf) -> HostAnswer:
     """One host."""
     return HostAnswer.of(services.hosts.get(name))
+
+
+@router.patch("/{name}")
+def change(name: NameInPath, body: ChangeHostBody, services: ServicesOf) -> HostAnswer:
+    """Set overcommit and labels; what is not named stays."""
+    return HostAnswer.of(services.hosts.change(name, body.to_request()))
 
 
 @router.delete("/{name}", status_code=202)

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.images import AddImageBody, ImageAnswer
+from orchestrator.api.schemas.images import AddImageBody, GuestDriverBody, ImageAnswer
 from orchestrator.api.services import ServicesOf
 
 router = APIRouter(prefix="/images", tags=["images"])
@@ -29,6 +29,12 @@ def list_all(services: ServicesOf, paging: PagingOf) -> list[ImageAnswer]:
 def get(name: NameInPath, services: ServicesOf) -> ImageAnswer:
     """One base image."""
     return ImageAnswer.of(services.images.get(name))
+
+
+@router.put("/{name}/guest-driver")
+def set_guest_driver(name: NameInPath, body: GuestDriverBody, services: ServicesOf) -> ImageAnswer:
+    """Say which NVIDIA driver is in the image: its VMs start only where the host's driver takes it."""
+    return ImageAnswer.of(services.images.set_guest_driver(name, body.version))
 
 
 @router.delete("/{name}", status_code=204)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.networks import AddNetworkBody, NetworkAnswer
 from orchestrator.api.services import ServicesOf
 
@@ -22,3 +23,9 @@ def add(body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
 def list_all(services: ServicesOf, paging: PagingOf) -> list[NetworkAnswer]:
     """Networks by name."""
     return [NetworkAnswer.of(found) for found in paging.cut(services.networks.list(), lambda found: (found.name,))]
+
+
+@router.get("/{name}")
+def get(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
+    """One network."""
+    return NetworkAnswer.of(services.networks.get(name))

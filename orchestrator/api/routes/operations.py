@@ -14,6 +14,7 @@ from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf
+from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
 from orchestrator.services.messages import Watched
 
@@ -26,27 +27,47 @@ ALIVE_S: Final = 15.0
 MAX_REVISION: Final = 2**62
 _TEXT: Final = {"schema": {"type": "string"}}
 
+Subject = Annotated[
+    str | None, Query(max_length=127, description="Only about this: an id, a host, tenant/name of a VM, gone ones too")
+]
+
 
 @router.get("")
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, active: bool = False) -> list[OperationAnswer]:
+def list_all(
+    services: ServicesOf,
+    caller: CallerOf,
+    paging: PagingOf,
+    active: bool = False,
+    subject: Subject = None,
+    beginning: Annotated[str | None, Query(max_length=36, description="How the id begins")] = None,
+) -> list[OperationAnswer]:
     """Operations, newest first."""
     after = paging.after(1)
     before = None if after is None else after[0]
-    found = services.operations.list(unfinished=active, limit=paging.limit + 1, tenants=caller.tenants, before=before)
-    return [OperationAnswer.of(one) for one in paging.page(list(found), lambda one: (one.id,))]
+    found = services.operations.list(
+        unfinished=active,
+        limit=paging.limit + 1,
+        tenants=caller.tenants,
+        before=before,
+        subject=subject,
+        beginning=beginning,
+    )
+    watching = watches_pool(caller)
+    return [OperationAnswer.of(one, watching=watching) for one in paging.page(list(found), lambda one: (one.id,))]
 
 
 @router.get("/{operation_id}")
 async def get(
     operation_id: str,
     request: Request,
+    caller: CallerOf,
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change")] = 0,
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
     watched = await waiting.until_changed(operation_id, since=since, timeout_s=wait, request=request)
-    return OperationAnswer.of(watched.operation, watched.revision)
+    return OperationAnswer.of(watched.operation, watched.revision, watching=watches_pool(caller))
 
 
 @router.get(
@@ -56,6 +77,7 @@ async def get(
 )
 async def stream(
     operation_id: str,
+    caller: CallerOf,
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
     last_event_id: Annotated[int, Header(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
@@ -69,23 +91,23 @@ async def stream(
         with waiting.watching(operation_id) as watcher:
             return None if left <= 0 or watcher.leaving else await watcher.until_changed(since, min(left, ALIVE_S))
 
-    stream = events.events(first, last_event_id, poll)
+    stream = events.events(first, last_event_id, poll, watching=watches_pool(caller))
     return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 
 @router.post("/{operation_id}/retry")
 def retry(operation_id: str, services: ServicesOf) -> OperationAnswer:
     """A stuck operation: try again to take the rest back."""
-    return OperationAnswer.of(services.operations.retry(operation_id))
+    return OperationAnswer.of(services.operations.retry(operation_id), watching=True)
 
 
 @router.post("/{operation_id}/abandon")
 def abandon(operation_id: str, services: ServicesOf) -> OperationAnswer:
     """A stuck operation: cleaned up by hand, release what it holds."""
-    return OperationAnswer.of(services.operations.abandon(operation_id))
+    return OperationAnswer.of(services.operations.abandon(operation_id), watching=True)
 
 
 @router.post("/{operation_id}/cancel")
-def cancel(operation_id: str, services: ServicesOf) -> OperationAnswer:
+def cancel(operation_id: str, services: ServicesOf, caller: CallerOf) -> OperationAnswer:
     """Stop after the current step and take everything back."""
-    return OperationAnswer.of(services.operations.cancel(operation_id))
+    return OperationAnswer.of(services.operations.cancel(operation_id), watching=watches_pool(caller))

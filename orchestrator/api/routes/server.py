@@ -8,6 +8,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
 from orchestrator.api.services import ApiServices, ProcessOf, ServicesOf
@@ -19,19 +20,19 @@ router = APIRouter(prefix="/server", tags=["server"])
 _COUNTED: Final = 1000
 
 
-def running_operations(services: ApiServices) -> int:
-    """How many operations are not finished; counts to 1000."""
-    return len(services.operations.list(unfinished=True, limit=_COUNTED))
+def running_operations(services: ApiServices, tenants: tuple[str, ...] | None = None) -> int:
+    """How many operations of these tenants (None: of all) are not finished; counts to 1000."""
+    return len(services.operations.list(unfinished=True, limit=_COUNTED, tenants=tenants))
 
 
 @router.get("")
-def get(services: ServicesOf, process: ProcessOf) -> ServerAnswer:
+def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAnswer:
     """The process that answers."""
     return ServerAnswer(
         version=version.VERSION,
         pid=os.getpid(),
         started_at=moment(process.started_at),
-        running_operations=running_operations(services),
+        running_operations=running_operations(services, caller.tenants),
         stops_after_idle_seconds=process.idle_seconds,
     )
 

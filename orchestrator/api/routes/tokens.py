@@ -16,7 +16,7 @@ router = APIRouter(prefix="/tokens", tags=["tokens"])
 @router.post("", status_code=201)
 def create(body: CreateTokenBody, services: ServicesOf) -> NewTokenAnswer:
     """Make a token. This answer is the only one that shows it."""
-    token, text = services.tenancy.tokens.create(body.tenant, body.role, body.lifetime_s)
+    token, text = services.tenancy.tokens.create(body.tenant, body.role, body.lifetime_s, body.name)
     return NewTokenAnswer(token=text, about=TokenAnswer.of(token))
 
 

@@ -3,29 +3,60 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
-from orchestrator.api.schemas.vms import AdoptVmBody, CreateVmBody, ExtendBody, PlanAnswer, VmAnswer, vm_members
+from orchestrator.api.schemas.vm_query import VmFilterOf
+from orchestrator.api.schemas.vms import (
+    AdoptVmBody,
+    ChangeVmBody,
+    CreateVmBody,
+    ExtendBody,
+    PlanAnswer,
+    VmAnswer,
+    vm_members,
+)
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.telling import watches_pool
+from orchestrator.core.access import Caller
+from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/vms", tags=["vms"])
+
+Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
 
 
 @router.post("", status_code=202)
 def create(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> StartedAnswer:
     """Create a VM. The same request again is answered with what it started before."""
+    _check_pinning(body, caller)
     return StartedAnswer.of(services.vms.create(body.to_request()), caller.tenants)
 
 
 @router.post("/plan")
 def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
     """What create would do; nothing is stored."""
+    _check_pinning(body, caller)
     return PlanAnswer.of(services.vms.plan(body.to_request()), caller.tenants)
+
+
+def _check_pinning(body: CreateVmBody, caller: Caller) -> None:
+    """Asked host by host, what fits would tell a tenant what others hold on each.
+
+    :raises Denied: ``host.not_yours``
+    """
+    if body.host is not None and not watches_pool(caller):
+        raise _not_yours()
+
+
+def _not_yours() -> Denied:
+    return Denied("host.not_yours", "hosts are chosen by whoever runs the pool", hint="leave the host out")
 
 
 @router.post("/adopt", status_code=202)
@@ -35,19 +66,37 @@ def adopt(body: AdoptVmBody, services: ServicesOf) -> StartedAnswer:
 
 
 @router.get("", response_model=list[VmAnswer])
-def list_all(services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None) -> Response:
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, only: VmFilterOf,
+    tenant: TenantFilter = None,
+) -> Response:  # fmt: skip
     """VMs by tenant and name."""
-    found = services.vms.list(caller.visible(tenant))
+    watching = watches_pool(caller)
+    if only.host is not None and not watching:
+        raise _not_yours()
+    found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
     unseen = services.vms.unseen()
     return paging.answer(
-        [vm_members(vm, unseen) for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))]
+        [
+            vm_members(vm, unseen, watching=watching)
+            for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
+        ]
     )
 
 
 @router.get("/{name}")
-def get(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
     """One VM."""
-    return VmAnswer.of(services.vms.get(tenant, name), services.vms.unseen())
+    return VmAnswer.of(services.vms.get(tenant, name), services.vms.unseen(), watching=watches_pool(caller))
+
+
+@router.patch("/{name}")
+def change(
+    name: NameInPath, body: ChangeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> VmAnswer:
+    """Set labels; those not named stay."""
+    vm = services.vms.label(tenant, name, body.labels)
+    return VmAnswer.of(vm, services.vms.unseen(), watching=watches_pool(caller))
 
 
 @router.delete("/{name}", status_code=202)
@@ -63,12 +112,25 @@ def start(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TEN
 
 
 @router.post("/{name}/stop", status_code=202)
-def stop(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> StartedAnswer:
+def stop(
+    name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+) -> StartedAnswer:
     """Shut the VM down and remove its device; the claim stays."""
-    return StartedAnswer.of(services.vms.stop(tenant, name))
+    return StartedAnswer.of(services.vms.stop(tenant, name, force=force))
+
+
+@router.post("/{name}/restart", status_code=202)
+def restart(
+    name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT, force: Force = False
+) -> StartedAnswer:
+    """Shut the VM down and start it again in its place, with its device made anew."""
+    return StartedAnswer.of(services.vms.restart(tenant, name, force=force))
 
 
 @router.post("/{name}/extend")
-def extend(name: NameInPath, body: ExtendBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
+def extend(
+    name: NameInPath, body: ExtendBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> VmAnswer:
     """Make its lease longer, within what the tenant's policy allows."""
-    return VmAnswer.of(services.vms.extend(tenant, name, body.to_request()), services.vms.unseen())
+    vm = services.vms.extend(tenant, name, body.to_request())
+    return VmAnswer.of(vm, services.vms.unseen(), watching=watches_pool(caller))

@@ -37,6 +37,20 @@ class AuditAnswer(AnswerBody):
         )
 
 
+class ExportedRecord(AuditAnswer):
+    """A record as it is stored."""
+
+    model_config = ConfigDict(title="ExportedAuditRecord")
+
+    seal: str | None
+    proof: str | None
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> ExportedRecord:
+        told = AuditAnswer.of(record).model_dump()
+        return cls(**told, seal=record.seal, proof=record.proof)
+
+
 class VerdictAnswer(AnswerBody):
     """Problems are empty when no sealed record was touched."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -159,14 +159,14 @@ class GpuRowAnswer(AnswerBody):
 
 
 class GpuMapAnswer(AnswerBody):
-    """All GPUs as their slots."""
+    """GPUs as their slots: a page of them."""
 
     model_config = ConfigDict(title="GpuMap")
 
     gpus: tuple[GpuRowAnswer, ...]
 
     @classmethod
-    def of(cls, rows: tuple[GpuRow, ...]) -> GpuMapAnswer:
+    def of(cls, rows: Iterable[GpuRow]) -> GpuMapAnswer:
         return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows))
 
 

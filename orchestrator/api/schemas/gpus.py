@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.snapshot import Framework
+from orchestrator.core.snapshot import Framework, GpuInstance
 from orchestrator.services.messages import GpuInfo, TypeUse
 
 
@@ -30,6 +32,28 @@ class TypeUseAnswer(AnswerBody):
         )
 
 
+class GpuInstanceAnswer(AnswerBody):
+    """A GPU instance that exists. Slots are the GPU's memory slots."""
+
+    id: int
+    profile: str
+    start: int
+    size: int
+    compute_instances: int
+    vm: str | None = Field(description="tenant/name of the VM it was made for; None: somebody else made it")
+
+    @classmethod
+    def of(cls, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
+        return cls(
+            id=instance.id,
+            profile=instance.profile,
+            start=instance.start,
+            size=instance.size,
+            compute_instances=len(instance.compute),
+            vm=None if instance.owner is None else vms.get(instance.owner, instance.owner),
+        )
+
+
 class GpuAnswer(AnswerBody):
     """A physical GPU as last seen, with its claims."""
 
@@ -46,6 +70,8 @@ class GpuAnswer(AnswerBody):
     framework: Framework = Field(description="How the driver offers vGPUs here, probed")
     virtual_functions: int
     mig_enabled: bool | None
+    mig_pending: bool | None = Field(description="The MIG mode after the GPU's next reset")
+    gpu_instances: tuple[GpuInstanceAnswer, ...]
     managed: bool = Field(description="Given to us at host add; no other GPU is ever touched")
     cut: str | None = Field(description="How it is cut now; None: nothing is claimed on it")
     types: tuple[TypeUseAnswer, ...]
@@ -67,6 +93,8 @@ class GpuAnswer(AnswerBody):
             framework=gpu.framework,
             virtual_functions=gpu.sriov_enabled_vfs,
             mig_enabled=gpu.mig_enabled,
+            mig_pending=gpu.mig_pending,
+            gpu_instances=tuple(GpuInstanceAnswer.of(one, info.vm_names) for one in gpu.instances),
             managed=info.managed,
             cut=info.cut,
             types=tuple(TypeUseAnswer.of(use) for use in info.types),

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
-from orchestrator.core.host import HostState
+from orchestrator.core.host import MAX_OVERCOMMIT, HostState
+from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.services.messages import AddHost, HostInfo, HostKey
+from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Address = Annotated[str, Field(min_length=1, max_length=255, description="IP address or DNS name")]
@@ -71,12 +72,85 @@ class AddHostBody(RequestBody):
         return AddHost(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class CheckHostBody(RequestBody):
+    """A host to look at before it is added."""
+
+    model_config = ConfigDict(
+        title="CheckHost",
+        json_schema_extra={
+            "examples": [
+                {
+                    "address": "192.0.2.10",
+                    "provisioning_key": "(private key in OpenSSH form)",
+                    "fingerprint": "SHA256:uNiVztksCsDhcc0u9e8BrrJXVGYeGYi2YJKKkoDmSXs",
+                }
+            ]
+        },
+    )
+
+    address: Address
+    port: Port = 22
+    user: str = Field(default="root", min_length=1, max_length=64)
+    provisioning_key: str = Field(max_length=64 * 1024, repr=False, description="Used for this look and not kept")
+    fingerprint: str = Field(max_length=100, description="SHA256:… of the host key that the operator confirmed")
+
+
+class RequirementAnswer(AnswerBody):
+    """One thing that a host needs."""
+
+    name: str
+    state: ReadinessState = Field(description="advice: it works without, and will not always")
+    found: str
+    remedy: str | None = Field(description="null: there is nothing to do")
+
+
+class HostCheckAnswer(AnswerBody):
+    """All that a host needs."""
+
+    model_config = ConfigDict(title="HostCheck")
+
+    ready: bool = Field(description="Nothing is missing")
+    requirements: tuple[RequirementAnswer, ...]
+
+    @classmethod
+    def of(cls, found: tuple[Requirement, ...]) -> HostCheckAnswer:
+        return cls(
+            ready=all(one.state != "missing" for one in found),
+            requirements=tuple(
+                RequirementAnswer(name=one.name, state=one.state, found=one.found, remedy=one.remedy) for one in found
+            ),
+        )
+
+
 class ForgetBody(RequestBody):
     """A host to give up."""
 
     model_config = ConfigDict(title="ForgetHost", json_schema_extra={"examples": [{"confirm": "gpu1"}]})
 
     confirm: str = Field(max_length=63, description="The host's name once more: its VMs are lost by this")
+
+
+Overcommit = Annotated[float, Field(ge=1.0, le=MAX_OVERCOMMIT)] | Literal["site"] | None
+
+
+class ChangeHostBody(RequestBody):
+    """New values of a host; what is not named stays."""
+
+    model_config = ConfigDict(
+        title="ChangeHost", json_schema_extra={"examples": [{"vcpu_overcommit": 2.0, "labels": {"rack": "3"}}]}
+    )
+
+    vcpu_overcommit: Overcommit = Field(
+        default=None, description="vCPUs that VMs may have together for each of the host's; site: the site's setting"
+    )
+    memory_overcommit: Overcommit = Field(default=None, description="The same for memory")
+    labels: dict[str, str | None] = Field(default={}, max_length=64, description="By key; null takes one away")
+
+    def to_request(self) -> HostChange:
+        """What the service takes."""
+        return HostChange(
+            vcpu_overcommit=self.vcpu_overcommit, memory_overcommit=self.memory_overcommit, labels=self.labels
+        )
 
 
 class SoftwareAnswer(AnswerBody):
@@ -127,6 +201,13 @@ class HostAnswer(AnswerBody):
     vcpus: int | None
     memory_mib: int | None
     storage_free_bytes: int | None
+    labels: dict[str, str]
+    vcpu_overcommit: float | None = Field(description="Set for this host; null: the site's setting holds")
+    memory_overcommit: float | None = Field(description="Set for this host; null: the site's setting holds")
+    most_vcpus: int | None = Field(description="That its VMs may have together; one VM has at most ``vcpus``")
+    most_memory_mib: int | None = Field(description="That its VMs may have together")
+    claimed_vcpus: int = Field(description="That its VMs have, running or stopped")
+    claimed_memory_mib: int
     software: SoftwareAnswer | None
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
@@ -149,6 +230,13 @@ class HostAnswer(AnswerBody):
             vcpus=seen.vcpus if seen else None,
             memory_mib=seen.memory_mib if seen else None,
             storage_free_bytes=seen.storage_free_bytes if seen else None,
+            labels=dict(host.labels),
+            vcpu_overcommit=host.vcpu_overcommit,
+            memory_overcommit=host.memory_overcommit,
+            most_vcpus=info.capacity.vcpus if info.capacity else None,
+            most_memory_mib=info.capacity.memory_mib if info.capacity else None,
+            claimed_vcpus=info.claimed_vcpus,
+            claimed_memory_mib=info.claimed_memory_mib,
             software=SoftwareAnswer.of(seen) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)

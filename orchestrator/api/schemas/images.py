@@ -25,6 +25,14 @@ class AddImageBody(RequestBody):
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
 
 
+class GuestDriverBody(RequestBody):
+    """Which NVIDIA driver is in an image."""
+
+    model_config = ConfigDict(title="GuestDriver", json_schema_extra={"examples": [{"version": "580.65.06"}]})
+
+    version: str | None = Field(max_length=40, description="null: nobody knows, or there is none")
+
+
 class ImageAnswer(AnswerBody):
     """A registered base image."""
 
@@ -36,6 +44,7 @@ class ImageAnswer(AnswerBody):
     size_bytes: int
     virtual_size_bytes: int
     created_at: datetime
+    guest_driver: str | None = Field(description="The NVIDIA driver in it; null: nobody said")
 
     @classmethod
     def of(cls, image: Image) -> ImageAnswer:
@@ -46,4 +55,5 @@ class ImageAnswer(AnswerBody):
             size_bytes=image.size_bytes,
             virtual_size_bytes=image.virtual_size_bytes,
             created_at=moment(image.created_at),
+            guest_driver=image.guest_driver,
         )

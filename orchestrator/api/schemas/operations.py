@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
+from orchestrator.api.telling import REMAINS, failure_for_tenant
 from orchestrator.core.operation import Operation, OperationState, StepRecord, StepState
 from orchestrator.services.messages import Started
 
@@ -25,14 +26,14 @@ class StepAnswer(AnswerBody):
     message: str
 
     @classmethod
-    def of(cls, step: StepRecord) -> StepAnswer:
+    def of(cls, step: StepRecord, *, watching: bool) -> StepAnswer:
         return cls(
             name=step.name,
             title=step.title,
             state=step.state,
             started_at=moment_or_none(step.started_at),
             finished_at=moment_or_none(step.finished_at),
-            message=step.message,
+            message=step.message if watching else "",
         )
 
 
@@ -44,6 +45,7 @@ class OperationAnswer(AnswerBody):
     id: str
     kind: str
     subject: str = Field(description="Id of the VM or name of the host it is about")
+    subject_name: str = Field(description="tenant/name of the VM, or the host; stays when that is gone")
     tenant: str | None
     state: OperationState
     steps: tuple[StepAnswer, ...]
@@ -56,20 +58,23 @@ class OperationAnswer(AnswerBody):
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
     @classmethod
-    def of(cls, operation: Operation, revision: int | None = None) -> OperationAnswer:
+    def of(cls, operation: Operation, revision: int | None = None, *, watching: bool) -> OperationAnswer:
+        """``watching``: the reader may know what happened on which host."""
+        left = (REMAINS,) if operation.remainder else ()
         return cls(
             revision=revision,
             id=operation.id,
             kind=operation.kind,
             subject=operation.subject,
+            subject_name=operation.subject_name,
             tenant=operation.tenant,
             state=operation.state,
-            steps=tuple(StepAnswer.of(step) for step in operation.steps),
+            steps=tuple(StepAnswer.of(step, watching=watching) for step in operation.steps),
             attempt=operation.attempt,
             created_at=moment(operation.created_at),
             finished_at=moment_or_none(operation.finished_at),
-            error=operation.error,
-            remainder=operation.remainder,
+            error=operation.error if watching else failure_for_tenant(operation.error),
+            remainder=operation.remainder if watching else left,
             warnings=operation.warnings,
         )
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody
+from orchestrator.core.isolation import Isolation
 from orchestrator.core.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
 from orchestrator.core.priority import Priority
 
@@ -29,6 +30,9 @@ class ChangePolicyBody(RequestBody):
         default=TenantPolicy.disk_grace_s, ge=0, le=MAX_GRACE_S, description="How long a disk is kept after its lease"
     )
     max_priority: Priority = Field(default=TenantPolicy.max_priority, description="The highest that its VMs may have")
+    isolation: Isolation = Field(
+        default=TenantPolicy.isolation, description="How far its VMs are kept apart from other tenants'"
+    )
     preempt: bool = Field(
         default=TenantPolicy.preempt, description="May it have VMs of lower priority stopped for its own?"
     )
@@ -41,6 +45,7 @@ class PolicyAnswer(AnswerBody):
     max_lease_s: int | None
     disk_grace_s: int
     max_priority: Priority
+    isolation: Isolation
     preempt: bool
 
     @classmethod

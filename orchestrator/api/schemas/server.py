@@ -18,7 +18,7 @@ class ServerAnswer(AnswerBody):
     version: str
     pid: int
     started_at: datetime
-    running_operations: int
+    running_operations: int = Field(description="Of those that the caller may see")
     stops_after_idle_seconds: float | None = Field(description="None: it stays")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
-from orchestrator.core.access import Role
+from orchestrator.core.access import Caller, Role
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
 
 MAX_SUBJECT = 200
@@ -67,6 +67,7 @@ class CreateTokenBody(RequestBody):
     tenant: str = Field(default="default", max_length=255)
     role: Role
     lifetime_s: int | None = Field(default=None, ge=1, le=MAX_TOKEN_LIFETIME_S, description="None: until it is revoked")
+    name: Name | None = Field(default=None, description="What it is for")
 
 
 class TokenAnswer(AnswerBody):
@@ -75,23 +76,55 @@ class TokenAnswer(AnswerBody):
     model_config = ConfigDict(title="Token")
 
     id: str
+    name: str | None
     tenant: str
     role: Role
     made_by: str
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="To the minute; null: never")
 
     @classmethod
     def of(cls, token: ApiToken) -> TokenAnswer:
         return cls(
             id=token.id,
+            name=token.name,
             tenant=token.tenant,
             role=token.role,
             made_by=token.made_by,
             created_at=moment(token.created_at),
             expires_at=moment_or_none(token.expires_at),
             revoked_at=moment_or_none(token.revoked_at),
+            last_used_at=moment_or_none(token.last_used_at),
+        )
+
+
+class GrantAnswer(AnswerBody):
+    """One role."""
+
+    model_config = ConfigDict(title="Grant")
+
+    tenant: str = Field(description="*: everywhere")
+    role: Role
+
+
+class CallerAnswer(AnswerBody):
+    """Whoever asks."""
+
+    model_config = ConfigDict(title="Caller")
+
+    actor: str = Field(description="As the audit names them: uid:1000, token:3f2a…, oidc:…")
+    grants: tuple[GrantAnswer, ...]
+    only_tenant: str | None = Field(description="The one tenant that they have a role in; null: there are others")
+
+    @classmethod
+    def of(cls, caller: Caller) -> CallerAnswer:
+        tenants = caller.tenants or ()
+        return cls(
+            actor=caller.actor,
+            grants=tuple(GrantAnswer(tenant=grant.tenant, role=grant.role) for grant in caller.grants),
+            only_tenant=tenants[0] if len(tenants) == 1 else None,
         )
 
 

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
@@ -94,6 +95,7 @@ class CreateVmBody(RequestBody):
         default=False, description="When it does not fit, stop VMs of lower priority for it; they keep their disks"
     )
     label: Name | None = Field(default=None, description="Marks VMs that belong together in a file for apply")
+    labels: dict[str, str] = Field(default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is")
     lease_s: LeaseSeconds = None
     until: Until = None
 
@@ -101,6 +103,14 @@ class CreateVmBody(RequestBody):
         """What the service takes."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name not in {"lease_s", "until"}}
         return CreateVm(**values, end=wanted_end(self.lease_s, self.until))
+
+
+class ChangeVmBody(RequestBody):
+    """New labels of a VM; those that are not named stay."""
+
+    model_config = ConfigDict(title="ChangeVm", json_schema_extra={"examples": [{"labels": {"team": "vision"}}]})
+
+    labels: dict[str, str | None] = Field(max_length=64, description="By key; null takes one away")
 
 
 class ExtendBody(RequestBody):
@@ -141,8 +151,8 @@ class DeviceAnswer(AnswerBody):
     """A vGPU of a VM; it exists on the host while the VM runs."""
 
     kind: DeviceKind
-    gpu: str = Field(description="PCI address of the GPU")
-    parent: str = Field(description="PCI address of the function it is made on")
+    gpu: str | None = Field(description="PCI address of the GPU; null for a tenant")
+    parent: str | None = Field(description="PCI address of the function it is made on; null for a tenant")
     type_name: str
     mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
 
@@ -156,7 +166,7 @@ class VmAnswer(AnswerBody):
     name: str
     tenant: str
     state: VmState
-    host: str
+    host: str | None = Field(description="Null for a tenant")
     profile: str
     device: DeviceAnswer = Field(description="The first of ``devices``")
     devices: tuple[DeviceAnswer, ...]
@@ -170,7 +180,8 @@ class VmAnswer(AnswerBody):
     has_user_data: bool
     boot_policy: BootPolicy
     priority: Priority
-    label: str | None
+    label: str | None = Field(description="Of the file for apply that made it")
+    labels: dict[str, str]
     adopted: str | None = Field(description="Name of the domain that it was before it was adopted; null: we made it")
     operation: str | None
     unknown_since: datetime | None = Field(
@@ -183,19 +194,20 @@ class VmAnswer(AnswerBody):
     )
 
     @classmethod
-    def of(cls, vm: Vm, unseen: Mapping[str, float | None]) -> VmAnswer:
-        return cls.model_validate(vm_members(vm, unseen))
+    def of(cls, vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) -> VmAnswer:
+        return cls.model_validate(vm_members(vm, unseen, watching=watching))
 
 
-def vm_members(vm: Vm, unseen: Mapping[str, float | None]) -> dict[str, object]:
-    """Of a :class:`VmAnswer`: of a long list no model is made for each VM. ``unseen``: hosts that do not answer."""
-    spec, devices = vm.spec, [_device_members(device) for device in vm.devices]
+def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) -> dict[str, object]:
+    """Of a :class:`VmAnswer`: of a long list no model is made for each VM. ``unseen``: hosts that do not answer.
+    ``watching``: the reader may know of hosts and GPUs."""
+    spec, devices = vm.spec, [_device_members(device, watching=watching) for device in vm.devices]
     return {
         "id": vm.id,
         "name": spec.name,
         "tenant": spec.tenant,
         "state": vm.state,
-        "host": vm.host,
+        "host": vm.host if watching else None,
         "profile": spec.profile,
         "device": devices[0],
         "devices": devices,
@@ -210,6 +222,7 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None]) -> dict[str, object]:
         "boot_policy": spec.boot_policy,
         "priority": spec.priority,
         "label": spec.label,
+        "labels": dict(spec.labels),
         "adopted": spec.adopted,
         "operation": vm.operation,
         "unknown_since": moment_or_none(unseen.get(vm.host)),
@@ -219,41 +232,49 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None]) -> dict[str, object]:
     }
 
 
-def _device_members(device: Device) -> dict[str, object]:
+def _device_members(device: Device, *, watching: bool) -> dict[str, object]:
     return {
         "kind": device.kind,
-        "gpu": device.gpu,
-        "parent": device.parent,
+        "gpu": device.gpu if watching else None,
+        "parent": device.parent if watching else None,
         "type_name": device.type_name,
         "mdev_uuid": device.name if device.name != device.parent else None,
     }
 
 
 class PlanAnswer(AnswerBody):
-    """What create would do, to the last host action. Identifiers differ in a real run."""
+    """What create would do, to the last host action. Identifiers differ in a real run.
+
+    A tenant gets one when it would fit, without where and how: hosts and GPUs are the operator's."""
 
     model_config = ConfigDict(title="VmPlan")
 
-    host: str
-    gpu: str = Field(description="PCI address")
+    host: str | None = Field(description="Null for a tenant")
+    gpu: str | None = Field(description="PCI address; null for a tenant")
     why: str
     preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; others' are not named")
-    actions: tuple[dict[str, object], ...] = Field(description="Host actions by name, with all their values")
-    domain_xml: str
+    actions: tuple[dict[str, object], ...] = Field(
+        description="Host actions by name, with all their values; none for a tenant"
+    )
+    domain_xml: str | None = Field(description="Null for a tenant")
 
     @classmethod
     def of(cls, plan: DryRun, tenants: Collection[str] | None) -> PlanAnswer:
         """``tenants``: whose things the caller may know of; None: everybody's."""
+        if tenants is not None:
+            preempts = named_for(tenants, plan.preempts)
+            return cls(host=None, gpu=None, why=FITS, preempts=preempts, actions=(), domain_xml=None)
         return cls(
             host=plan.host,
             gpu=plan.gpu,
             why=plan.why,
-            preempts=named_for(tenants, plan.preempts),
+            preempts=plan.preempts,
             actions=tuple(action_to_dict(action) for action in plan.actions),
             domain_xml=plan.domain_xml,
         )
 
 
+FITS = "there is a place for it"
 OTHERS = "VMs of others"
 
 

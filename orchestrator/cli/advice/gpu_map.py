@@ -33,6 +33,38 @@ def render_gpu_map(rows: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     return [*lines, "", _clip("letter = VM, . = free slot, ~ = empty GPU, x = not used", width)]
 
 
+def render_summary(rows: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """A line for each model and way of cutting, and how to see more."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], _kind(row)), []).append(row)
+    table = [
+        ("MODEL", "CUT", "GPUS", "HOSTS", "FREE SLOTS", "VMS"),
+        *map(_summed, sorted(groups), map(groups.get, sorted(groups))),
+    ]
+    sizes = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
+    lines = ["  ".join(text.ljust(size) for text, size in zip(line, sizes, strict=True)).rstrip() for line in table]
+    hosts = len({row["host"] for row in rows})
+    return [
+        _clip(line, width) for line in [*lines, "", f"{hosts} hosts: --host NAME or --model TEXT draws them, --all all"]
+    ]
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    if row["unusable"] is not None:
+        return "not used"
+    return cut_words(row["cut"]) if row["slots"] else "empty"
+
+
+def _summed(key: tuple[str, str], rows: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
+    found = rows or ()
+    slots = sum(row["slots"] or 0 for row in found)
+    free = sum(row["free"] or 0 for row in found)
+    vms = len({label_of(cell) for row in found for cell in row["cells"] if cell["vm"] is not None})
+    hosts = len({row["host"] for row in found})
+    return (*key, str(len(found)), str(hosts), f"{free} of {slots}" if slots else "-", str(vms))
+
+
 def label_of(cell: Cell) -> str:
     """``tenant/vm``, empty for free slots."""
     if cell["vm"] is None:

@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.cli.files import read_text
 from orchestrator.cli.output import colour, show, shown, width
+from orchestrator.cli.parameters import ListTenant
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.core.errors import InvalidInput, Reason, VgpuctlError
@@ -26,7 +27,12 @@ DIFFERENT: Final = 3
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_PARALLEL: Final = 64
 
-File = Annotated[Path, typer.Option("--file", "-f", help="YAML file of tenants, offerings, networks, images and VMs.")]
+File = Annotated[
+    Path,
+    typer.Option(
+        "--file", "-f", help="YAML file of tenants, offerings, networks, images and VMs; - for standard input."
+    ),
+]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Also delete the VMs that this file's label made and that it no longer has.")
 ]
@@ -63,7 +69,7 @@ def plan(ctx: typer.Context, file: File, prune: Prune = False, output: Output = 
 def diff(ctx: typer.Context, file: File, prune: Prune = False, output: Output = Format.TABLE) -> None:
     """Show every value that is not as a file says; exit code 3 when there is one."""
     _, found = _changes(session_of(ctx), file, prune=prune)
-    if found or output is not Format.TABLE:
+    if found or output not in {Format.TABLE, Format.WIDE}:
         show([asdict(change) for change in found], output, lambda: _diff_lines(found))
     raise typer.Exit(DIFFERENT if found else 0)
 
@@ -90,9 +96,25 @@ def apply(
         raise _partial(outcomes, failed)
 
 
+def export(ctx: typer.Context, tenant: ListTenant = None, output: Output = Format.YAML) -> None:
+    """Print what exists as a file for apply. User data, images' sources and adopted VMs are not in it."""
+    from orchestrator.cli.manifest.export import exported
+
+    found = exported(session_of(ctx).client, tenant)
+    show(found, Format.YAML if output is Format.TABLE else output, list)
+
+
+def schema(output: Output = Format.JSON) -> None:
+    """Print the JSON schema of the file, for editors."""
+    from orchestrator.catalogue.manifest_file import ManifestForm
+
+    show(ManifestForm.model_json_schema(), Format.JSON if output is Format.TABLE else output, list)
+
+
 def _changes(session: CliSession, file: Path, *, prune: bool) -> tuple[Manifest, tuple[Change, ...]]:
     from orchestrator.catalogue.manifest_file import read_manifest
     from orchestrator.cli.manifest.observed import observe
+    from orchestrator.cli.manifest.references import check_references
 
     manifest = read_manifest(file, read_text(file, what="file", max_bytes=MAX_FILE_BYTES))
     if prune and manifest.label is None:
@@ -101,7 +123,9 @@ def _changes(session: CliSession, file: Path, *, prune: bool) -> tuple[Manifest,
             "--prune needs a label in the file",
             hint="write 'label: NAME' at its top; only VMs that were made under it are ever deleted",
         )
-    return manifest, changes(manifest, observe(session.client, manifest), prune=prune)
+    there = observe(session.client, manifest)
+    check_references(session.client, manifest, there)
+    return manifest, changes(manifest, there, prune=prune)
 
 
 def _summary(found: Sequence[Change]) -> str:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Final
 
 import typer
 
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Fit, field, show_list
 from orchestrator.core.errors import Fatal, Reason
@@ -30,21 +32,45 @@ def list_records(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
     before: Annotated[int | None, typer.Option("--before", min=1, help="Only those before this number.")] = None,
+    who: Annotated[str | None, typer.Option("--who", help="Only by this actor, among those.")] = None,
+    about: Annotated[
+        str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this, among those.")
+    ] = None,
+    sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List audit records, newest first."""
-    show_list(session_of(ctx).client.audit(limit, before), COLUMNS, output, "no records")
+    found = [
+        one
+        for one in session_of(ctx).client.audit(limit, before)
+        if who in {None, one["actor"]} and about in {None, one["subject"]}
+    ]
+    show_list(found, COLUMNS, output, "no records", sort)
+
+
+@app.command("export")
+def export(
+    ctx: typer.Context,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only those after this number.")] = 0,
+) -> None:
+    """Print all records as JSON, one a line, oldest first."""
+    for record in session_of(ctx).client.export_audit(after):
+        print(json.dumps(record))
 
 
 @app.command("verify")
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        str | None, typer.Option("--head", help="A head that an earlier check printed and you noted elsewhere.")
+        str | None,
+        typer.Option("--since", "--head", help="A head that an earlier check printed and you noted elsewhere."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check that no sealed record was changed, put in or removed; fails when one was."""
+    """Check that no record was changed, put in or removed; fails when one was.
+
+    Without --since the server looks for the head that it has written down itself.
+    """
     verdict = session_of(ctx).client.verify_audit(head)
     if verdict["problems"]:
         reasons = tuple(Reason(code="audit.broken", message=problem) for problem in verdict["problems"])

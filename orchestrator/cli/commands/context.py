@@ -22,6 +22,7 @@ COLUMNS: Final = (
     Column("CURRENT", lambda row: "*" if row["current"] else ""),
     field("NAME", "name", Fit.WHOLE),
     Column("SERVER", lambda row: str(row["url"] or row["state"]), Fit.WHOLE),
+    field("TENANT", "tenant", spare=True),
     field("TOKEN FILE", "token_file", Fit.WHOLE, spare=True),
 )
 
@@ -36,12 +37,18 @@ def add(
     url: Annotated[str | None, typer.Option("--url", help="https://HOST:PORT of a server elsewhere.")] = None,
     ca_file: Annotated[Path | None, typer.Option("--ca-file", help="PEM file of whom to trust.")] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="File with your token, mode 0600.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="For commands that name none.")] = None,
     state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Remember a server under a name; the first one becomes the current one."""
     context = ClientContext(
-        name=name, url=url, ca_file=_absolute(ca_file), token_file=_absolute(token_file), state=_absolute(state)
+        name=name,
+        url=url,
+        ca_file=_absolute(ca_file),
+        token_file=_absolute(token_file),
+        state=_absolute(state),
+        tenant=tenant,
     )
     contexts = load(path()).added(context)
     if contexts.current is None and len(contexts.contexts) == 1:

@@ -11,10 +11,10 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
-from orchestrator.cli.parameters import tenant_if_named
+from orchestrator.cli.parameters import Sort, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
-from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
@@ -22,6 +22,8 @@ from orchestrator.core.units import MIB, show_size
 app = new_group("Show GPUs, what they offer and who uses them.")
 
 DRAWN_WIDTH: Final = 80
+DRAWN_HOSTS: Final = 20
+"""Of more, the map is a summary: nobody reads ten thousand bars."""
 
 
 def _memory(gpu: Mapping[str, Any]) -> str:
@@ -49,14 +51,48 @@ TYPE_COLUMNS: Final = (
 )
 
 
+INSTANCE_COLUMNS: Final = (
+    field("INSTANCE", "id"),
+    field("PROFILE", "profile", Fit.WHOLE),
+    Column("SLOTS", lambda one: f"{one['start']} to {one['start'] + one['size'] - 1}"),
+    field("COMPUTE", "compute_instances"),
+    Column("VM", lambda one: shown(one["vm"] or "not ours")),
+)
+
+
+def _mig(gpu: Mapping[str, Any]) -> str:
+    now, pending = gpu["mig_enabled"], gpu["mig_pending"]
+    waits = pending is not None and pending != now
+    return shown(now) + (f" ({'on' if pending else 'off'} after the next reset)" if waits else "")
+
+
+OnHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
+OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
+
+
+def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool:
+    return host in {None, gpu["host"]} and (model is None or model.lower() in gpu["model"].lower())
+
+
 @app.command("list")
-def list_gpus(ctx: typer.Context, watch: Watch = False, output: Output = Format.TABLE) -> None:
+def list_gpus(
+    ctx: typer.Context,
+    host: OnHost = None,
+    model: OfModel = None,
+    sort: Sort = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
+) -> None:
     """List GPUs of all hosts."""
     session = session_of(ctx)
-    none = "no GPUs yet: vgpuctl host add NAME --address A"
+    none = "no such GPUs" if host or model else "no GPUs yet: vgpuctl host add NAME --address A"
+    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+    if host is not None:
+        session.client.host(host)
 
     def read_view() -> View:
-        return list_view(session.client.gpus(), COLUMNS, none, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
+        found = [gpu for gpu in session.client.gpus() if _picked(gpu, host, model)]
+        return list_view(found, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
     show_view(session, read_view, output, watch=watch)
 
@@ -86,13 +122,15 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("driver", shown(gpu["driver"])),
         ("framework", shown(gpu["framework"])),
         ("VFs enabled", shown(gpu["virtual_functions"])),
-        ("MIG", shown(gpu["mig_enabled"])),
+        ("MIG", _mig(gpu)),
         ("ours", shown(gpu["managed"])),
         ("cut", shown(cut_words(gpu["cut"]))),
         ("VMs", shown(gpu["vms"])),
     ]
     pairs += [("problem", shown(problem)) for problem in gpu["problems"]]
     lines = render_details(pairs)
+    if gpu["gpu_instances"]:
+        lines += ["", *render_table(gpu["gpu_instances"], INSTANCE_COLUMNS, width())]
     if gpu["types"]:
         lines += ["", *render_table(gpu["types"], TYPE_COLUMNS, width())]
     return lines
@@ -104,17 +142,22 @@ def map_gpus(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Only GPUs with its VMs, as it sees them.", callback=tenant_if_named)
     ] = None,
+    host: OnHost = None,
+    model: OfModel = None,
+    whole: Annotated[bool, typer.Option("--all", help="Draw all of them, however many hosts there are.")] = False,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Draw every GPU as its slots, with the VMs in them."""
-    from orchestrator.cli.advice.gpu_map import render_gpu_map
+    """Draw every GPU as its slots, with the VMs in them. Of more than 20 hosts a summary."""
+    from orchestrator.cli.advice.gpu_map import render_gpu_map, render_summary
 
     session = session_of(ctx)
 
     def read_view() -> View:
-        gpus = session.client.gpu_map(tenant)["gpus"]
-        return View(data=gpus, lines=lambda: [printable(line) for line in render_gpu_map(gpus, width() or DRAWN_WIDTH)])
+        gpus = [gpu for gpu in session.client.gpu_map(tenant)["gpus"] if _picked(gpu, host, model)]
+        many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
+        draw = render_summary if many else render_gpu_map
+        return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
 
     show_view(session, read_view, output, watch=watch)
 

@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from orchestrator.cli import enrolment
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.commands.host_check import check
+from orchestrator.cli.commands.host_import import import_hosts
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
+from orchestrator.cli.parameters import Label, Selector, Sort, Unlabel
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field
-from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.cli.table import Column, Fit, age, field
+from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import HostState
+from orchestrator.core.labels import parse_labels, parse_selector, selects, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB, show_size
 
@@ -33,6 +41,20 @@ NewName = Annotated[str, typer.Argument(help="Name of the new host.", callback=_
 Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
+VcpuOvercommit = Annotated[
+    str | None,
+    typer.Option("--vcpu-overcommit", metavar="NUMBER|site", help="vCPUs of VMs for each of the host's, 1 to 64."),
+]
+MemoryOvercommit = Annotated[
+    str | None, typer.Option("--memory-overcommit", metavar="NUMBER|site", help="The same for memory.")
+]
+
+_STATES: Final = (*get_args(HostState), "cordoned")
+
+
+def _claimed(host: Mapping[str, Any], what: str) -> str:
+    return "-" if host[f"most_{what}"] is None else f"{host[f'claimed_{what}']}/{host[f'most_{what}']}"
+
 
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
@@ -41,6 +63,10 @@ COLUMNS: Final = (
     Column("GPUS", lambda host: str(len(host["gpus"]))),
     Column("MODELS", lambda host: shown(sorted({gpu["model"] for gpu in host["gpus"]}))),
     Column("VMS", lambda host: str(len(host["vms"]))),
+    age("last_seen_at", "SEEN"),
+    Column("LABELS", lambda host: shown(show_labels(host["labels"])), wide=True),
+    Column("VCPUS", lambda host: _claimed(host, "vcpus"), wide=True),
+    Column("AGENT", lambda host: shown((host["software"] or {}).get("agent")), wide=True),
     Column("DRIVER", lambda host: shown((host["software"] or {}).get("nvidia_driver")), spare=True),
 )
 
@@ -93,6 +119,10 @@ def add(
     _finish(session, session.client.add_host(wanted), wait=wait)
 
 
+app.command("import")(import_hosts)
+app.command("check")(check)
+
+
 def _finish(session: CliSession, started: Json, *, wait: bool) -> None:
     if started["operation"] is not None:
         if not wait:
@@ -104,13 +134,26 @@ def _finish(session: CliSession, started: Json, *, wait: bool) -> None:
 
 
 @app.command("list")
-def list_hosts(ctx: typer.Context, watch: Watch = False, output: Output = Format.TABLE) -> None:
+def list_hosts(
+    ctx: typer.Context,
+    state: Annotated[str | None, typer.Option("--state", help="Only those in this state, or cordoned.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Only those with GPUs whose model has this in it.")
+    ] = None,
+    selector: Selector = None,
+    sort: Sort = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
+) -> None:
     """List hosts."""
     session = session_of(ctx)
-    none = "no hosts yet: vgpuctl host add NAME --address A"
+    picks = _filter(state, model, selector)
+    none = "no such hosts" if state or model or selector else "no hosts yet: vgpuctl host add NAME --address A"
+    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
 
     def read_view() -> View:
-        return list_view(session.client.hosts(), COLUMNS, none, lambda host: shown(host["name"]))
+        found = [host for host in session.client.hosts() if picks(host)]
+        return list_view(found, listing, lambda host: shown(host["name"]))
 
     show_view(session, read_view, output, watch=watch)
 
@@ -122,6 +165,21 @@ def show_host(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> 
     show(host, output, lambda: details(host))
 
 
+def _filter(state: str | None, model: str | None, selector: str | None) -> Callable[[Mapping[str, Any]], bool]:
+    if state is not None and state not in _STATES:
+        raise InvalidInput(
+            "cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=f"one of {', '.join(_STATES)}"
+        )
+    terms = () if selector is None else parse_selector(selector)
+
+    def picks(host: Mapping[str, Any]) -> bool:
+        in_state = state in {None, host["state"]} or (state == "cordoned" and host["cordoned"])
+        has_model = model is None or any(model.lower() in gpu["model"].lower() for gpu in host["gpus"])
+        return in_state and has_model and selects(terms, tuple(host["labels"].items()))
+
+    return picks
+
+
 def details(host: Mapping[str, Any]) -> list[str]:
     """A host for people."""
     software = host["software"] or {}
@@ -131,9 +189,10 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("because", shown(host["state_reason"])),
         ("cordoned", shown(host["cordoned"])),
         ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
-        ("last seen", shown(host["last_seen_at"])),
-        ("vCPUs", shown(host["vcpus"])),
-        ("memory", "-" if host["memory_mib"] is None else show_size(host["memory_mib"] * MIB)),
+        ("last seen", show_time(host["last_seen_at"])),
+        ("labels", shown(show_labels(host["labels"]))),
+        ("vCPUs", _given(host, "vcpus", str)),
+        ("memory", _given(host, "memory_mib", lambda size: show_size(size * MIB))),
         (
             "free disk",
             "-" if host["storage_free_bytes"] is None else show_size(host["storage_free_bytes"] // MIB * MIB),
@@ -150,13 +209,50 @@ def details(host: Mapping[str, Any]) -> list[str]:
     return render_details(pairs)
 
 
+def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
+    """``64; VMs have 12 of 256 (4 for each)``"""
+    there, most = host[what], host[f"most_{what}"]
+    if there is None or most is None:
+        return "-"
+    own = host[f"{what.partition('_')[0].removesuffix('s')}_overcommit"] is not None
+    each = [f"{most / there:.3g} for each"] if what == "vcpus" or own else []
+    said = ", ".join([*each, *(["set for this host"] if own else [])])
+    return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
+        f" ({said})" if said else ""
+    )
+
+
 def _gpu_line(gpu: Mapping[str, Any]) -> str:
     return f"{shown(gpu['address'])}  {shown(gpu['model'])}" + ("" if gpu["managed"] else "  (not ours)")
 
 
+@app.command("set")
+def set_host(
+    ctx: typer.Context,
+    name: Name,
+    vcpu_overcommit: VcpuOvercommit = None,
+    memory_overcommit: MemoryOvercommit = None,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set how often a host's vCPUs and memory are promised, and its labels."""
+    labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    wanted: dict[str, object] = {
+        "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
+        "memory_overcommit": enrolment.overcommit(memory_overcommit),
+        "labels": labels,
+    }
+    if not any(wanted.values()):
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="run 'vgpuctl host set --help'")
+    host = session_of(ctx).client.change_host(name, wanted)
+    show(host, output, lambda: details(host))
+
+
 @app.command("remove")
-def remove(ctx: typer.Context, name: Name, wait: Wait = True, output: Output = Format.TABLE) -> None:
+def remove(ctx: typer.Context, name: Name, yes: Yes = False, wait: Wait = True, output: Output = Format.TABLE) -> None:
     """Give a host back as it was; refused while VMs are there."""
+    confirm("give back host", [name], yes=yes)
     session = session_of(ctx)
     started = session.client.remove_host(name)
     if started["operation"] is None:

@@ -8,11 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import images
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import show, shown
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB
@@ -26,6 +29,7 @@ COLUMNS: Final = (
     field("FORMAT", "format"),
     Column("SIZE", lambda image: _size(image["size_bytes"])),
     Column("DISK", lambda image: _size(image["virtual_size_bytes"])),
+    age(),
     Column("SHA256", lambda image: shown(image["sha256"])[:16]),
 )
 
@@ -66,17 +70,54 @@ def _hash(text: str | None) -> str | None:
 
 
 @app.command("list")
-def list_images(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_images(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List base images."""
-    show_list(session_of(ctx).client.images(), COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL")
+    show_list(
+        session_of(ctx).client.images(), COLUMNS, output, "no images yet: vgpuctl image add NAME FILE-OR-URL", sort
+    )
+
+
+@app.command("guest-driver")
+def guest_driver(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    version: Annotated[str, typer.Argument(help="Version of the NVIDIA driver in it, or 'none'.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Say which driver is in an image: its VMs start only on hosts that take it."""
+    image = session_of(ctx).client.set_guest_driver(name, None if version == "none" else version)
+    known = shown(image["guest_driver"]) if image["guest_driver"] else "nobody knows which driver is in it"
+    show(image, output, lambda: [f"{shown(image['name'])}: {known}"])
+
+
+@app.command("show")
+def show_image(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one base image."""
+    image = session_of(ctx).client.image(check_name(name, what="image"))
+    pairs = [
+        ("name", shown(image["name"])),
+        ("format", shown(image["format"])),
+        ("size", _size(image["size_bytes"])),
+        ("disk", _size(image["virtual_size_bytes"])),
+        ("SHA-256", shown(image["sha256"])),
+        ("guest driver", shown(image["guest_driver"])),
+        ("created", show_time(image["created_at"])),
+    ]
+    show(image, output, lambda: render_details(pairs))
 
 
 @app.command("remove")
 def remove(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the image.", autocompletion=images)],
+    yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Forget a base image that no VM uses."""
+    confirm("remove image", [name], yes=yes)
     session_of(ctx).client.remove_image(name)
     show({"name": name, "removed": True}, output, lambda: [f"{name} is removed"])

@@ -13,6 +13,7 @@ import typer
 from orchestrator.cli.output import printable, show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
+from orchestrator.client.program import need_extra
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unwritable
 
@@ -32,6 +33,7 @@ def login(
     output: Output = Format.TABLE,
 ) -> None:
     """Log in at an identity provider; later commands act as you."""
+    need_extra("login")
     from orchestrator.oidc.login import log_in
     from orchestrator.oidc.provider import Provider, check_address
 

@@ -7,8 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.complete import networks
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import show, shown
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Fit, field, show_list
 from orchestrator.core.names import check_name
@@ -33,6 +35,20 @@ def add(
 
 
 @app.command("list")
-def list_networks(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_networks(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List networks."""
-    show_list(session_of(ctx).client.networks(), COLUMNS, output, "no networks")
+    show_list(session_of(ctx).client.networks(), COLUMNS, output, "no networks", sort)
+
+
+@app.command("show")
+def show_network(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the network.", autocompletion=networks)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one network and the VMs on it that you may know of."""
+    client = session_of(ctx).client
+    network = client.network(check_name(name, what="network"))
+    vms = [f"{vm['tenant']}/{vm['name']}" for vm in client.vms() if vm["network"] == name]
+    pairs = [("name", shown(network["name"])), ("subnet", shown(network["subnet"])), ("VMs", shown(vms))]
+    show({**network, "vms": vms}, output, lambda: render_details(pairs))

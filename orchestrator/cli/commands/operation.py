@@ -3,34 +3,61 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import operations
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.progress import POLL_S, follow
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, field, render_table
-from orchestrator.cli.watch import View, Watch, list_view, show_view
-from orchestrator.core.operation import FINISHED
+from orchestrator.cli.table import Column, Fit, age, field, render_table
+from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.operation import FINISHED, unknown_operation
 
 app = new_group("Watch operations; ways out when one is stuck.")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the operation.", autocompletion=operations)]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the operation, or how it begins.", autocompletion=operations)
+]
+
+
+class OperationStateName(StrEnum):
+    """As in core/operation."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    UNDOING = "undoing"
+    DONE = "done"
+    UNDONE = "undone"
+    STUCK = "stuck"
+
+
+FULL_ID: Final = 36
+_BEGINNING: Final = re.compile("[0-9a-f-]{1,36}")
+SHORT_ID: Final = 8
+"""Digits that people copy; every command takes as many as tell operations apart."""
 
 COLUMNS: Final = (
-    field("ID", "id", Fit.WHOLE),
+    field("OPERATION", "id", Fit.WHOLE, wide=True),
+    Column("ID", lambda operation: shown(operation["id"])[:SHORT_ID], Fit.WHOLE),
     field("KIND", "kind"),
-    field("SUBJECT", "subject", Fit.WRAP),
+    field("SUBJECT", "subject_name", Fit.WRAP),
     field("STATE", "state", Fit.WHOLE),
-    field("CREATED", "created_at", Fit.WHOLE, spare=True),
+    age(),
+    field("CREATED", "created_at", wide=True),
+    field("SUBJECT ID", "subject", wide=True),
 )
 
 
@@ -45,6 +72,21 @@ STEP_COLUMNS: Final = (
     Column("TOOK", _took),
     field("MESSAGE", "message", Fit.WRAP),
 )
+
+
+def full_id(session: CliSession, text: str) -> str:
+    """Of its first digits.
+
+    :raises NotFound: ``operation.unknown``; :raises InvalidInput: ``operation.ambiguous``
+    """
+    if len(text) >= FULL_ID or not _BEGINNING.fullmatch(text):
+        return text
+    found = [str(one["id"]) for one in session.client.operations(limit=2, beginning=text)]
+    if not found:
+        raise unknown_operation(text)
+    if len(found) > 1:
+        raise InvalidInput("operation.ambiguous", f"several operations begin with {text}", hint="give more digits")
+    return found[0]
 
 
 @dataclass
@@ -67,17 +109,30 @@ class _Newest:
 def list_operations(
     ctx: typer.Context,
     active: Annotated[bool, typer.Option("--active", help="Only those that are not finished.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
+    about: Annotated[
+        str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this host, or VM as TENANT/NAME.")
+    ] = None,
+    state: Annotated[OperationStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, like create_vm.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many, before others are left out.")
+    ] = 100,
+    sort: Sort = None,
     watch: Watch = False,
     output: Output = Format.TABLE,
 ) -> None:
     """List operations, newest first."""
     session = session_of(ctx)
     newest = _Newest(limit)
+    listing = Listing(columns=COLUMNS, none="no operations", output=output, sort=sort)
 
     def read_view() -> View:
-        found = session.client.operations(active=active, limit=limit)
-        view = list_view(found, COLUMNS, "no operations", lambda operation: str(operation["id"]))
+        found = [
+            one
+            for one in session.client.operations(active=active, limit=limit, subject=about)
+            if state in {None, one["state"]} and kind in {None, one["kind"]}
+        ]
+        view = list_view(found, listing, lambda operation: str(operation["id"]))
         return replace(view, pushed_out=newest.pushed_out(found))
 
     show_view(session, read_view, output, watch=watch)
@@ -88,11 +143,12 @@ def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, o
     """Show one operation with its steps, and what remains when it is stuck. A watched one is shown until it ends."""
     session = session_of(ctx)
     seen: int | None = None
+    full = full_id(session, operation_id)
 
     def read_view() -> View:
         nonlocal seen
         wait_s = None if seen is None else POLL_S
-        operation = session.client.operation(operation_id, wait_s=wait_s, since=seen)
+        operation = session.client.operation(full, wait_s=wait_s, since=seen)
         seen = operation["revision"]
         return View(data=operation, lines=lambda: details(operation), final=operation["state"] in FINISHED)
 
@@ -104,11 +160,11 @@ def details(operation: Mapping[str, Any]) -> list[str]:
     pairs = [
         ("id", shown(operation["id"])),
         ("kind", shown(operation["kind"])),
-        ("subject", shown(operation["subject"])),
+        ("subject", shown(operation["subject_name"])),
         ("state", shown(operation["state"])),
         ("attempt", shown(operation["attempt"])),
-        ("created", shown(operation["created_at"])),
-        ("finished", shown(operation["finished_at"])),
+        ("created", show_time(operation["created_at"])),
+        ("finished", show_time(operation["finished_at"])),
     ]
     error = operation["error"]
     if error:
@@ -126,26 +182,30 @@ def details(operation: Mapping[str, Any]) -> list[str]:
 @app.command("wait")
 def wait(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
     """Follow an operation until it is finished; fails when it failed."""
-    operation = follow(session_of(ctx), operation_id, joined=True)
+    session = session_of(ctx)
+    operation = follow(session, full_id(session, operation_id), joined=True)
     show(operation, output, lambda: [f"{shown(operation['kind'])} is done"])
 
 
 @app.command("retry")
 def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
     """A stuck operation: try again to take the rest back."""
-    operation = session_of(ctx).client.retry_operation(operation_id)
+    session = session_of(ctx)
+    operation = session.client.retry_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))
 
 
 @app.command("abandon")
 def abandon(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
     """A stuck operation: you cleaned up by hand, release what it holds."""
-    operation = session_of(ctx).client.abandon_operation(operation_id)
+    session = session_of(ctx)
+    operation = session.client.abandon_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))
 
 
 @app.command("cancel")
 def cancel(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
     """Stop after the current step and take everything back."""
-    operation = session_of(ctx).client.cancel_operation(operation_id)
+    session = session_of(ctx)
+    operation = session.client.cancel_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))

@@ -15,6 +15,7 @@ from orchestrator.cli.parameters import tenant_name
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.isolation import ISOLATIONS
 from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
@@ -24,6 +25,7 @@ app = new_group("What holds for all VMs of a tenant: how long leases and how hig
 _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
     "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
+    "isolation": ("isolation", {name: name for name in ISOLATIONS}),
     "preempt": ("preempt", {"no": False, "yes": True}),
 }
 
@@ -46,7 +48,8 @@ def set_policy(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE...",
-            help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes.",
+            help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes."
+            " isolation=gpu: as tenant set.",
         ),
     ],
     output: Output = Format.TABLE,

@@ -14,6 +14,7 @@ from orchestrator.cli.complete import offerings, profiles
 from orchestrator.cli.failure import MAX_REASONS
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 
@@ -51,15 +52,16 @@ ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))
 def list_profiles(
     ctx: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Also what no host here gives, and why.")] = False,
+    sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List offerings and vGPU types that this site can give."""
-    found = session_of(ctx).client.profiles()
+    """List offerings and vGPU types that this site can give, what is free first."""
+    found = sorted(session_of(ctx).client.profiles(), key=lambda profile: not profile["free"])
     if everything:
-        show_list(found, ALL_COLUMNS, output, "no profiles")
+        show_list(found, ALL_COLUMNS, output, "no profiles", sort)
     else:
         given = [profile for profile in found if profile["available"]]
-        show_list(given, COLUMNS, output, "no host here gives any; --all lists what vgpuctl knows")
+        show_list(given, COLUMNS, output, "no host here gives any; --all lists what vgpuctl knows", sort)
 
 
 @app.command("show")

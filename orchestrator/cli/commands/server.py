@@ -13,7 +13,7 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.autostart import connect_running, server_info, stop
-from orchestrator.client.program import own_program
+from orchestrator.client.program import need_extra, own_program
 
 app = new_group("The local server that commands start when they need it.")
 
@@ -42,6 +42,7 @@ def serve(
 
 
 def _become(ctx: typer.Context, module: str, *words: str) -> None:
+    need_extra("server")
     environment = {**os.environ, "VGPUCTL_STATE": str(session_of(ctx).local_state)}
     program = own_program(module, *words)
     os.execve(program[0], program, environment)

@@ -8,16 +8,18 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import tenants
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import TenantRole, tenant_name, tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, TenantIsolation, TenantRole, tenant_name, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Fit, field, show_list
+from orchestrator.cli.table import Fit, age, field, show_list
 
 app = new_group("Tenants and who belongs to them.")
 
-COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), field("CREATED", "created_at"))
+COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), age())
 MEMBER_COLUMNS: Final = (field("MEMBER", "subject", Fit.WHOLE), field("ROLE", "role"))
 
 
@@ -33,13 +35,14 @@ Place = Annotated[
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="WHO", help="uid:1000: a user of the server's machine. oidc:NAME or oidc:@GROUP: who logs in."
+        metavar="WHO",
+        help="uid:1000: a user of the server's machine. oidc:ADDRESS, oidc:@GROUP or oidc:sub:ID: who logs in.",
     ),
 ]
 
 
 def _lines(tenant: Mapping[str, Any]) -> list[str]:
-    return render_details([("name", shown(tenant["name"])), ("created", shown(tenant["created_at"]))])
+    return render_details([("name", shown(tenant["name"])), ("created", show_time(tenant["created_at"]))])
 
 
 @app.command("create")
@@ -54,9 +57,9 @@ def create(
 
 
 @app.command("list")
-def list_tenants(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_tenants(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List the tenants that you may know of."""
-    show_list(session_of(ctx).client.tenants(), COLUMNS, output, "no tenants")
+    show_list(session_of(ctx).client.tenants(), COLUMNS, output, "no tenants", sort)
 
 
 @app.command("show")
@@ -66,9 +69,29 @@ def show_tenant(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -
     show(tenant, output, lambda: _lines(tenant))
 
 
+@app.command("set")
+def set_tenant(
+    ctx: typer.Context,
+    name: Name,
+    isolation: Annotated[
+        TenantIsolation, typer.Option("--isolation", help="What is shared with other tenants, at most.")
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """How far a tenant's VMs are kept apart from other tenants'.
+
+    instance: only GPUs with GPU instances of their own (MIG); gpu: no GPU; host: no host; none: any GPU.
+    Between two tenants the stricter one holds. VMs that are placed already stay; doctor names them.
+    """
+    policy = session_of(ctx).client.change_policy(name, {"isolation": isolation.value})
+    found = {"name": name, "isolation": policy["isolation"]}
+    show(found, output, lambda: render_details([(key, shown(value)) for key, value in found.items()]))
+
+
 @app.command("delete")
-def delete(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+def delete(ctx: typer.Context, name: Name, yes: Yes = False, output: Output = Format.TABLE) -> None:
     """Delete a tenant that has no VMs, with its members and tokens."""
+    confirm("delete tenant", [name], yes=yes)
     session_of(ctx).client.delete_tenant(name)
     show({"name": name, "deleted": True}, output, lambda: [f"tenant {name} is deleted"])
 

@@ -9,11 +9,12 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import TenantRole, tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, TenantRole, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Fit, field, show_list
+from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unwritable
@@ -24,11 +25,14 @@ app = new_group("Tokens that act in a tenant for programs and people.")
 
 COLUMNS: Final = (
     field("ID", "id", Fit.WHOLE),
+    field("NAME", "name", Fit.WHOLE),
     field("TENANT", "tenant", Fit.WHOLE),
     field("ROLE", "role"),
     field("MADE BY", "made_by"),
-    field("EXPIRES", "expires_at", Fit.WHOLE, spare=True),
-    field("REVOKED", "revoked_at", Fit.WHOLE, spare=True),
+    age(),
+    age("last_used_at", "USED"),
+    Column("EXPIRES", lambda token: show_time(token["expires_at"]), spare=True),
+    Column("REVOKED", lambda token: show_time(token["revoked_at"]), spare=True),
 )
 
 Place = Annotated[
@@ -44,6 +48,7 @@ def create(
     lifetime: Annotated[
         str | None, typer.Option("--lifetime", help="For example 8h or 30d; otherwise until it is revoked.")
     ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What it is for, for 'token list'.")] = None,
     save: Annotated[
         Path | None, typer.Option("--save", help="Write it into this new file that only you can read, and not here.")
     ] = None,
@@ -51,7 +56,7 @@ def create(
 ) -> None:
     """Create a token. It is shown this once; VGPUCTL_TOKEN_FILE names the file a command takes it from."""
     seconds = None if lifetime is None else parse_duration(lifetime, field="lifetime", at_most_s=MAX_TOKEN_LIFETIME_S)
-    wanted: dict[str, object] = {"tenant": tenant, "role": role.value, "lifetime_s": seconds}
+    wanted: dict[str, object] = {"tenant": tenant, "role": role.value, "lifetime_s": seconds, "name": name}
     client = session_of(ctx).client
     if save is None:
         made = client.create_token(wanted)
@@ -80,17 +85,20 @@ def _lines(token: Json) -> list[str]:
     return render_details(
         [
             ("id", shown(token["id"])),
+            ("name", shown(token["name"])),
             ("tenant", shown(token["tenant"])),
             ("role", shown(token["role"])),
-            ("expires", shown(token["expires_at"])),
+            ("expires", show_time(token["expires_at"])),
         ]
     )
 
 
 @app.command("list")
-def list_tokens(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+def list_tokens(
+    ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE
+) -> None:
     """List a tenant's tokens by age, revoked ones too; the tokens themselves nobody can show."""
-    show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens")
+    show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens", sort)
 
 
 @app.command("revoke")

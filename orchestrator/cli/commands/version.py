@@ -3,9 +3,22 @@
 
 from __future__ import annotations
 
+import typer
+
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.client.autostart import connect_running, server_info
 from orchestrator.client.version import VERSION
 
 
-def version() -> None:
-    """Print the version."""
-    print(f"vgpuctl {VERSION}")
+def version(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Print which build this is, and which the server is that runs; starts none."""
+    session = session_of(ctx)
+    remote = session.context is not None and session.context.url is not None
+    connection = session.client.connection if remote else connect_running(session.state)
+    server = None if connection is None else server_info(connection)["version"]
+    show(
+        {"client": VERSION, "server": server},
+        output,
+        lambda: render_details([("client", VERSION), ("server", "none runs" if server is None else shown(server))]),
+    )

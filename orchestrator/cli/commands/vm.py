@@ -3,29 +3,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.commands import guest
+from orchestrator.cli.commands import guest, vm_power, vm_views
+from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import BootPolicy, Name, NewName, Tenant, VmPriority, Wait
-from orchestrator.cli.progress import follow
+from orchestrator.cli.output import show, shown
+from orchestrator.cli.parameters import BootPolicy, Label, Name, NewName, Tenant, VmPriority, Wait
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field
-from orchestrator.cli.watch import View, Watch, list_view, show_view
+from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import parse_labels
 from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
-from orchestrator.core.units import GIB, MIB, parse_duration, show_size
+from orchestrator.core.units import parse_duration
 from orchestrator.core.vm import (
     DEFAULT_DISK,
     DEFAULT_MEMORY,
@@ -37,28 +35,6 @@ from orchestrator.core.vm import (
 )
 
 app = new_group("Create, adopt, show, start, stop and delete VMs.")
-
-
-def state_of(vm: Mapping[str, Any]) -> str:
-    """``stopped (lease over)`` of one that is deallocated, ``unknown (was running)`` of one whose host is silent."""
-    deallocated = vm["deallocated"]
-    if vm["unknown_since"] is not None and vm["state"] != "lost":
-        return f"unknown (was {shown(vm['state'])})"
-    return (
-        shown(vm["state"]) if deallocated is None else f"{shown(vm['state'])} ({shown(deallocated).replace('_', ' ')})"
-    )
-
-
-COLUMNS: Final = (
-    field("NAME", "name", Fit.WHOLE),
-    field("TENANT", "tenant", Fit.WHOLE),
-    Column("STATE", state_of, Fit.WHOLE),
-    field("PROFILE", "profile"),
-    field("HOST", "host", Fit.WHOLE, spare=True),
-    Column("GPU", lambda vm: shown([one["gpu"] for one in vm["devices"]]), Fit.WHOLE, spare=True),
-    field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
-    field("LEASE END", "lease_end", Fit.WHOLE, spare=True),
-)
 
 
 Lease = Annotated[str | None, typer.Option("--lease", help="How long it has its place, from now: 45m, 8h, 30d.")]
@@ -96,6 +72,7 @@ def create(
     preempt: Annotated[
         bool, typer.Option("--preempt", help="When it does not fit, stop VMs of lower priority; they keep their disks.")
     ] = False,
+    label: Label = None,
     lease: Lease = None,
     until: Until = None,
     wait: Wait = True,
@@ -117,6 +94,7 @@ def create(
         "boot_policy": boot_policy.value,
         "priority": priority.value,
         "preempt": preempt,
+        "labels": parse_labels(label or ()),
     }
     wanted |= _end(lease, until)
     if user_data is not None:
@@ -132,7 +110,7 @@ def create(
     vm_id = session.client.vm(name, tenant)["id"]
     for path in ssh_key or ():
         guest_access.remember_identity(session.state, vm_id, path)
-    _finish(session, started, tenant, wait=wait)
+    finish(session, started, tenant, wait=wait)
 
 
 def _end(lease: str | None, until: str | None) -> dict[str, object]:
@@ -167,132 +145,13 @@ def _plan_lines(plan: Json) -> list[str]:
     for number, action in enumerate(plan["actions"], start=1):
         values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")
         lines.append(f"{number:>3}. {action['action']}({values})")
-    return [*lines, "", *plan["domain_xml"].splitlines()]
+    return lines if plan["domain_xml"] is None else [*lines, "", *plan["domain_xml"].splitlines()]
 
 
 def _brief(value: object) -> str:
     """Long values (the domain XML, the seed) are printed by their size; the XML follows in full."""
     text = shown(value)
     return text if len(text) <= 100 else f"<{len(str(value))} characters>"
-
-
-def _finish(session: CliSession, started: Json, tenant: str, *, wait: bool) -> None:
-    for preempted in started["preempted"]:
-        print(f"stopped for it: {shown(preempted)}", file=sys.stderr)
-    if started["operation"] is not None:
-        if not wait:
-            show(started, session.format, lambda: _started_lines(started))
-            return
-        follow(session, started["operation"], joined=started["existing"])
-    vm = session.client.vm(started["name"], tenant)
-    so_already = started["existing"] and started["operation"] is None
-    show(
-        vm,
-        session.format,
-        lambda: [f"{shown(vm['name'])} is {shown(vm['state'])} already"] if so_already else details(vm),
-    )
-
-
-def _started_lines(started: Json) -> list[str]:
-    number = started["operation"]
-    if number is None:
-        return [f"{shown(started['name'])}: nothing has to be done"]
-    return [f"{shown(started['name'])}: operation {number} started", f"follow it: vgpuctl operation wait {number}"]
-
-
-def details(vm: Mapping[str, Any]) -> list[str]:
-    """A VM for people."""
-    devices = [f"{one['type_name']} ({one['kind']}) on {one['parent']}" for one in vm["devices"]]
-    return render_details(
-        [
-            ("name", shown(vm["name"])),
-            ("tenant", shown(vm["tenant"])),
-            ("state", state_of(vm)),
-            *([] if vm["unknown_since"] is None else [("not seen since", shown(vm["unknown_since"]))]),
-            ("host", shown(vm["host"])),
-            ("profile", shown(vm["profile"])),
-            ("device", shown(devices)),
-            ("GPU", shown([one["gpu"] for one in vm["devices"]])),
-            ("addresses", shown(vm["addresses"])),
-            (
-                "image",
-                shown(vm["image"]) if vm["adopted"] is None else f"adopted: it was domain {shown(vm['adopted'])}",
-            ),
-            ("vCPUs", shown(vm["vcpus"])),
-            ("memory", show_size(vm["memory_mib"] * MIB)),
-            ("disk", _disk(vm["disk_bytes"])),
-            ("network", shown(vm["network"])),
-            ("id", shown(vm["id"])),
-            ("operation", shown(vm["operation"])),
-            ("created", shown(vm["created_at"])),
-            ("lease end", shown(vm["lease_end"])),
-            ("priority", shown(vm["priority"])),
-        ]
-    )
-
-
-def _disk(size: int) -> str:
-    return show_size(size) if size % MIB == 0 else f"{size / GIB:.2f}GiB"
-
-
-def delete(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
-) -> None:
-    """Delete a VM and give back everything it had."""
-    session = session_of(ctx)
-    vm_id = session.client.vm(name, tenant)["id"]
-    started = session.client.delete_vm(name, tenant)
-    guest_access.forget(session.state, vm_id)
-    if started["operation"] is None or not wait:
-        show(started, output, lambda: _started_lines(started))
-        return
-    operation = follow(session, started["operation"])
-    show(operation, output, lambda: [f"{name} is deleted"])
-
-
-def show_vm(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", watch: Watch = False, output: Output = Format.TABLE
-) -> None:
-    """Show one VM."""
-    session = session_of(ctx)
-
-    def read_view() -> View:
-        vm = session.client.vm(name, tenant)
-        return View(data=vm, lines=lambda: details(vm))
-
-    show_view(session, read_view, output, watch=watch)
-
-
-def list_vms(
-    ctx: typer.Context,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
-    watch: Watch = False,
-    output: Output = Format.TABLE,
-) -> None:
-    """List VMs."""
-    session = session_of(ctx)
-    none = "no VMs yet: vgpuctl create-vm NAME --profile P"
-
-    def read_view() -> View:
-        return list_view(session.client.vms(tenant), COLUMNS, none, lambda vm: f"{vm['tenant']}/{vm['name']}")
-
-    show_view(session, read_view, output, watch=watch)
-
-
-def start_vm(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
-) -> None:
-    """Start a stopped VM; its vGPU is made again."""
-    session = session_of(ctx)
-    _finish(session, session.client.start_vm(name, tenant), tenant, wait=wait)
-
-
-def stop_vm(
-    ctx: typer.Context, name: Name, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
-) -> None:
-    """Stop a VM; its place on the GPU stays reserved."""
-    session = session_of(ctx)
-    _finish(session, session.client.stop_vm(name, tenant), tenant, wait=wait)
 
 
 def adopt(
@@ -317,7 +176,7 @@ def adopt(
     if name is not None:
         wanted["name"] = check_name(name, what="vm")
     session = session_of(ctx)
-    _finish(session, session.client.adopt_vm(wanted), tenant, wait=wait)
+    finish(session, session.client.adopt_vm(wanted), tenant, wait=wait)
 
 
 def extend_vm(
@@ -335,11 +194,14 @@ def extend_vm(
 
 for _verb, _function in (
     ("create", create),
-    ("delete", delete),
-    ("show", show_vm),
-    ("list", list_vms),
-    ("start", start_vm),
-    ("stop", stop_vm),
+    ("delete", vm_power.delete),
+    ("show", vm_views.show_vm),
+    ("list", vm_views.list_vms),
+    ("start", vm_power.start_vm),
+    ("stop", vm_power.stop_vm),
+    ("restart", vm_power.restart_vm),
+    ("set", vm_power.set_vm),
+    ("events", vm_views.events),
     ("adopt", adopt),
     ("extend", extend_vm),
     ("console", guest.console),

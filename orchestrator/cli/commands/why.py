@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -18,6 +18,9 @@ from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MA
 Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
 Disk = Annotated[str, typer.Option("--disk", help="Disk of the VM.")]
+
+NOTHING_FITS: Final = 8
+"""Exit code, as of a create that finds no place."""
 
 
 def capacity(
@@ -35,7 +38,7 @@ def capacity(
 ) -> None:
     """How many more VMs fit now, and with moves; how many a tenant could create now.
 
-    MIG-backed and passthrough profiles are counted too; create-vm makes only time-sliced vGPUs so far.
+    Each row is counted alone, and an empty GPU with MIG for either mode.
     """
     found = session_of(ctx).client.capacity(
         {
@@ -67,7 +70,7 @@ def explain(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Where a VM would go and why, or why not and what would make it fit."""
+    """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
     if not profile.strip():
         raise InvalidInput(
             "cli.empty", "--profile must not be empty", hint="'vgpuctl profile list' shows what it takes"
@@ -87,3 +90,5 @@ def explain(
     from orchestrator.cli.advice.explain import render_explanation
 
     show_plain(found, output, lambda: render_explanation(found, text_width()))
+    if not found["fits"]:
+        raise typer.Exit(NOTHING_FITS)

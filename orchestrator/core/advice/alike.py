@@ -3,55 +3,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.sharing import kept_off_gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
 _MAX_ON_A_GPU = 1_000
 """More than any GPU is cut into."""
+_MOST_KINDS = 65_536
+"""Kinds, and answers, that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
     """Hosts with the same room, GPUs and claims."""
 
+    number: int
     first: HostView
-    names: tuple[str, ...]
-    """Ids and names of all of them."""
     count: int
 
 
-class OneOfEach:
-    """An engine with one host of each kind. Every question leaves it as it was."""
+class KnownRooms:
+    """What was found for a host of some kind, for as long as anybody asks. Safe where questions come one by one."""
 
-    def __init__(self, hosts: Iterable[HostView]) -> None:
-        self._kinds = _kinds(hosts)
-        self._engine = PlacementEngine([kind.first for kind in self._kinds])
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbers: dict[Hashable, int] = {}
+        self._found: dict[tuple[int, Request], tuple[int, int]] = {}
+
+    def number_of(self, host: HostView) -> int:
+        """Of the host's kind: the same for all that are alike."""
+        key = _room_of(host), tuple(gpu.geometry.key for gpu in host.gpus)
+        if key not in self._numbers:
+            if len(self._numbers) >= _MOST_KINDS:
+                self._numbers.clear()
+            self._count += 1
+            self._numbers[key] = self._count
+        return self._numbers[key]
+
+    def room(self, kind: Kind, request: Request, find: Callable[[Kind, Request], tuple[int, int]]) -> tuple[int, int]:
+        """VMs like ``request`` that fit on one host of the kind, and the most that ever could."""
+        key = kind.number, request
+        if key not in self._found:
+            if len(self._found) >= _MOST_KINDS:
+                self._found.clear()
+            self._found[key] = find(kind, request)
+        return self._found[key]
+
+
+def kinds_of(hosts: Iterable[tuple[int, HostView]]) -> tuple[Kind, ...]:
+    """Of hosts with the numbers of their kinds, in the order in which each is first met."""
+    first: dict[int, HostView] = {}
+    counts: dict[int, int] = {}
+    for number, host in hosts:
+        first.setdefault(number, host)
+        counts[number] = counts.get(number, 0) + 1
+    return tuple(Kind(number, host, counts[number]) for number, host in first.items())
+
+
+class OneOfEach:
+    """Answers for one host of each kind. Every question leaves it as it was."""
+
+    def __init__(self, kinds: Sequence[Kind], known: KnownRooms) -> None:
+        self.kinds = kinds
+        self._known = known
+        self._engine = PlacementEngine()
         self._alone: dict[tuple[Hashable, str], int] = {}
+
+    @classmethod
+    def among(cls, hosts: Iterable[HostView]) -> OneOfEach:
+        """These hosts, of which nothing is known yet."""
+        known = KnownRooms()
+        return cls(kinds_of((known.number_of(host), host) for host in hosts), known)
+
+    @property
+    def fixed(self) -> bool:
+        """No VM may be moved."""
+        held = (item for kind in self.kinds for gpu in kind.first.gpus for item in gpu.occupied)
+        return not any(item.migratable for item in held)
 
     def room(self, request: Request) -> tuple[int, bool]:
         """How many VMs fit on all hosts, nothing moved, and whether that is proved to be the most.
 
         The proof: each host has as many as it has vCPUs or memory for, or as its GPUs could ever hold beside what is
-        on them. ``request`` names no other VMs to be apart from.
+        on them. ``request`` names neither a host nor other VMs to be apart from.
         """
         total, proved = 0, True
-        for kind in self._kinds:
-            if request.host is not None and request.host not in kind.names:
+        for kind in self.kinds:
+            if kind.first.cordoned or not _offers(kind.first, request):
                 continue
-            host = self._engine.fleet.host(kind.first.host_id)
-            if host is None or kind.first.cordoned or not _offers(kind.first, request):
-                continue
-            most = min(_most_beside(host, request), self._most_on_gpus(host, request))
-            here = self._fill(request, kind.first.host_id)
-            total += here * (1 if request.host is not None else kind.count)
+            here, most = self._known.room(kind, replace(request, vm_id=""), self._found)
+            total += here * kind.count
             proved = proved and here >= most
         return total, proved
+
+    def _found(self, kind: Kind, request: Request) -> tuple[int, int]:
+        host = self._engine.fleet.host(kind.first.host_id)
+        if host is None:
+            self._engine.add_host(kind.first)
+            host = self._engine.fleet.hosts[-1]
+        most = min(_most_beside(host, request), self._most_on_gpus(host, request))
+        return self._fill(request, kind.first.host_id), most
 
     def _fill(self, request: Request, host_id: str) -> int:
         engine, placed = self._engine, 0
@@ -74,7 +131,7 @@ class OneOfEach:
 
     def _most_on(self, gpu: Gpu, request: Request) -> int:
         """At least as many as the GPU can hold; 0 for a way of cutting it that its VMs rule out."""
-        if gpu.whole:
+        if gpu.whole or kept_off_gpu(request, gpu):
             return 0
         most = 0
         for number, shape in gpu.table.options(request.demand):
@@ -98,6 +155,8 @@ class OneOfEach:
 
 def _most_beside(host: FleetHost, request: Request) -> int:
     """VMs that the host has vCPUs and memory for."""
+    if host.most_vcpus < request.vcpus:
+        return 0
     rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib))
     return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
@@ -106,31 +165,18 @@ def _offers(host: HostView, request: Request) -> bool:
     return bool(request.whole_gpus) or any(request.profile in gpu.geometry.options for gpu in host.gpus)
 
 
-def _kinds(hosts: Iterable[HostView]) -> Sequence[_Kind]:
-    """In the order in which each kind is first met."""
-    groups: dict[Hashable, list[HostView]] = {}
-    geometries: dict[int, Hashable] = {}
-    for host in hosts:
-        for gpu in host.gpus:
-            if id(gpu.geometry) not in geometries:
-                geometries[id(gpu.geometry)] = gpu.geometry.key
-        keys = tuple(geometries[id(gpu.geometry)] for gpu in host.gpus)
-        groups.setdefault((_room_of(host), keys), []).append(host)
-    return tuple(
-        _Kind(alike[0], tuple(name for host in alike for name in (host.host_id, host.name)), len(alike))
-        for alike in groups.values()
-    )
-
-
 def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
-        host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
+        host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
         host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
 
 def _held_on(gpu: GpuView) -> Hashable:
-    held = tuple((one.profile, one.start, one.size, one.tenant, one.priority) for one in gpu.occupied)
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, held
+    held = tuple(
+        (one.profile, one.start, one.size, one.tenant, one.isolation, one.priority, one.migratable)
+        for one in gpu.occupied
+    )
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, gpu.reason_not_whole is None, held

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.whole_gpus import most_whole_sets, serves
@@ -42,11 +43,6 @@ class Room:
     fits_now: int
 
 
-def fits_now(request: Request, hosts: Sequence[HostView]) -> int:
-    """How many more VMs like ``request`` there are places for, nothing moved."""
-    return OneOfEach(hosts).room(request)[0]
-
-
 def capacity(
     requests: Iterable[Request], hosts: Sequence[HostView], *, quotas: Mapping[str, Quota] | None = None
 ) -> tuple[CapacityRow, ...]:
@@ -56,39 +52,39 @@ def capacity(
     alike one is filled, and the number multiplied; the whole fleet only to see whether moving VMs helps.
     """
     if quotas:
-        return tuple(_placed(request, hosts, quotas) for request in requests)
-    each, fleet = OneOfEach(hosts), PlacementEngine(hosts)
-    fixed = not any(item.migratable for host in hosts for gpu in host.gpus for item in gpu.occupied)
-    return tuple(_row(request, hosts, each, fleet, fixed=fixed) for request in requests)
+        return tuple(placed(request, hosts, quotas) for request in requests)
+    each, fleet = OneOfEach.among(hosts), PlacementEngine(hosts)
+    return tuple(without_filling(request, each, fleet) or placed(request, hosts) for request in requests)
 
 
-def _row(
-    request: Request, hosts: Sequence[HostView], each: OneOfEach, fleet: PlacementEngine, *, fixed: bool
-) -> CapacityRow:
-    """``fixed``: no VM that is there may be moved, so that nothing but its own room counts for a host."""
+def without_filling(request: Request, each: OneOfEach, fleet: PlacementEngine) -> CapacityRow | None:
+    """The row, where it is told by one host of each kind; None: only :func:`placed` tells it. Changes nothing."""
     now, all_full = each.room(request)
     if now >= MAX_PLACED:
         return CapacityRow(request.profile, MAX_PLACED, MAX_PLACED, exact=False)
-    if (fixed and all_full) or _is_full(fleet, request, now):
+    # Where no VM may be moved, nothing but its own room counts for a host.
+    if (each.fixed and all_full) or _is_full(fleet, request, now):
         return CapacityRow(request.profile, now, now, exact=True)
     if now > MAX_FILLED:
         return CapacityRow(request.profile, now, now, exact=False)
-    return _placed(request, hosts, {})
+    return None
 
 
-def _placed(request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota]) -> CapacityRow:
+def placed(
+    request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota] = MappingProxyType({})
+) -> CapacityRow:
     """Found by filling the whole fleet, and then by moving VMs for as long as that makes room."""
     engine = PlacementEngine(hosts, quotas=dict(quotas))
-    placed = 0
+    count = 0
     for host in hosts:
         if request.host in {None, host.host_id, host.name}:
-            placed = _fill(engine, replace(request, host=host.host_id), placed)
-    now = placed
+            count = _fill(engine, replace(request, host=host.host_id), count)
+    now = count
     for _ in range(MAX_REPACKS):
-        if placed >= MAX_PLACED or engine.usage.refuses(request) or make_room(engine, request, MAX_MOVES) is None:
+        if count >= MAX_PLACED or engine.usage.refuses(request) or make_room(engine, request, MAX_MOVES) is None:
             break
-        placed = _fill(engine, request, placed)
-    return CapacityRow(request.profile, now, placed, placed < MAX_PLACED and _is_full(engine, request))
+        count = _fill(engine, request, count)
+    return CapacityRow(request.profile, now, count, count < MAX_PLACED and _is_full(engine, request))
 
 
 def _fill(engine: PlacementEngine, request: Request, placed: int) -> int:
@@ -116,11 +112,8 @@ def _is_full(engine: PlacementEngine, request: Request, more: int = 0) -> bool:
     known = request.whole_gpus or any(table.options(demand) for table in engine.fleet.tables)
     if not known or engine.usage.refuses(request) is not None:
         return True
-    ceiling = Ceiling(engine.fleet, {demand: more * request.count})
-    for vm_id, held in engine.vms.items():
-        kind = held.gpus[0].cut_name
-        devices = 1 if kind == "whole" else sum(i.vm_id == vm_id for gpu in set(held.gpus) for _, i in gpu.held)
-        ceiling.add(demand_of(held.request), devices)
+    ceiling = Ceiling(engine.fleet, {one: count for one, count in engine.counts.items() if count})
+    ceiling.add(demand, more * request.count)
     return not ceiling.fits(demand, request.count)
 
 
@@ -134,4 +127,4 @@ def _whole_sets(engine: PlacementEngine, request: Request) -> int:
     )
 
 
-__all__ = ["MAX_PLACED", "CapacityRow", "Room", "capacity", "fits_now"]
+__all__ = ["MAX_PLACED", "CapacityRow", "Room", "capacity", "placed", "without_filling"]

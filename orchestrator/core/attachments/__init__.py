@@ -6,26 +6,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from orchestrator.core.attachments import mdev, vendor_vfio
+from orchestrator.core.attachments import mdev, mig_backed, passthrough, vendor_vfio
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.device import Device, DeviceKind, ObservedDevice
+from orchestrator.core.device import Device, DeviceKind, InstancePlace, ObservedDevice
 from orchestrator.core.errors import Bug
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.snapshot import GpuSnapshot
 
-ATTACHMENTS: dict[DeviceKind, Attachment] = {"mdev": mdev.ATTACHMENT, "vendor_vfio": vendor_vfio.ATTACHMENT}
+ATTACHMENTS: dict[DeviceKind, Attachment] = {
+    "mdev": mdev.ATTACHMENT,
+    "vendor_vfio": vendor_vfio.ATTACHMENT,
+    "mig_backed": mig_backed.ATTACHMENT,
+    "passthrough": passthrough.ATTACHMENT,
+}
 
 
-def draw(gpu: GpuSnapshot, type_name: str, *, taken: frozenset[str], new_uuid: str) -> Device | None:
+def draw(
+    gpu: GpuSnapshot, type_name: str, *, taken: frozenset[str], new_uuid: str, instance: InstancePlace | None = None
+) -> Device | None:
     """The device a VM shall have on this GPU; None when no function of the GPU is free.
 
     ``taken``: functions that other VMs have claimed, running or not. ``new_uuid``: for a kind that names its devices.
+    ``instance``: the GPU instance it shall lie in.
 
     :raises Bug: ``gpu.no_framework`` when the driver offers no vGPUs on it; placement must not choose it
     """
     if gpu.framework == "none":
         raise Bug("gpu.no_framework", f"GPU {gpu.address} was chosen and offers no vGPUs")
-    return ATTACHMENTS[gpu.framework].draw(gpu, type_name, taken, new_uuid)
+    kind: DeviceKind = gpu.framework if instance is None else "mig_backed"
+    drawn = ATTACHMENTS[kind].draw(gpu, type_name, taken, new_uuid)
+    return None if drawn is None else drawn.inside(instance)
+
+
+def draw_whole(address: str, model: str) -> Device:
+    """The GPU itself."""
+    return passthrough.whole_gpu(address, model)
 
 
 def make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
@@ -48,6 +63,11 @@ def observed_on(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
     """Every device that exists on the GPU, whoever made it."""
     for attachment in ATTACHMENTS.values():
         yield from attachment.observed(gpu)
+
+
+def changes_gpu(device: Device) -> bool:
+    """Whether the GPU itself is another one while a VM has the device: its mode, its driver, its instances."""
+    return device.leaves_mig or ATTACHMENTS[device.kind].changes_gpu
 
 
 def hostdev(device: Device) -> Element:

@@ -26,3 +26,5 @@ class Attachment:
     """Devices of the kind that exist on the GPU."""
     hostdev: Callable[[Device], Element]
     """The domain's ``<hostdev>``."""
+    changes_gpu: bool = False
+    """Whether the GPU itself is another one while a VM has such a device: its mode, its driver, its instances."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free
+from orchestrator.core.attachments.functions import first_free, pci_source
 from orchestrator.core.device import Device, ObservedDevice
-from orchestrator.core.host_actions import HostAction, SetVgpuType
-from orchestrator.core.pci import split_pci_address
+from orchestrator.core.host_actions import HostAction, SetMigMode, SetVgpuType
 from orchestrator.core.snapshot import GpuSnapshot
 
 
@@ -19,7 +19,7 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], _new_uuid: st
     parent = first_free(free, type_name, taken)
     if parent is None:
         return None
-    return _device(gpu, parent.address, type_name)
+    return replace(_device(gpu, parent.address, type_name), leaves_mig=gpu.mig_enabled is True)
 
 
 def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
@@ -27,7 +27,8 @@ def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
 
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    return (SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name),)
+    typed = SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name)
+    return (SetMigMode(gpu=device.gpu, on=False), typed) if device.leaves_mig else (typed,)
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -36,8 +37,13 @@ def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
 
 
 def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    return iter(()) if gpu.mig_enabled else typed(gpu)
+
+
+def typed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    """Every virtual function with a type on it, in any mode."""
     for parent in gpu.parents:
-        if parent.current_type is not None:
+        if parent.is_vf and parent.current_type is not None:
             device = _device(gpu, parent.address, parent.current_type)
             yield ObservedDevice(device=device, owner=parent.owner, in_use=parent.in_use is not False)
 
@@ -45,15 +51,7 @@ def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
 def _hostdev(device: Device) -> ET.Element:
     # managed='yes' would bind the function to vfio-pci and with that destroy the vGPU.
     element = ET.Element("hostdev", mode="subsystem", type="pci", managed="no")
-    domain, bus, slot, function = split_pci_address(device.parent)
-    ET.SubElement(
-        ET.SubElement(element, "source"),
-        "address",
-        domain=f"0x{domain:04x}",
-        bus=f"0x{bus:02x}",
-        slot=f"0x{slot:02x}",
-        function=f"0x{function:x}",
-    )
+    element.append(pci_source(device.parent))
     return element
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.core.contained import Contained
+from orchestrator.core.diff.drivers import driver_findings
 from orchestrator.core.diff.finding import (
     ExpectedHost,
     ExpectedVm,
@@ -34,12 +35,13 @@ __all__ = [
     "Whose",
     "changes",
     "compare",
+    "driver_findings",
     "host_broke",
     "host_findings",
     "lease_finding",
 ]  # fmt: skip
 
-_ORDER: dict[str, int] = {"clean_up": 0, "stop_vm": 1, "start_vm": 2}
+_ORDER: dict[str, int] = {"settle_ledger": -1, "clean_up": 0, "stop_vm": 1, "start_vm": 2}
 """What gives something back comes before what may need it."""
 _SHOWN = 300
 
@@ -78,6 +80,8 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
         return ()
     if snapshot.problems and not snapshot.domains:
         return (_half_observed(wanted.host, snapshot.problems[0]),)
+    if snapshot.ledger_lost:
+        return (_ledger_lost(wanted.host),)
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     return (*of_vms, *orphan_findings(wanted, snapshot))
 
@@ -107,11 +111,18 @@ def _half_observed(host: Host, problem: str) -> Finding:
     return _of_host(host, "host.half_seen", ("an observation of everything", problem), reason)
 
 
-def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str) -> Finding:
+def _ledger_lost(host: Host) -> Finding:
+    """Its agent does nothing before that; and whose what is, only the ledger says."""
+    differ = ("a ledger of what is ours", "one that is new, and files of VMs")
+    reason = "it is written again from the database and what the host shows; what neither knows is left nobody's"
+    return _of_host(host, "host.ledger_lost", differ, reason, Repair(kind="settle_ledger", automatic=False))
+
+
+def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str, repair: Repair | None = None) -> Finding:
     wanted, observed = differ
     return Finding(
         code=code, severity="error", host=host.name, subject=f"host {host.name}", vm=None, whose="ours",
-        wanted=wanted, observed=observed, repair=None, reason=reason,
+        wanted=wanted, observed=observed, repair=repair, reason=reason,
     )  # fmt: skip
 
 

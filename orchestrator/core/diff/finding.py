@@ -15,7 +15,7 @@ Whose = Literal["ours", "foreign", "unknown"]
 """``ours``: the database knows it. ``foreign``: the host's ledger does not know it.
 ``unknown``: the ledger says we made it and the database has never heard of its VM (a restored backup)."""
 
-RepairKind = Literal["start_vm", "stop_vm", "clean_up"]
+RepairKind = Literal["start_vm", "stop_vm", "clean_up", "settle_ledger"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,12 @@ class ExpectedVm:
     """A VM that no operation works on."""
 
     vm: Vm
-    running: bool
-    """What the last operation on it was to bring about."""
     claimed: bool
+
+    @property
+    def running(self) -> bool:
+        """Whether it is to run."""
+        return self.vm.wanted == "running"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,8 @@ class ExpectedHost:
     """Ids that an operation works on, or did after the observation began: nothing is said about them."""
     gone: frozenset[str]
     """Ids of VMs of ours that the journal says were removed to the last part."""
+    placed: tuple[Vm, ...] = ()
+    """All VMs of the host, those too that an operation works on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from orchestrator.core.diff.finding import Finding, vm_finding
-from orchestrator.core.lease import TenantPolicy, show_moment, warning_s
+from orchestrator.core.lease import TenantPolicy, ends_soon, show_moment
 from orchestrator.core.vm import Vm
 
 _OVER: Final = "a lease, or no VM"
@@ -20,7 +20,7 @@ def lease_finding(vm: Vm, policy: TenantPolicy, now: float) -> Iterator[Finding]
         return
     extend = f"'vgpuctl vm extend {name} --lease 4h' makes it longer"
     if now < end:
-        if vm.deallocated is None and now >= end - warning_s(vm.created_at, end):
+        if vm.deallocated is None and ends_soon(vm.created_at, end, now):
             observed = f"its lease ends {show_moment(end)}"
             yield vm_finding(
                 vm, "vm.lease_ends_soon", "warning", ("a lease", observed), f"it is stopped then; {extend}"

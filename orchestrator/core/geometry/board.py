@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from typing import cast
 
@@ -88,6 +88,18 @@ class AnySetBoard(Cut):
         """Free GPUs that sets of this size can use up."""
         free = self.free(state)
         return free - free % self.size(shape)
+
+
+def other_models(models: Sequence[str], wanted: Collection[str]) -> tuple[int, ...]:
+    """For each model that will do (``wanted`` empty: any), the positions of the others: a set is of one model.
+
+    ``models[i]`` is that of the host's i-th GPU.
+    """
+    return tuple(
+        sum(1 << i for i, other in enumerate(models) if other != model)
+        for model in dict.fromkeys(models)
+        if not wanted or model in wanted
+    )
 
 
 def _first_bits(mask: int, count: int) -> int:

@@ -68,6 +68,11 @@ class Cut(ABC):
     empty: State
     key: tuple[Hashable, ...]
 
+    @property
+    def divides(self) -> bool:
+        """Whether the GPU itself keeps each place's memory and engines from the others'."""
+        return self.kind == "mig"
+
     @abstractmethod
     def size(self, shape: str) -> int:
         """Slots that one instance takes."""

@@ -39,6 +39,11 @@ class NestedCut(Cut):
             tuple(sorted((n, i.profile, i.size, i.per_instance) for n, i in inside.items())),
         )  # fmt: skip
 
+    @property
+    def divides(self) -> bool:
+        """The vGPUs of one GPU instance share its engines."""
+        return False
+
     def size(self, shape: str) -> int:
         """Slots of one vGPU."""
         return self.inside[shape].size

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host
 from orchestrator.core.placement.views import Request
 
 
@@ -21,9 +22,11 @@ _HostRule = Callable[[Request, FleetHost], bool]
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
     ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
+    ("host.too_small", lambda r, h: h.view.vcpus is not None and h.view.vcpus < r.vcpus),
     ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
     ("host.memory", lambda r, h: h.memory_mib < r.memory_mib),
     ("host.disk", lambda r, h: h.disk_gib < r.disk_gib),
+    ("host.other_tenant", kept_off_host),
     ("host.nic_vfs", lambda r, h: r.nic_vfs > 0 and h.nic_vfs is not None and h.nic_vfs < r.nic_vfs),
 )  # fmt: skip
 
@@ -41,6 +44,8 @@ def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
     """Codes of the rules that keep the request off the GPU, room aside."""
     if not gpu.usable:
         yield "gpu.unusable"
+    if kept_off_gpu(request, gpu):
+        yield "gpu.other_tenant"
     if request.numa_strict and not numa_fits(request, gpu):
         yield "host.numa"
 

@@ -14,6 +14,7 @@ from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.scores import Scores
+from orchestrator.core.placement.sharing import kept_off_gpu
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep
 from orchestrator.core.placement.views import HostView, Occupied, Part, Placement, Request
 
@@ -287,7 +288,8 @@ def demand_of(request: Request) -> Demand:
 def _filter(engine: PlacementEngine, request: Request) -> Callable[[FleetHost, Gpu | None], bool] | None:
     if not request.is_filtered:
         return None
-    return lambda host, gpu: allows(request, host, gpu)
+    # GPUs of other tenants first: there may be many, and this is asked of each.
+    return lambda host, gpu: (gpu is None or not kept_off_gpu(request, gpu)) and allows(request, host, gpu)
 
 
 def _with_room(
@@ -295,7 +297,9 @@ def _with_room(
 ) -> Callable[[FleetHost, Gpu | None], bool]:
     """``accept``, and the host has the vCPUs and memory: for amounts that host classes do not tell apart."""
     return lambda host, gpu: (
-        host.vcpus >= request.vcpus and host.memory_mib >= request.memory_mib and (accept is None or accept(host, gpu))
+        host.most_vcpus >= request.vcpus
+        and host.memory_mib >= request.memory_mib
+        and (accept is None or accept(host, gpu))
     )
 
 
@@ -312,7 +316,7 @@ def _why(host: FleetHost, gpu: Gpu, count: int) -> str:
 def _occupied_of(request: Request, taken: Taken) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
-        priority=request.priority, migratable=request.migratable, since_s=request.now_s,
+        isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
     )  # fmt: skip
 
@@ -322,7 +326,7 @@ def _request_of(item: Occupied, places: int) -> Request:
     return Request(
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
-        priority=item.priority, migratable=item.migratable, now_s=item.since_s,
+        isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
     )  # fmt: skip
 
 

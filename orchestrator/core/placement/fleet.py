@@ -59,10 +59,17 @@ class FleetHost:
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
     blocked: int = 0
+    closed: int = 0
+    """Those that may not be given out as a whole, the blocked ones among them."""
     levels: tuple[int, int] | None = None
     group: Group | None = None
     bucket: int | None = None
     vms: set[str] = field(default_factory=set)
+
+    @property
+    def most_vcpus(self) -> int:
+        """How many one more VM may have: what is free, and never more than the host has."""
+        return self.vcpus if self.view.vcpus is None else min(self.vcpus, self.view.vcpus)
 
     @property
     def used(self) -> bool:
@@ -86,6 +93,7 @@ class Group:
     number: int
     board: Board
     busy: int
+    closed: int
     used: bool
     members: Members = field(default_factory=dict)
 
@@ -110,7 +118,7 @@ class Fleet:
         self.on_group: Callable[[Group], None] = _nothing
         self._table_keys: dict[tuple[Hashable, ...], StateTable] = {}
         self._board_keys: dict[tuple[Hashable, ...], Board] = {}
-        self._group_keys: dict[tuple[int, int, int], Group] = {}
+        self._group_keys: dict[tuple[int, int, int, bool], Group] = {}
         self._by_name: dict[str, FleetHost] = {}
         self.gpu_by_id: dict[tuple[str, str], Gpu] = {}
 
@@ -235,6 +243,8 @@ class Fleet:
         if not gpu.usable:
             gpu.host.blocked |= 1 << gpu.position
             gpu.host.busy |= 1 << gpu.position
+        if not gpu.usable or view.reason_not_whole is not None:
+            gpu.host.closed |= 1 << gpu.position
 
     def _load_state(self, gpu: Gpu, index: int) -> None:
         try:
@@ -280,7 +290,7 @@ class Fleet:
         busy = host.busy | bit if gpu.held or not gpu.usable else host.busy & ~bit
         if gpu.bucket is not None:  # asked here and below: most were taken out before, and this path is the hot one
             self.unindex_gpu(gpu, old_state)
-        levels = self.classes.levels(host.vcpus, host.memory_mib)
+        levels = self.classes.levels(host.most_vcpus, host.memory_mib)
         if levels != host.levels:
             self._set_busy(host, busy)
             self._reindex_host(host)
@@ -300,7 +310,7 @@ class Fleet:
     def _reindex_host(self, host: FleetHost) -> None:
         self._unindex_host(host)
         old = host.levels
-        host.levels = None if host.view.cordoned else self.classes.levels(host.vcpus, host.memory_mib)
+        host.levels = None if host.view.cordoned else self.classes.levels(host.most_vcpus, host.memory_mib)
         self.classes.recount(old, host.levels)
         if host.levels is None:
             return
@@ -309,10 +319,10 @@ class Fleet:
         host.group.members.setdefault(host.bucket, IndexSet()).add(host.number)
 
     def _group(self, host: FleetHost) -> Group:
-        key = (host.board, host.busy, host.used)
+        key = (host.board, host.busy, host.closed, host.used)
         group = self._group_keys.get(key)
         if group is None:
-            group = Group(len(self.groups), self.boards[host.board], host.busy, host.used)
+            group = Group(len(self.groups), self.boards[host.board], host.busy, host.closed, host.used)
             self._group_keys[key] = group
             self.groups.append(group)
             self.on_group(group)

@@ -27,8 +27,12 @@ def ask_of(offering: Offering) -> Ask:
     :raises InvalidInput: ``profile.unsupported``: it names neither vGPU type, MIG profile nor whole GPUs
     """
     kinds: tuple[CutKind, ...] = ()
-    if offering.kind == "time_sliced" and offering.written_down:
+    if offering.kind == "time_sliced":
         kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
+        if not offering.written_down:
+            kinds = ("time_sliced", "mixed")
+    if offering.kind in {"mig", "mig_backed"}:
+        kinds = ("mig",)
     if offering.kind == "passthrough":
         return Ask(f"gpu:{offering.gpu_count}", 1, kinds)
     profile = offering.vgpu_type or offering.mig_profile

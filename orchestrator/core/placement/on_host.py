@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.core.geometry.board import other_models
 from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.rankings import Rankings
@@ -90,9 +91,15 @@ def _one_set(
 ) -> tuple[float, int, list[Gpu]] | None:
     """(score, busy GPUs then, GPUs taken) of the best set of whole GPUs."""
     board = rankings.fleet.boards[host.board]
-    closed = sum(1 << gpu.position for gpu in host.gpus if not _serves(request, gpu, demand))
+    closed = host.closed | sum(1 << gpu.position for gpu in host.gpus if not _serves(request, gpu))
+    models = [gpu.table.geometry.model for gpu in host.gpus]
+    shape = f"gpu:{demand.whole_gpus}"
     best: tuple[float, int, list[Gpu]] | None = None
-    for choice in board.cut.choices(busy | closed, f"gpu:{demand.whole_gpus}"):
+    for choice in (
+        choice
+        for others in other_models(models, demand.gpu_models)
+        for choice in board.cut.choices(busy | closed | others, shape)
+    ):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
         if any(_other_node(request, gpu, gpus[0]) for gpu in gpus):
             continue
@@ -103,7 +110,5 @@ def _one_set(
     return best
 
 
-def _serves(request: Request, gpu: Gpu, demand: Demand) -> bool:
-    if demand.gpu_models and gpu.table.geometry.model not in demand.gpu_models:
-        return False
+def _serves(request: Request, gpu: Gpu) -> bool:
     return next(gpu_obstacles(request, gpu), None) is None

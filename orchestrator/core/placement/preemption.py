@@ -10,6 +10,7 @@ from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.sharing import strangers_on
 from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -116,11 +117,16 @@ class _Sets:
         sets = self._on_host(where) if isinstance(where, FleetHost) else self._on_gpu(where)
         found = []
         for number, vm_ids in enumerate(sets):
-            victims = tuple(dict.fromkeys(vm_ids))
+            victims = self._with_strangers(where, vm_ids)
             if victims and self._are_lower(victims) and _frees_enough(self.engine, self.request, host, victims):
                 hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
                 found.append((hours, len(victims), host.number, number, victims))
         return min(found, default=None)
+
+    def _with_strangers(self, where: FleetHost | Gpu, leaving: Iterable[str]) -> tuple[str, ...]:
+        """And those with whom the GPU may not be shared. On a host whole GPUs are emptied anyway."""
+        others = strangers_on(self.request, where) if isinstance(where, Gpu) else ()
+        return tuple(dict.fromkeys((*leaving, *others)))
 
     def _are_lower(self, victims: Iterable[str]) -> bool:
         vms, most = self.engine.vms, self.request.priority
@@ -128,7 +134,7 @@ class _Sets:
 
     def _on_host(self, host: FleetHost) -> Iterator[list[str]]:
         board = self.engine.fleet.boards[host.board].cut
-        choices = board.choices(host.blocked, self.request.profile) if self.request.profile in board.shapes else ()
+        choices = board.choices(host.closed, self.request.profile) if self.request.profile in board.shapes else ()
         for choice in choices:
             yield [item.vm_id for gpu in host.gpus if choice.mask >> gpu.position & 1 for _, item in gpu.held]
 

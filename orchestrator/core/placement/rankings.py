@@ -10,9 +10,10 @@ from bisect import insort
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from orchestrator.core.geometry.board import other_models
 from orchestrator.core.geometry.cut import Choice
 from orchestrator.core.placement.fleet import Fleet, Group, Members
-from orchestrator.core.placement.scores import Scores, mask_of
+from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateStep, StateTable
 
 
@@ -109,17 +110,17 @@ class Rankings:
     def whole_choices(self, group: Group, demand: Demand) -> list[tuple[float, Choice]]:
         """Legal sets of whole GPUs, best first."""
         board, shape = group.board, f"gpu:{demand.whole_gpus}"
-        if shape not in board.cut.shapes or not self._models_fit(group, demand):
+        if shape not in board.cut.shapes:
             return []
-        found = [
-            (self.scores.of_board(board.cut, board.number, group.busy, mask_of(choice.after), opens=False), choice)
-            for choice in board.cut.choices(group.busy, shape)
-        ]
+        models = [self.fleet.tables[number].geometry.model for number in board.tables]
+        found = []
+        for others in other_models(models, demand.gpu_models):
+            busy = group.busy | group.closed | others
+            for choice in board.cut.choices(busy, shape):
+                after = group.busy | choice.mask
+                score = self.scores.of_board(board.cut, board.number, group.busy, after, opens=False)
+                found.append((score, choice))
         return sorted(found, key=lambda pair: pair[0])
-
-    def _models_fit(self, group: Group, demand: Demand) -> bool:
-        models = {self.fleet.tables[number].geometry.model for number in group.board.tables}
-        return not demand.gpu_models or models <= set(demand.gpu_models)
 
     def opening(self, group: Group, table: int) -> tuple[float, int] | None:
         """Which empty GPU of a host to open for parts: the one whose loss hurts whole-GPU requests least."""

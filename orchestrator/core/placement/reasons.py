@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.core.errors import Reason
+from orchestrator.core.geometry.board import other_models
 from orchestrator.core.placement.constraints import gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
@@ -22,10 +23,14 @@ _MESSAGES = {
     "gpu.other_cut_in_use": "the GPU is in use in a mode that has no {profile}",
     "gpu.no_partition": "{count} GPUs are free, but they do not form a partition or set for {profile}",
     "gpu.too_few": "fewer free GPUs than {profile} needs",
+    "gpu.not_whole": "the GPU cannot be given out as a whole",
     "gpu.unusable": "the GPU may not be used",
+    "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
+    "host.other_tenant": "another tenant's VMs are on the host, which is not shared with them",
     "host.cordoned": "the host is cordoned",
     "host.other": "another host was asked for",
     "host.anti_affinity": "a VM to stay apart from is on the host",
+    "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
     "host.memory": "too little free memory for {memory_mib} MiB",
     "host.disk": "too little free disk for {disk_gib} GiB",
@@ -82,19 +87,24 @@ def _of_gpus(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
 
 def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     board = engine.fleet.boards[host.board].cut
-    free = board.free(host.busy)
-    if board.slots < request.whole_gpus or f"gpu:{request.whole_gpus}" not in board.shapes:
+    models = [gpu.table.geometry.model for gpu in host.gpus]
+    masks = [host.busy | host.closed | others for others in other_models(models, request.gpu_models)]
+    free = max((board.free(mask) for mask in masks), default=0)
+    if not masks or board.slots < request.whole_gpus or f"gpu:{request.whole_gpus}" not in board.shapes:
         code = "profile.unsupported"
     elif free < request.whole_gpus:
         code = "gpu.too_few"
-    elif board.choices(host.busy, request.profile):
+    elif any(board.choices(mask, request.profile) for mask in masks):
         code = "host.numa" if request.numa_strict else "host.devices" if request.count > 1 else "profile.unsupported"
     else:
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
     for gpu in host.gpus:
+        subject = f"{host.view.name}/{gpu.view.gpu_id}"
         if not gpu.usable:
-            yield "gpu.unusable", _message("gpu.unusable", request, gpu.reason), f"{host.view.name}/{gpu.view.gpu_id}"
+            yield "gpu.unusable", _message("gpu.unusable", request, gpu.reason), subject
+        elif gpu.view.reason_not_whole is not None:
+            yield "gpu.not_whole", _message("gpu.not_whole", request, gpu.view.reason_not_whole), subject
 
 
 def gpu_reason(request: Request, gpu: Gpu) -> str | None:

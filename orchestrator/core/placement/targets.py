@@ -130,7 +130,7 @@ def _on_gpu(engine: PlacementEngine, gpu: Gpu, patterns: Iterable[Pattern], busy
 
 def _has_room(request: Request, host: FleetHost) -> bool:
     named = request.host is None or request.host in {host.view.host_id, host.view.name}
-    return named and host.vcpus >= request.vcpus and host.memory_mib >= request.memory_mib
+    return named and host.most_vcpus >= request.vcpus and host.memory_mib >= request.memory_mib
 
 
 def _movable(engine: PlacementEngine, vm_ids: Iterable[str], busy: frozenset[str]) -> bool:
@@ -147,7 +147,7 @@ def _on_host(
     board = engine.fleet.boards[host.board].cut
     if request.profile not in board.shapes:
         return
-    for choice in board.choices(host.blocked, request.profile):
+    for choice in board.choices(host.closed, request.profile):
         gpus = tuple(gpu for gpu in host.gpus if choice.mask >> gpu.position & 1)
         leavers = tuple(dict.fromkeys(item.vm_id for gpu in gpus for _, item in gpu.held))
         if leavers and len(leavers) <= most and _movable(engine, leavers, busy):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from orchestrator.core.geometry.board import AnySetBoard
-from orchestrator.core.geometry.cut import IllegalLayout, Taken
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
+from orchestrator.core.placement.sharing import strangers
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
@@ -66,7 +67,7 @@ def vms_on(host: HostView) -> dict[str, VmOnHost]:
 
 
 def _slots_mib(gpu: GpuView, item: Occupied) -> int:
-    cut = gpu.geometry.cut(gpu.cut) if gpu.cut else None
+    cut = _cut_of(gpu)
     return gpu.geometry.memory_mib if cut is None else item.size * cut.slot_mib
 
 
@@ -123,11 +124,12 @@ class VictimSearch:
             return
         short = any(_shortage(self.request, host.view, ()))
         for gpu in host.gpus:
-            key = _alike(gpu.view, short)
+            key = _alike(self.request, gpu.view, short)
             if gpu.usable and self._proposed[key] < _MAX_ALIKE:
                 self._proposed[key] += 1
+                others = frozenset(strangers(self.request, gpu.view.occupied, _cut_of(gpu.view)))
                 for positions in self._for_gpu(gpu.view):
-                    yield frozenset(gpu.view.occupied[i].vm_id for i in positions)
+                    yield others | {gpu.view.occupied[i].vm_id for i in positions}
 
     def _for_whole(self, host: FleetHost) -> Iterator[frozenset[str]]:
         cut = host.group.board.cut if host.group is not None else None
@@ -135,11 +137,11 @@ class VictimSearch:
         if cut is None or shape not in cut.shapes:
             return
         if isinstance(cut, AnySetBoard):
-            usable = [gpu for gpu in host.gpus if gpu.usable]
+            usable = [gpu for gpu in host.gpus if not host.closed >> gpu.position & 1]
             cheapest = sorted(usable, key=lambda g: (sum(_slots_mib(g.view, i) for _, i in g.held), g.position))
             masks = [sum(1 << gpu.position for gpu in cheapest[: self.request.whole_gpus])]
         else:
-            masks = [choice.mask for choice in cut.choices(host.blocked, shape)]
+            masks = [choice.mask for choice in cut.choices(host.closed, shape)]
         for mask in masks:
             yield frozenset(i.vm_id for gpu in host.gpus if mask >> gpu.position & 1 for _, i in gpu.held)
 
@@ -196,9 +198,16 @@ def _has_room(table: StateTable, gpu: GpuView, gone: Positions, demand: Demand) 
     return bool(table.steps(number, demand))
 
 
-def _alike(gpu: GpuView, short: bool) -> Hashable:
+def _cut_of(gpu: GpuView) -> Cut | None:
+    return gpu.geometry.cut(gpu.cut) if gpu.cut else None
+
+
+def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
     """Equal for GPUs that promise equal remedies. ``short``: the host lacks more than GPU room."""
-    held = tuple((item.profile, item.start, item.migratable, bool(item.tenant)) for item in gpu.occupied)
+    held = tuple(
+        (item.profile, item.start, item.migratable, bool(item.tenant), item.tenant == request.tenant, item.isolation)
+        for item in gpu.occupied
+    )
     return (gpu.geometry.key, gpu.cut, held, short)
 
 

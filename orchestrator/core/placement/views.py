@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.isolation import Isolation
 from orchestrator.core.placement.state_table import Demand
 
 
@@ -21,6 +22,8 @@ class Occupied:
     start: int
     size: int
     tenant: str = ""
+    isolation: Isolation | None = None
+    """From other tenants; None: whoever has it does not say."""
     priority: int = 0
     migratable: bool = False
     since_s: float = 0.0
@@ -46,6 +49,8 @@ class GpuView:
     usable: bool = True
     """False: never placed on (quarantined, not ours, driver gone); ``reason_unusable`` says why."""
     reason_unusable: str | None = None
+    reason_not_whole: str | None = None
+    """Why parts of it may be given out and all of it may not; None: it may."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +68,8 @@ class HostView:
     """Why it is cordoned or not ready; None with ``cordoned``: no reason was given."""
     free_nic_vfs: int | None = None
     """None: not counted."""
+    vcpus: int | None = None
+    """How many it has; no VM has more. None: not known."""
     numa_free_vcpus: tuple[tuple[int, int], ...] = ()
     """(NUMA node, free vCPUs); empty: not known, strict NUMA then cannot be promised."""
     fabric_partitions: tuple[tuple[int, ...], ...] = ()
@@ -82,6 +89,8 @@ class Request:
     vcpus: int
     memory_mib: int
     tenant: str
+    isolation: Isolation | None = None
+    """From other tenants; None: nobody is kept apart."""
     disk_gib: int = 0
     count: int = 1
     """Devices of that profile in the VM, all on one host. ``gpu:N`` counts as one device."""
@@ -113,7 +122,8 @@ class Request:
     @property
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
-        return bool(self.host or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib)
+        others = self.host or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
+        return bool(others) or self.isolation is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +182,9 @@ class Refusal:
     """Nothing fits. ``reasons`` are grouped, biggest group first: ``subjects`` are host names or GPU ids.
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
-    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.unusable`` · ``host.vcpus`` ·
-    ``host.memory`` · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
+    ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
+    ``gpu.other_tenant`` · ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` ·
+    ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.anti_affinity`` · ``host.other`` (another host was named) · ``host.none`` (there are no hosts) ·
     ``quota.<what>``.
     """

@@ -16,6 +16,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.START_VM,
         vms.START_DEALLOCATED_VM,
         vms.STOP_VM,
+        vms.RESTART_VM,
         vms.FREE_VM,
         vms.DELETE_LOST_VM,
         vms.DELETE_VM,
@@ -23,6 +24,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.REMOVE_HOST,
         hosts.UPGRADE_AGENT,
         repairs.CLEAN_UP,
+        repairs.SETTLE_LEDGER,
     )
 }
 """By kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from orchestrator.operations.definitions.vms import STOP_VM
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import clean, vm_record
+from orchestrator.operations.steps import clean, ledger, vm_record
 
 CLEAN_UP = Definition(
     kind="clean_up",
@@ -14,3 +14,12 @@ CLEAN_UP = Definition(
     abandoned=STOP_VM.abandoned,
 )
 """About a stopped VM, which is held meanwhile, or about the id of one that is gone."""
+
+SETTLE_LEDGER = Definition(
+    kind="settle_ledger",
+    steps=(ledger.EPOCH, ledger.SETTLE),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+    forward_only=True,
+)
+"""About a host whose agent has lost its ledger and does nothing until whose everything is is written down again."""

@@ -12,6 +12,8 @@ _RUN = (domain.START, domain.GUEST_SEEN, vm_record.RUNNING)
 
 CREATE_VM = Definition(
     kind="create_vm",
+    leaves="running",
+    undone_leaves="absent",
     steps=(*_PREPARE, device.DEVICE, domain.DEFINE, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
@@ -19,6 +21,8 @@ CREATE_VM = Definition(
 
 PREEMPT_FOR_VM = Definition(
     kind="preempt_for_vm",
+    leaves="running",
+    undone_leaves="absent",
     steps=(preempt.CLAIM_DEALLOCATED, *_ON_DISK, device.DEVICE, domain.DEFINE, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
@@ -28,6 +32,8 @@ fails: their users start them again."""
 
 CREATE_STOPPED_VM = Definition(
     kind="create_stopped_vm",
+    leaves="stopped",
+    undone_leaves="absent",
     steps=(*_PREPARE, domain.DEFINE, vm_record.STOPPED),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
@@ -42,6 +48,7 @@ ADOPT_VM = Definition(
 
 START_VM = Definition(
     kind="start_vm",
+    leaves="running",
     steps=(vm_record.STARTING, storage.NETWORK, device.DEVICE, domain.REDEFINE, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
@@ -49,6 +56,7 @@ START_VM = Definition(
 
 START_DEALLOCATED_VM = Definition(
     kind="start_freed_vm",
+    leaves="running",
     steps=(vm_record.PLACED, storage.NETWORK, device.DEVICE, domain.REDEFINE_PLACED, *_RUN),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
@@ -57,14 +65,34 @@ START_DEALLOCATED_VM = Definition(
 
 STOP_VM = Definition(
     kind="stop_vm",
+    leaves="stopped",
     steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.STOPPED),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
     forward_only=True,
 )
 
+RESTART_VM = Definition(
+    kind="restart_vm",
+    leaves="running",
+    steps=(
+        vm_record.STOPPING,
+        domain.SHUT_DOWN,
+        device.REMOVE_DEVICE,
+        storage.NETWORK,
+        device.DEVICE,
+        domain.REDEFINE,
+        *_RUN,
+    ),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+    forward_only=True,
+)
+"""Its device is made anew, as after stop and start; its place is never free in between."""
+
 FREE_VM = Definition(
     kind="free_vm",
+    leaves="stopped",
     steps=(vm_record.STOPPING, domain.SHUT_DOWN, device.REMOVE_DEVICE, vm_record.DEALLOCATED),
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.say_stopped,
@@ -79,10 +107,12 @@ DELETE_LOST_VM = Definition(
     abandoned=vm_record.forget_vm,
     forward_only=True,
 )
-"""Its host was given up: nothing is done there."""
+"""Its host was given up: nothing is done there. What is still there, should it ever come back, may be all that its
+users have left: ``leaves`` does not say that it may be removed."""
 
 DELETE_VM = Definition(
     kind="delete_vm",
+    leaves="absent",
     steps=(
         vm_record.DELETING,
         domain.POWER_OFF,

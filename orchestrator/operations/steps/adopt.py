@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import AdoptDomain, ReleaseDomain
-from orchestrator.core.vm import Vm, VmState
+from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 
@@ -39,13 +41,13 @@ def _remains(context: Context) -> tuple[str, ...]:
 
 
 def _as_it_is(context: Context) -> str:
-    """The VM's state is what the host shows: nobody has asked for another one."""
+    """The VM's state is what the host shows, and that is wanted of it: nobody has asked for anything else."""
     domain = next((one for one in context.observe().domains if one.uuid == context.subject), None)
     if domain is None:
         raise Fatal("vm.gone", "the domain is not defined on its host any more", hint="somebody removed it there")
-    state: VmState = "running" if domain.active else "stopped"
+    state: Literal["running", "stopped"] = "running" if domain.active else "stopped"
     seen, addresses, by = context.subject, domain.addresses, context.operation_id
-    context.write_at_end(lambda tx: tx.vms.set_state(seen, state, operation=by, addresses=addresses))
+    context.write_at_end(lambda tx: tx.vms.set_state(seen, state, operation=by, addresses=addresses, wanted=state))
     return domain.state.replace("_", " ")
 
 

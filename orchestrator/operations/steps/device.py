@@ -49,7 +49,8 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
     with context.begin() as tx:
         claimed = {one.function for claim in tx.claims.of_host(vm.host) for one in claim.devices if one.function}
         taken = frozenset(claimed | {before.parent})
-        device = draw(gpu, before.type_name, taken=taken, new_uuid=context.world.ids.new_uuid())
+        fresh = context.world.ids.new_uuid()
+        device = draw(gpu, before.type_name, taken=taken, new_uuid=fresh, instance=before.instance)
         if device is None:
             raise _taken_away(gpu, vm, before) from cause
         moved = replace(vm, devices=(*vm.devices[:number], device, *vm.devices[number + 1 :]))

@@ -11,6 +11,7 @@ from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.context import Context
+from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step
 
 
@@ -34,6 +35,8 @@ def _undefine(context: Context) -> None:
 
 def _start(context: Context) -> None:
     vm = context.known_vm()
+    with context.world.store.read() as tx:
+        check_guest_driver(tx, vm)
     context.perform(StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy))
 
 
@@ -42,7 +45,7 @@ def _power_off(context: Context) -> None:
 
 
 def _shut_down(context: Context) -> str:
-    grace = context.world.limits.shutdown_grace
+    grace = 0 if context.inputs.get("force") else context.world.limits.shutdown_grace
     return context.perform(StopDomain(vm=context.subject, grace_seconds=grace)).message
 
 

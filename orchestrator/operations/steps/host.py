@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.errors import Bug, Conflict, InvalidInput, WorldError
+from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, WorldError
 from orchestrator.core.host import HostState
 from orchestrator.core.host_actions import (
     DeleteImage,
@@ -16,6 +16,7 @@ from orchestrator.core.host_actions import (
     ImageFormat,
     ManageGpus,
     RemoveNetwork,
+    SettleLedger,
 )
 from orchestrator.core.network import DEFAULT_NAME, network_xml
 from orchestrator.core.pci import parse_pci_address
@@ -69,6 +70,16 @@ def _uninstalled(context: Context) -> None:
         _uninstall(context)
 
 
+def _take_back(context: Context) -> None:
+    """A host that lets nobody in, and whose agent never answered, has nothing of ours: then nothing is stuck on it."""
+    try:
+        _uninstall(context)
+    except Fatal as error:
+        if error.code != "host.auth_failed" or context.host().machine_id is not None:
+            raise
+        context.warnings.append(f"{context.host_name} lets nobody in: nothing was taken back there")
+
+
 def _is_known(context: Context) -> bool:
     with context.world.store.read() as tx:
         return any(host.name == context.host_name for host in tx.hosts.list())
@@ -94,6 +105,8 @@ def _first_observation(context: Context) -> str:
         # Its ledger may remember this site from before: what acts from now on must be newer than all of that.
         epoch = host.epoch if snapshot.epoch <= host.epoch else snapshot.epoch + 1
         tx.hosts.update(replace(host, machine_id=snapshot.machine_id, epoch=epoch))
+    if snapshot.ledger_lost:  # this pool has nothing there yet: what is there is nobody's that we know
+        context.perform(SettleLedger(gpus=(), functions=(), vms=()))
     return f"{snapshot.os_name}, {len(snapshot.gpus)} GPUs"
 
 
@@ -260,7 +273,7 @@ INSTALL = Step(
     name="install_agent.1",
     title="install the agent",
     do=_install,
-    undo=_uninstall,
+    undo=_take_back,
     observe_first=False,
     remains=_agent_text,
 )

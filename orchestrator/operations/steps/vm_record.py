@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.device import Device
 from orchestrator.core.errors import WorldError
-from orchestrator.core.vm import DeallocationReason, Vm, VmState
+from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 from orchestrator.ports.store.transaction import Transaction
@@ -41,10 +41,11 @@ def forget_vm(context: Context) -> None:
             drop_vm(tx, vm)
 
 
-def set_vm_state(context: Context, state: VmState) -> None:
-    """Write the state, unless a later operation (a delete) already says what becomes of the VM."""
+def set_vm_state(context: Context, state: VmState, wanted: WantedState | None = None) -> None:
+    """Write the state, unless a later operation (a delete) already says what becomes of the VM. ``wanted``: None
+    leaves what is wanted of it."""
     with context.begin() as tx:
-        tx.vms.set_state(context.subject, state, operation=context.operation_id)
+        tx.vms.set_state(context.subject, state, operation=context.operation_id, wanted=wanted)
 
 
 def mark_stuck(context: Context) -> None:
@@ -53,8 +54,18 @@ def mark_stuck(context: Context) -> None:
 
 
 def say_stopped(context: Context) -> None:
-    """The operator has cleaned up: nothing of it runs."""
-    set_vm_state(context, "stopped")
+    """The operator has cleaned up: nothing of it runs, and nothing is to."""
+    set_vm_state(context, "stopped", "stopped")
+
+
+def _wanted_before(context: Context) -> WantedState | None:
+    """Operations of older versions say only in which state the VM was."""
+    before = context.inputs.get("previous_wanted", context.inputs.get("previous_state"))
+    return "running" if before == "running" else "stopped" if before == "stopped" else None
+
+
+def _not_started(context: Context) -> None:
+    set_vm_state(context, "stopped", _wanted_before(context))
 
 
 def claim_of(context: Context) -> str:
@@ -77,7 +88,7 @@ def _as_observed(context: Context) -> None:
         state = "running" if running else "stopped"
     except WorldError:
         context.warnings.append("the host could not be asked; the state shown is the last one known")
-    set_vm_state(context, "running" if state == "running" else "stopped")
+    set_vm_state(context, "running" if state == "running" else "stopped", _wanted_before(context))
 
 
 def _release(context: Context) -> None:
@@ -129,7 +140,7 @@ _DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "pree
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
 CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
-STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=say_stopped)
+STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=_not_started)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
 DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)

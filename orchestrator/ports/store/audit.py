@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from orchestrator.core.audit import AuditRecord, Head
@@ -13,6 +13,9 @@ class Audit(Protocol):
     """Records are only ever added; sealing them comes later."""
 
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None: ...
+    def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
+        """Of those of the records that are there, by number."""
+
     def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
         """Newest first; ``before``: only older ones than this sequence number."""
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.core.claim import Claim, HostCapacity
@@ -12,12 +14,24 @@ class ClaimLost(Exception):
     """Somebody else took a slot, function or share of the host meanwhile. Plan again."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """A tenant with a place on a GPU."""
+
+    tenant: str
+    gpu: str
+    cut: str
+
+
 class Claims(Protocol):
     def take(self, claim: Claim, capacity: HostCapacity) -> None:
         """Also for a VM that is deallocated and kept its disk.
 
         :raises ClaimLost: the transaction must be given up
         """
+
+    def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
+        """GPUs of the host on which VMs of other tenants have a place."""
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""

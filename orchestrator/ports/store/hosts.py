@@ -35,7 +35,10 @@ class Hosts(Protocol):
     def remove(self, name: str) -> None:
         """With its snapshot and GPUs. Gone already is fine."""
 
-    def put_snapshot(self, name: str, snapshot: HostSnapshot, taken_at: float) -> None:
-        """``taken_at``: when the observation began; one that began before the stored one is ignored."""
+    def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
+        """``turn``: the newest one (Operations.turn) when the observation began. False: a later one is stored already,
+        and this one is ignored."""
 
     def snapshot(self, name: str) -> HostSnapshot | None: ...
+    def snapshot_turn(self, name: str) -> int | None:
+        """The newest turn when the observation that gave the snapshot began."""

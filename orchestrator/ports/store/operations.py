@@ -54,6 +54,10 @@ class Operations(Protocol):
 
         Whether it is to be cancelled; None, and nothing is written, when a later attempt has begun."""
 
+    def turn(self) -> int:
+        """The newest turn: grows with every end of an operation. What one did whose ``ended_turn`` is not greater was
+        done before this was asked, whatever any clock says."""
+
     def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
         """Of those that are stored."""
 
@@ -67,8 +71,11 @@ class Operations(Protocol):
         limit: int = 1000,
         tenants: tuple[str, ...] | None = None,
         before: str | None = None,
+        subject: str | None = None,
+        beginning: str | None = None,
     ) -> tuple[Operation, ...]:
-        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id."""
+        """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
+        ``subject``: only those about what has this id or had this name; ``beginning``: of their id."""
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""
@@ -79,6 +86,9 @@ class Operations(Protocol):
     def stuck_on(self, host: str) -> tuple[Operation, ...]:
         """Oldest first."""
 
+    def disown(self, tenant: str) -> None:
+        """Those of the tenant are nobody's from now on."""
+
     def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
         """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
 
@@ -88,7 +98,8 @@ class Operations(Protocol):
         """State, attempt, error, remainder, warnings, end; not the steps."""
 
     def forget(self, *, ended_before: float, most: int) -> int:
-        """With their steps, unless stuck or still named by a VM or a finding; how many that were."""
+        """With their steps, unless stuck, still named by a VM or a finding, or the one that ended last; how many that
+        were."""
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
     def request_cancel(self, operation_id: str) -> None: ...

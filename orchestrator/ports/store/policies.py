@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from orchestrator.core.isolation import Isolation
 from orchestrator.core.lease import TenantPolicy
 
 
 class Policies(Protocol):
     def get(self, tenant: str) -> TenantPolicy:
         """The one that says nothing, where none was set."""
+
+    def isolations(self) -> dict[str, Isolation]:
+        """Of the tenants that have another one than :data:`DEFAULT_ISOLATION`."""
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was."""

@@ -10,10 +10,13 @@ from typing import Protocol
 from orchestrator.ports.store.audit import Audit
 from orchestrator.ports.store.claims import Claims
 from orchestrator.ports.store.controllers import Controllers
+from orchestrator.ports.store.driver_bundles import DriverBundles
+from orchestrator.ports.store.driver_locks import DriverLocks
 from orchestrator.ports.store.findings import Findings
 from orchestrator.ports.store.fleet import Fleet
 from orchestrator.ports.store.hosts import Hosts
 from orchestrator.ports.store.images import Images
+from orchestrator.ports.store.looks import Looks
 from orchestrator.ports.store.networks import Networks
 from orchestrator.ports.store.offerings import Offerings
 from orchestrator.ports.store.operations import Operations
@@ -34,6 +37,8 @@ class Transaction(Protocol):
     @property
     def hosts(self) -> Hosts: ...
     @property
+    def looks(self) -> Looks: ...
+    @property
     def vms(self) -> Vms: ...
     @property
     def claims(self) -> Claims: ...
@@ -45,6 +50,10 @@ class Transaction(Protocol):
     def networks(self) -> Networks: ...
     @property
     def offerings(self) -> Offerings: ...
+    @property
+    def driver_bundles(self) -> DriverBundles: ...
+    @property
+    def driver_locks(self) -> DriverLocks: ...
     @property
     def secrets(self) -> Secrets: ...
     @property
@@ -73,6 +82,9 @@ class Store(Protocol):
 
     def begin(self) -> AbstractContextManager[Transaction]:
         """Commits at the end of the block, rolls back when it raises. Writers come one after the other."""
+
+    def appended(self) -> tuple[tuple[int, str], ...]:
+        """Number and proof of the audit records that this process has committed since it was asked the last time."""
 
     def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
         """``told`` is called after each commit of this process that changes the operation, on the thread that commits;

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from orchestrator.core.device import Device
-from orchestrator.core.vm import DeallocationReason, Vm, VmState
+from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
 
 
 class Vms(Protocol):
@@ -23,9 +23,17 @@ class Vms(Protocol):
         """Those on the host whose lease has ended and that still have their place, by tenant and name."""
 
     def update(self, vm: Vm) -> None: ...
-    def set_state(self, vm_id: str, state: VmState, *, operation: str, addresses: Sequence[str] | None = None) -> None:
+    def set_state(
+        self,
+        vm_id: str,
+        state: VmState,
+        *,
+        operation: str,
+        addresses: Sequence[str] | None = None,
+        wanted: WantedState | None = None,
+    ) -> None:
         """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
-        runs as they are; any other has none."""
+        runs as they are; any other has none. ``wanted``: None leaves what is wanted of it."""
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None: ...
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None: ...

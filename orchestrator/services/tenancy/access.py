@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Caller, Grant
 from orchestrator.core.errors import Denied
-from orchestrator.core.tenant import token_id_of
+from orchestrator.core.tenant import ApiToken, token_id_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.store.transaction import Store
 
+_USE_STEP_S = 60.0
 _ADMIN = (Grant(tenant=EVERYWHERE, role="admin"),)
 
 
@@ -50,9 +51,17 @@ class AccessService:
         if token_id is not None:
             with self.store.read() as tx:
                 token = tx.tokens.find(token_id)
-            if token is not None and token.opens(text, self.clock.now()):
+            now = self.clock.now()
+            if token is not None and token.opens(text, now):
+                self._note_use(token, now)
                 return Caller(actor=f"token:{token.id}", grants=(Grant(tenant=token.tenant, role=token.role),))
         raise Denied("token.refused", "this token is not valid", hint="it may have expired; ask for a new one")
+
+    def _note_use(self, token: ApiToken, now: float) -> None:
+        """To the minute: a write for every request would cost more than the request."""
+        if token.last_used_at is None or now - token.last_used_at >= _USE_STEP_S:
+            with self.store.begin() as tx:
+                tx.tokens.used(token.id, now)
 
     def _member(self, names: tuple[str, ...]) -> Caller:
         """Who has these names has the roles of them all; the first one is the actor."""

@@ -7,10 +7,19 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 
+from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
 from orchestrator.core.offering import Offering
-from orchestrator.core.quota import Amounts, Limit, check_quota, machine_amounts, totals_of, vgpu_amounts
+from orchestrator.core.quota import (
+    Amounts,
+    Limit,
+    check_quota,
+    machine_amounts,
+    totals_of,
+    vgpu_amounts,
+    whole_gpu_amounts,
+)
 from orchestrator.ports.store.transaction import Transaction
 
 
@@ -58,7 +67,8 @@ def amounts_asked(offering: Offering, *, count: int, vcpus: int, memory_mib: int
     if offering.vgpu_type is not None:
         one, number = vgpu_amounts(offering.vgpu_type, offering.name), count * offering.vgpu_count
     else:
-        one, number = Counter({"gpus": 1}), count * max(1, offering.gpu_count)
+        board = board_name(offering.gpu_models[0]) if len(offering.gpu_models) == 1 else None
+        one, number = whole_gpu_amounts(board), count * max(1, offering.gpu_count)
     for name, amount in one.items():
         devices[name] = amount * number
     return devices + machine_amounts(vcpus, memory_mib, disk_bytes)

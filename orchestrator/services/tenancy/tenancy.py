@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.core.audit import audit_key
 from orchestrator.ports.clock import Clock
+from orchestrator.ports.files import NotedHead
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.store.transaction import Store
-from orchestrator.services.audit import AuditService, audit_key
+from orchestrator.services.audit import AuditService
 from orchestrator.services.request_keys import RequestKeyService
 from orchestrator.services.tenancy.access import AccessService
 from orchestrator.services.tenancy.policies import PolicyService
@@ -28,10 +30,19 @@ class Tenancy:
     request_keys: RequestKeyService
 
 
-def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes, identities: Identities | None = None) -> Tenancy:
+def tenancy(
+    store: Store,
+    clock: Clock,
+    *,
+    owner_uid: int,
+    key: bytes,
+    identities: Identities | None = None,
+    noted: NotedHead | None = None,
+) -> Tenancy:
     """``owner_uid``: whom the server runs as. ``key``: the one that the database's secrets are encrypted with.
 
     ``identities``: who reads the tokens of those who log in; None: nobody can.
+    ``noted``: where the audit's head is written down.
     """
     made = Tenancy(
         access=AccessService(store=store, clock=clock, owner_uid=owner_uid, identities=identities),
@@ -39,7 +50,7 @@ def tenancy(store: Store, clock: Clock, *, owner_uid: int, key: bytes, identitie
         tokens=TokenService(store=store, clock=clock),
         quotas=QuotaService(store=store, clock=clock),
         policies=PolicyService(store=store, clock=clock),
-        audit=AuditService(store=store, clock=clock, key=audit_key(key)),
+        audit=AuditService(store=store, clock=clock, key=audit_key(key), noted=noted),
         request_keys=RequestKeyService(store=store, clock=clock, secret=key),
     )
     made.tenants.ensure_default()

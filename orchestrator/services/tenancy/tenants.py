@@ -51,7 +51,8 @@ class TenantService:
             return known_tenant(tx, name)
 
     def delete(self, name: str) -> None:
-        """With its members, tokens, quota and policy.
+        """With its members, tokens, quota and policy. What was done for it stays on record, and is nobody's but the
+        operator's: a tenant that is called so later does not see it.
 
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``tenant.in_use``, ``tenant.default``
@@ -69,6 +70,7 @@ class TenantService:
                 raise Conflict(
                     "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
                 )
+            tx.operations.disown(name)
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.names import check_name
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, check_role, digest_of, token_text
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
@@ -23,12 +24,16 @@ class TokenService:
     store: Store
     clock: Clock
 
-    def create(self, tenant: str, role: Role, lifetime_s: float | None) -> tuple[ApiToken, str]:
+    def create(
+        self, tenant: str, role: Role, lifetime_s: float | None, name: str | None = None
+    ) -> tuple[ApiToken, str]:
         """The record and the token itself, which nothing can show again. ``lifetime_s`` None: until it is revoked.
 
         :raises InvalidInput: ``role.invalid``, ``token.lifetime``; :raises NotFound: ``tenant.unknown``
         """
         check_role(role, tenant)
+        if name is not None:
+            check_name(name, what="token")
         if lifetime_s is not None and not 0 < lifetime_s <= MAX_TOKEN_LIFETIME_S:
             raise InvalidInput(
                 "token.lifetime",
@@ -46,6 +51,7 @@ class TokenService:
             created_at=now,
             expires_at=None if lifetime_s is None else now + lifetime_s,
             revoked_at=None,
+            name=name,
         )
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:

@@ -43,7 +43,7 @@ def _case(case: str, directory: Path, url: str) -> Iterator[Row]:
             QueueDatabase(url.replace("e.sqlite", "queue.sqlite")), "bench", Bounds(workers=8, per_host=8), run
         ),
         living=LiveControllers(plane.store, "bench", alone=case == "sqlite"),
-        afterwards=lambda _: ended.release(),
+        afterwards=lambda _host, _subject: ended.release(),
     )
     plane.services.vms.create(create_vm("warm"))
     ended.acquire()

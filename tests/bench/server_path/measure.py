@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from orchestrator.client.client import Client
+from orchestrator.client.connection import path_of
 from orchestrator.client.location import SOCKET_NAME
 from tests.bench.server_path.site import PROFILE, Site, wish
 from tests.bench.server_path.waiting import waiting_clients
@@ -77,7 +78,7 @@ def _questions(site: Site, client: Client) -> Values:
         "plan": lambda: client.plan_vm(wish("planned")),
         "explain": lambda: client.explain(question),
         "capacity": lambda: client.capacity({"profile": PROFILE}),
-        "gpu_map_page": client.gpu_map,
+        "gpu_map_page": lambda: client.connection.call("GET", path_of("gpu-map")),
     }
     for name, ask in asked.items():
         used = site.core_seconds()

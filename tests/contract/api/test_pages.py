@@ -30,6 +30,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     made.add_host("t4")
     for name in TENANTS:
         people.tenants.create(name)
+        people.policies.change(name, {"isolation": "none"})
         made.services.vms.create(replace(create_vm(f"vm-{name}"), tenant=name))
         made.engine.drain()
         people.tenants.put_member(Member(tenant="aa", subject=f"oidc:{name}", role="read-only"))
@@ -46,7 +47,7 @@ def owner(plane: ControlPlane) -> TestClient:
     return TestClient(real_app(plane))
 
 
-def _pages(client: TestClient, target: str, limit: int) -> Iterator[list[Any]]:
+def _pages(client: TestClient, target: str, limit: int) -> Iterator[Any]:
     following: str | None = f"{target}{'&' if '?' in target else '?'}limit={limit}"
     while following is not None:
         reply = client.get(following)
@@ -54,6 +55,14 @@ def _pages(client: TestClient, target: str, limit: int) -> Iterator[list[Any]]:
         yield reply.json()
         link = re.fullmatch(r'<(.*)>; rel="next"', reply.headers.get("link", ""))
         following = None if link is None else link[1]
+
+
+@pytest.mark.parametrize("target", ["/v1/gpu-map", "/v1/gpu-map?tenant=aa"])
+def test_the_gpu_map_in_pages_of_one_is_the_whole_map(owner: TestClient, target: str) -> None:
+    whole = owner.get(target).json()["gpus"]
+    pages = [page["gpus"] for page in _pages(owner, target, 1)]
+    assert [gpu for page in pages for gpu in page] == whole != []
+    assert {len(page) for page in pages} == {1}
 
 
 @pytest.mark.parametrize("target", LISTS)

@@ -83,7 +83,7 @@ def test_a_body_that_never_ends_is_cut(state: Path) -> None:
         ("GET", "/v1/vms/%00", 404),
         ("GET", "/v1/vms/nobody", 404),
         ("GET", "/docs", 404),
-        ("PATCH", "/v1/vms/good", 405),
+        ("PUT", "/v1/vms/good", 405),
         ("PUT", "/v1/vms", 405),
         ("TRACE", "/v1/vms", 405),
         ("GET", "/v1/operations/x?wait=-1", 404),

@@ -67,7 +67,9 @@ def test_a_full_fleet_refuses_with_a_reason_for_each_gpu(product: Product) -> No
     assert "0000:81:00.0" in outcome.err
     other = product.refused(8, "create-vm", "other", "--profile", "NVIDIA L40S-12Q", *SMALL)
     assert "size" in other.err
-    why = product.ok("explain", "--profile", "NVIDIA L40S-24Q").out
+    explained = product.run("explain", "--profile", "NVIDIA L40S-24Q")
+    assert explained.code == 8
+    why = explained.out
     assert "does not fit" in why
     assert "l40s" in why
     assert product.ok("capacity", "--profile", "NVIDIA L40S-24Q").out.split("\n")[1].split()[-2:] == ["0", "0"]

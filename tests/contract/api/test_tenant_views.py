@@ -45,6 +45,8 @@ def site(state: Path, others: Others) -> Iterator[tuple[ControlPlane, TestClient
     plane.add_host("l40s")
     for tenant in ("own", "foreign"):
         plane.services.tenancy.tenants.create(tenant)
+    for tenant in ("default", "own", "foreign"):
+        plane.services.tenancy.policies.change(tenant, {"isolation": "none"})
     plane.services.tenancy.quotas.change("own", {"vms": 2})
     _create(plane, "own", "mine", PROFILE)
     for name, profile in others:

@@ -44,7 +44,7 @@ def main(name: str, url: str, directory: Path, *act: str) -> None:
         Runner(plane.world, plane.journal, DEFINITIONS),
         open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, Bounds(workers=4, per_host=2), run),
         living=LiveControllers(plane.store, name, alone=url.startswith("sqlite")),
-        afterwards=lambda _: None,
+        afterwards=lambda _host, _subject: None,
     )
     engine.recover()
     signal.sigwait({signal.SIGTERM})

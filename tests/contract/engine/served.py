@@ -15,7 +15,8 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api.limits import Activity
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import Process
-from orchestrator.bootstrap import Reach, build
+from orchestrator.bootstrap import build
+from orchestrator.reach import Reach
 from orchestrator.settings import Settings, load_settings
 from tests.contract.engine.controller import acting
 from tests.fakes.control_plane import scan

@@ -79,7 +79,9 @@ def store(url: str) -> Iterator[SqlStore]:
     made.close()
 
 
-def durable(store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Callable[[str], None]) -> DurableEngine:
+def durable(
+    store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Callable[[str, str], None]
+) -> DurableEngine:
     database = url.replace("e.sqlite", "queue.sqlite")
     bounds = Bounds(workers=8, per_host=per_host)
     return DurableEngine(
@@ -97,6 +99,7 @@ def queued(operation_id: str, *, subject: str, at: float = 0.0) -> Operation:
         id=operation_id,
         kind="create_vm",
         subject=subject,
+        subject_name=subject,
         tenant=None,
         state="queued",
         steps=(step,),
@@ -118,7 +121,7 @@ Open = Callable[..., tuple[DurableEngine, threading.Semaphore]]
 def engine_of(store: SqlStore, url: str) -> Open:
     def made(runs: Recording, per_host: int = 8) -> tuple[DurableEngine, threading.Semaphore]:
         ended = threading.Semaphore(0)
-        return durable(store, url, runs, per_host, lambda _: ended.release()), ended
+        return durable(store, url, runs, per_host, lambda _host, _subject: ended.release()), ended
 
     return made
 
@@ -257,7 +260,7 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     started = plane.services.vms.create(create_vm())
     assert started.operation is not None
     runner = Runner(plane.world, Journal(plane.store, plane.world.clock), DEFINITIONS)
-    engine = durable(plane.store, url, runner, 2, lambda _: None)
+    engine = durable(plane.store, url, runner, 2, lambda *_: None)
     reached, go_on = threading.Event(), threading.Event()
 
     def hold(_number: int, moment: str, name: str) -> None:
@@ -277,7 +280,7 @@ def test_stop_parks_between_two_steps_and_the_next_process_finishes(tmp_path: Pa
     assert {step.state for step in parked.steps} == {"done", "pending"}
 
     finished = threading.Event()
-    again = durable(plane.store, url, runner, 2, lambda _: finished.set())
+    again = durable(plane.store, url, runner, 2, lambda *_: finished.set())
     assert again.recover() == 1
     assert finished.wait(LIMIT_S)
     again.stop()
@@ -299,7 +302,7 @@ def test_a_delete_that_arrives_during_a_create_wins(tmp_path: Path, url: str) ->
 
     plane.hosts.strike = hold
     runner = Runner(plane.world, plane.journal, DEFINITIONS)
-    engine = durable(plane.store, url, runner, 2, lambda _: ended.release())
+    engine = durable(plane.store, url, runner, 2, lambda *_: ended.release())
     created = plane.services.vms.create(create_vm()).operation
     engine.submit(str(created))
     assert reached.wait(LIMIT_S)
@@ -322,7 +325,7 @@ def test_a_broken_run_makes_the_operation_stuck_with_what_may_remain(tmp_path: P
     runner = Runner(plane.world, plane.journal, DEFINITIONS)
     plane.hosts.strike = lambda _n, moment, name: KeyError("x") if (moment, name) == ("after", "CreateMdev") else None
     ended = threading.Event()
-    engine = durable(plane.store, url, runner, 1, lambda _: ended.set())
+    engine = durable(plane.store, url, runner, 1, lambda *_: ended.set())
     engine.submit(started.operation)
     assert ended.wait(LIMIT_S)
     engine.stop()

@@ -27,7 +27,7 @@ def test_a_thousand_operations_that_wait_hold_no_thread(tmp_path: Path, of_one_h
     store = SqlStore(url, key=KEY, new_site="s")
     first = [add(store, f"first{number}", subject=f"vm{number}", host="away") for number in range(2)]
     runs = Recording(store)
-    engine = durable(store, url, runs, 2, lambda _: None)
+    engine = durable(store, url, runs, 2, lambda *_: None)
     while len(runs.running) < len(first):
         engine.submit(first[0])
         threading.Event().wait(0.1)

@@ -9,6 +9,9 @@ import pytest
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import Retryable
 from tests.fakes.control_plane import KEY
+from tests.postgres.cluster import Cluster
+
+LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 
 def held_by_all(store: SqlStore, held: ExitStack) -> None:
@@ -24,3 +27,20 @@ def test_who_gets_no_connection_in_time_is_told_to_try_again(tmp_path: Path, mon
         held_by_all(store, held)
     assert raised.value.code == "store.busy"
     store.close()
+
+
+def test_no_statement_holds_what_it_has_locked_for_ever(postgres: Cluster) -> None:
+    store = SqlStore(postgres.database(), key=KEY, new_site="s")
+    with store._connect("reading") as connection:
+        limits = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS]
+    assert limits == ["1min", "30s", "10s"]
+    with pytest.raises(Retryable) as raised:
+        sleep_longer_than_allowed(store)
+    assert raised.value.code == "store.busy"
+    store.close()
+
+
+def sleep_longer_than_allowed(store: SqlStore) -> None:
+    with store._connect("reading") as connection:
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 10")
+        connection.exec_driver_sql("SELECT pg_sleep(60)")

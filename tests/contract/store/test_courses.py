@@ -72,5 +72,5 @@ def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlSto
         assert tx.vms.find_id("vm") == replace(one, state="stopped", addresses=(), devices=devices)
         tx.vms.deallocate("vm", "lease_over", devices)
         assert tx.vms.find_id("vm") == replace(
-            one, state="stopped", addresses=(), devices=devices, deallocated="lease_over"
+            one, state="stopped", wanted="stopped", addresses=(), devices=devices, deallocated="lease_over"
         )

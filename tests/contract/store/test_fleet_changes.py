@@ -31,7 +31,7 @@ def store(url: str) -> Iterator[SqlStore]:
         tx.images.add(IMAGE)
         for name in ("h1", "h2"):
             tx.hosts.add(host(name))
-            tx.hosts.put_snapshot(name, SNAPSHOT, 1.0)
+            tx.hosts.put_snapshot(name, SNAPSHOT, 1)
     yield made
     made.close()
 
@@ -61,20 +61,20 @@ def has_one(tx: Transaction) -> None:
     tx.claims.take(claim(vm("a"), 0), AMPLE)
 
 
-CHANGES: dict[str, Callable[[Transaction], None]] = {
+CHANGES: dict[str, Callable[[Transaction], object]] = {
     "cordon": lambda tx: tx.hosts.update(replace(tx.hosts.get("h1"), cordoned=True)),
     "state": lambda tx: tx.hosts.update(replace(tx.hosts.get("h1"), state="unreachable")),
     "managed GPUs": lambda tx: tx.hosts.set_gpus("h1", (GPU,)),
     "removed": lambda tx: tx.hosts.remove("h1"),
-    "another snapshot": lambda tx: tx.hosts.put_snapshot("h1", replace(SNAPSHOT, vcpus=3), 2.0),
-    "less disk": lambda tx: tx.hosts.put_snapshot("h1", free(SNAPSHOT, -DISK_STEP), 2.0),
+    "another snapshot": lambda tx: tx.hosts.put_snapshot("h1", replace(SNAPSHOT, vcpus=3), 2),
+    "less disk": lambda tx: tx.hosts.put_snapshot("h1", free(SNAPSHOT, -DISK_STEP), 2),
     "a VM that waits": lambda tx: tx.vms.add(vm("a")),
     "a claim": has_one,
 }
-NO_CHANGES: dict[str, Callable[[Transaction], None]] = {
-    "the same seen later": lambda tx: tx.hosts.put_snapshot("h1", SNAPSHOT, 2.0),
-    "a little less disk": lambda tx: tx.hosts.put_snapshot("h1", free(SNAPSHOT, -1), 2.0),
-    "another base image": lambda tx: tx.hosts.put_snapshot("h1", with_image(SNAPSHOT), 2.0),
+NO_CHANGES: dict[str, Callable[[Transaction], object]] = {
+    "the same seen later": lambda tx: tx.hosts.put_snapshot("h1", SNAPSHOT, 2),
+    "a little less disk": lambda tx: tx.hosts.put_snapshot("h1", free(SNAPSHOT, -1), 2),
+    "another base image": lambda tx: tx.hosts.put_snapshot("h1", with_image(SNAPSHOT), 2),
     "observed": lambda tx: tx.hosts.update(replace(tx.hosts.get("h1"), last_seen_at=9.0)),
 }
 
@@ -111,7 +111,7 @@ def test_what_becomes_of_a_vm_is_heard_of_where_it_gives_something_back(store: S
     with store.begin() as tx:
         has_one(tx)
     reader.news()
-    life: list[tuple[Callable[[Transaction], None], bool]] = [
+    life: list[tuple[Callable[[Transaction], object], bool]] = [
         (lambda tx: tx.vms.update(replace(vm("a"), state="running")), False),
         (lambda tx: tx.claims.free_place(vm("a").id), True),
         (lambda tx: tx.vms.update(replace(vm("a"), state="stopped", deallocated="lease_over")), True),
@@ -135,7 +135,7 @@ def test_what_was_taken_back_is_no_change(store: SqlStore) -> None:
 def test_a_host_that_is_added_again_is_heard_of(store: SqlStore) -> None:
     reader = Reader(store)
     reader.news()
-    turns: list[Callable[[Transaction], None]] = [
+    turns: list[Callable[[Transaction], object]] = [
         lambda tx: tx.hosts.remove("h1"),
         lambda tx: tx.hosts.add(replace(host("h1"), address="other.test")),
     ]

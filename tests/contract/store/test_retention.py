@@ -25,15 +25,35 @@ def test_what_ended_long_ago_is_forgotten_unless_something_still_speaks_of_it(
     plane.engine.drain()
     deleted = vms.delete("default", "gone").operation
     plane.engine.drain()
+    newest = vms.stop("default", "kept").operation
+    plane.engine.drain()
+    last = vms.start("default", "kept").operation
+    plane.engine.drain()
     retention = Retention(store=plane.store, clock=clock, days=30)
     assert retention.round() == 0
     clock.sleep(31 * DAY_S)
     waits = vms.create(create_vm("waits")).operation
-    assert retention.round() == 3
-    for operation in (added, gone, deleted):
+    assert retention.round() == 5
+    for operation in (added, made, gone, deleted, newest):
         with pytest.raises(NotFound):
             plane.services.operations.get(str(operation))
-    assert plane.services.operations.get(str(made)).state == "done"
+    assert plane.services.operations.get(str(last)).state == "done"
     assert plane.services.operations.get(str(waits)).state == "queued"
     assert retention.round() == 0
+    plane.store.close()
+
+
+def test_the_turn_never_goes_back_though_the_operation_that_ended_last_is_old(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    plane.services.vms.create(create_vm("gone"))
+    plane.engine.drain()
+    plane.services.vms.delete("default", "gone")
+    plane.engine.drain()
+    with plane.store.read() as tx:
+        before = tx.operations.turn()
+    plane.world.clock.sleep(31 * DAY_S)
+    Retention(store=plane.store, clock=plane.world.clock, days=30).round()
+    with plane.store.read() as tx:
+        assert tx.operations.turn() == before == 3
     plane.store.close()

@@ -103,6 +103,7 @@ def operation(name: str = "op") -> Operation:
         id=name,
         kind="create_vm",
         subject="vm",
+        subject_name="default/vm",
         tenant="default",
         state="queued",
         steps=(step, replace(step, name="b.1")),

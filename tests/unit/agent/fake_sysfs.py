@@ -56,8 +56,10 @@ class FakeSysfs:
         directory = self.paths.pci(address)
         values = {"vendor": vendor, "device": f"0x{device}", "class": pci_class, "numa_node": "-1"}
         values |= {"subsystem_vendor": vendor, "subsystem_device": "0x1234"}
+        values |= {"driver_override": "(null)", "reset_method": "flr bus", "reset": ""}
         for name, value in values.items():
             self.text(directory / name, value)
+        (directory / "config").write_bytes(bytes.fromhex(vendor[4:] + vendor[2:4]))
         self._join_group(directory)
         return directory
 
@@ -66,6 +68,38 @@ class FakeSysfs:
         group = self.paths.iommu_groups / str(self._groups)
         group.mkdir()
         (device / "iommu_group").symlink_to(group)
+
+    def join_groups(self, *addresses: str) -> None:
+        """They are in one IOMMU group from now on, with whom they were in one before."""
+        links = [self.paths.pci(address) / "iommu_group" for address in addresses]
+        group = links[0].readlink()
+        for address, link in zip(addresses, links, strict=True):
+            link.unlink()
+            link.symlink_to(group)
+            members = group / "devices"
+            members.mkdir(exist_ok=True)
+            if not (members / address).exists():
+                (members / address).symlink_to(self.paths.pci(address))
+
+    def add_drivers(self, *names: str) -> None:
+        for name in names:
+            self.text(self.paths.pci_drivers / name / "bind", "")
+            self.text(self.paths.pci_drivers / name / "unbind", "")
+
+    def bind(self, address: str, driver: str | None) -> None:
+        link = self.paths.pci(address) / "driver"
+        link.unlink(missing_ok=True)
+        if driver is not None:
+            link.symlink_to(self.paths.pci_drivers / driver)
+        offered, hidden = (self.paths.pci(address) / name for name in ("mdev_supported_types", "of the driver"))
+        if driver == "nvidia" and hidden.exists():
+            hidden.rename(offered)
+        elif driver != "nvidia" and offered.exists():
+            offered.rename(hidden)
+
+    def driver_of(self, address: str) -> str | None:
+        link = self.paths.pci(address) / "driver"
+        return link.readlink().name if link.is_symlink() else None
 
     def add_t4(self, address: str) -> None:
         directory = self.add_function(address, device="1eb8")
@@ -122,7 +156,30 @@ class FakeSysfs:
             return self._create(path, value)
         if path.name == "remove":
             return self._remove(path.parent)
+        if path.name in {"bind", "unbind"}:
+            return self._bind(path, value)
+        if path.name in {"driver_override", "reset"}:
+            self.text(path, "(null)" if value == "\n" else value)
+            return 0
         return self._set_type(path, value)
+
+    def _bind(self, path: Path, address: str) -> int:
+        """linux drivers/base/bus.c: unbind needs its own device, bind a free one that the override allows; vfio-pci
+        takes no physical function whose virtual functions are on."""
+        name, now = path.parent.name, self.driver_of(address)
+        if path.name == "unbind":
+            if now != name:
+                return errno.ENODEV
+            self.bind(address, None)
+            return 0
+        override = (self.paths.pci(address) / "driver_override").read_text().strip()
+        if now is not None or override not in {"(null)", name} or (name == "vfio-pci" and override != name):
+            return errno.ENODEV
+        numvfs = self.paths.pci(address) / "sriov_numvfs"
+        if name == "vfio-pci" and numvfs.exists() and numvfs.read_text().strip() != "0":
+            return errno.EBUSY
+        self.bind(address, name)
+        return 0
 
     def _create(self, path: Path, uuid: str) -> int:
         parent = path.parents[2]

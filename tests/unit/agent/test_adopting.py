@@ -17,10 +17,12 @@ from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
+from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.device import Device
@@ -37,6 +39,7 @@ from orchestrator.core.host_actions import (
     SetVgpuType,
     UndefineDomain,
 )
+from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -62,13 +65,16 @@ class Bench:
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
-        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write))
+        files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
+        kinds = kinds_of(files, FakeMig(), Nvml())
+        storage = Storage(self.host.paths, self.ledger)
         parts = Parts(
-            Storage(self.host.paths, self.ledger),
+            storage,
             kinds,
-            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds),
+            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, FakeMig()),
             self.domains,
             LibvirtNetworks(connection, self.ledger),
+            Settler(self.ledger, storage, kinds, self.domains),
         )
         self.handlers = parts.handlers
         self.performer = Performer(self.ledger, Turns(), self.wanted, self.handlers)
@@ -218,3 +224,15 @@ def test_an_adopted_domain_is_undefined_as_one_of_ours(bench: Bench) -> None:
     bench.libvirt.lookupByUUIDString(bench.vm).destroy()
     bench.do(UndefineDomain(vm=bench.vm))
     assert "domain" not in bench.owners()
+
+
+def test_a_usb_or_scsi_device_of_a_domain_is_no_pci_function() -> None:
+    usb = "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='4'/></source></hostdev>"
+    scsi = (
+        "<hostdev mode='subsystem' type='scsi'><source><adapter name='scsi_host0'/>"
+        "<address bus='0' target='0' unit='0'/></source></hostdev>"
+    )
+    at = "<address domain='0' bus='1' slot='0' function='4'/>"
+    pci = f"<hostdev mode='subsystem' type='pci'><source>{at}</source></hostdev>"
+    found = read_domain_xml(f"<domain><devices>{usb}{scsi}{pci}</devices></domain>")
+    assert found.devices == ("0000:01:00.4",)

@@ -7,10 +7,13 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
+from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -24,8 +27,10 @@ class Bench:
         self.host.add_l40s(L40S, enabled=0)
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.timing = FakeTiming()
-        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write))
-        self.switches = GpuSwitches(self.host.paths, self.ledger, self.timing, Nvml(), kinds)
+        self.mig = FakeMig()
+        files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        kinds = kinds_of(files, FakeMig(), Nvml())
+        self.switches = GpuSwitches(self.host.paths, self.ledger, self.timing, Nvml(), kinds, self.mig)
         self.calls = root / "calls"
 
     def sriov_manage(self, script: str) -> None:
@@ -54,6 +59,19 @@ def test_virtual_functions_are_switched_on_once_and_off_once(bench: Bench) -> No
     assert bench.switches.disable_virtual_functions(L40S).changed
     assert not bench.switches.disable_virtual_functions(L40S).changed
     assert bench.calls.read_text() == f"-e {L40S}\n-d {L40S}\n"
+
+
+def test_gpu_instances_of_others_outlive_that_functions_are_switched_on(bench: Bench) -> None:
+    """The driver's script would destroy them."""
+    bench.sriov_manage(f"echo 32 > {bench.numvfs()}")
+    bench.mig.mode[L40S] = True
+    bench.mig.put(L40S, FoundInstance(id=1, profile="1g.10gb", start=6, size=1, compute=(0,)))
+    with pytest.raises(Conflict) as raised:
+        bench.switches.enable_virtual_functions(L40S)
+    assert raised.value.details == "1g.10gb at slot 6"
+    assert not bench.calls.exists()
+    bench.ledger.claim(instance_key(L40S, 6), "a", until_reboot=True)
+    assert bench.switches.enable_virtual_functions(L40S).changed
 
 
 @pytest.mark.fault("F66")

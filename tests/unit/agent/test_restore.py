@@ -14,13 +14,17 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.mig_modes import Functions, MigModes
+from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
+from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
+    BindVfio,
     BootPolicy,
     ClearVgpuType,
     CreateMdev,
@@ -29,11 +33,13 @@ from orchestrator.core.host_actions import (
     FencingToken,
     HostAction,
     RemoveMdev,
+    RestoreDriver,
     SetVgpuType,
     StartDomain,
     StopDomain,
     UndefineDomain,
 )
+from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -65,7 +71,8 @@ class FakeDomains(Domains):
         if vm in self.running:
             return ActionResult(changed=False)
         device = self.devices[vm]
-        if not (self.host.paths.mdev_devices / device).exists() and not self._typed(device):
+        passed = self.host.driver_of(device) == "vfio-pci"
+        if not passed and not (self.host.paths.mdev_devices / device).exists() and not self._typed(device):
             raise Fatal("vm.start_failed", f"device {device} is not there")
         self.running.add(vm)
         return ActionResult(changed=True)
@@ -86,15 +93,20 @@ class FakeDomains(Domains):
 class FakeSwitches(GpuSwitches):
     """Virtual functions that come with the driver's script."""
 
-    def __init__(self, host: FakeSysfs) -> None:
+    def __init__(self, host: FakeSysfs, ledger: Ledger, mig: FakeMig) -> None:
         self.host = host
         self.failures = 0
+        functions = Functions(self._on, self.enable_virtual_functions, self.disable_virtual_functions, lambda _: None)
+        self.modes = MigModes(ledger, mig, functions)
+
+    def _on(self, gpu: str) -> bool:
+        return (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n"
 
     def enable_virtual_functions(self, gpu: str) -> ActionResult:
         if self.failures:
             self.failures -= 1
             raise Retryable("gpu.sriov_failed", "Cannot obtain unbindLock")
-        if (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n":
+        if self._on(gpu):
             return ActionResult(changed=False)
         self.host.enable_functions(gpu, 2)
         return ActionResult(changed=True)
@@ -110,6 +122,7 @@ class Machine:
         self.root = root
         self.boots = 0
         self.attempt = 0
+        self.mig = FakeMig()
         self._new_host()
         self.libvirt = FakeDomains(self.host)
         self._start_agent()
@@ -121,6 +134,9 @@ class Machine:
         self.host = FakeSysfs(self.root / f"boot-{self.boots}")
         self.host.add_t4(T4)
         self.host.add_l40s(L40S, enabled=0)
+        self.host.add_drivers("nvidia", "vfio-pci")
+        for gpu in (T4, L40S):
+            self.host.bind(gpu, "nvidia")
 
     def _start_agent(self) -> None:
         boot = f"boot-{self.boots}"
@@ -128,11 +144,13 @@ class Machine:
         self.timing = FakeTiming()
         self.turns = Turns()
         self.wanted = RestoreList(self.host.paths, self.ledger, boot)
-        self.switches = FakeSwitches(self.host)
-        kinds = kinds_of(DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write))
+        self.switches = FakeSwitches(self.host, self.ledger, self.mig)
+        files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
+        kinds = kinds_of(files, self.mig, Nvml())
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
-        parts = Parts(storage, kinds, self.switches, self.libvirt, networks)
+        settler = Settler(self.ledger, storage, kinds, self.libvirt)
+        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 
@@ -164,6 +182,10 @@ class Machine:
         self.do(EnableVirtualFunctions(gpu=L40S), SetVgpuType(vm=vm, vf=VF1, type_name="NVIDIA L40S-2Q"))
         self.do(StartDomain(vm=vm))
 
+    def run_whole_vm(self, vm: str, gpu: str = T4) -> None:
+        self.libvirt.devices[vm] = gpu
+        self.do(BindVfio(vm=vm, gpu=gpu, model="GRID T4"), StartDomain(vm=vm))
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
@@ -181,6 +203,20 @@ def test_after_a_reboot_vgpus_are_made_and_vms_started_again_with_no_controller(
     owner = machine.ledger.owner(f"mdev:{UUID}")
     assert owner is not None
     assert owner.vm == "a"
+
+
+@pytest.mark.fault("F18")
+def test_after_a_reboot_vms_have_their_whole_gpus_again_and_what_was_given_back_stays_so(machine: Machine) -> None:
+    machine.run_whole_vm("a")
+    machine.run_whole_vm("b", L40S)
+    machine.do(StopDomain(vm="b", grace_seconds=0), RestoreDriver(vm="b", gpu=L40S))
+    machine.reboot()
+    assert machine.host.driver_of(T4) == "nvidia"
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a"}
+    assert (machine.host.driver_of(T4), machine.host.driver_of(L40S)) == ("vfio-pci", "nvidia")
+    machine.do(StopDomain(vm="a", grace_seconds=0), RestoreDriver(vm="a", gpu=T4))
+    assert machine.host.driver_of(T4) == "nvidia"
 
 
 def test_every_device_of_a_vm_is_made_again_and_one_that_was_removed_is_not(machine: Machine) -> None:

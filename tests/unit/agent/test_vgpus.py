@@ -12,10 +12,11 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import MdevDevices, mdev_key
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions, vf_key
 from orchestrator.agent.ledger import Ledger
-from orchestrator.agent.nvml.reading import NvmlReading
+from orchestrator.agent.nvml.reading import Nvml, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown, VgpuctlError
 from orchestrator.core.host_actions import ClearVgpuType, CreateMdev, RemoveMdev, SetVgpuType
+from tests.fakes.fake_mig import FakeMig
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -37,7 +38,7 @@ class Bench:
     def start(self, boot_id: str = "boot-1") -> None:
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id=boot_id)
         files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
-        self.kinds = kinds_of(files)
+        self.kinds = kinds_of(files, FakeMig(), Nvml())
         self.mdevs, self.functions = MdevDevices(files), TypedFunctions(files)
 
     def tree(self) -> set[str]:
@@ -298,7 +299,7 @@ def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
     bench.host.add_function("0000:03:00.0", device="2330")
     bench.host.add_function("0000:04:00.0", device="1af1", pci_class="0x068000")
 
-    t4, l40s, bare = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
+    t4, l40s, bare = observe_gpus(bench.host.paths, bench.ledger, bench.kinds, NvmlReading())
     assert (t4.framework, l40s.framework, bare.framework) == ("mdev", "vendor_vfio", "none")
     assert [(m.uuid, m.owner) for m in t4.parents[0].mdevs] == [(UUID, "a"), (OTHER_UUID, None)]
     assert t4.parents[0].creatable == ("GRID T4-2Q",)
@@ -315,7 +316,7 @@ def test_the_snapshot_shows_types_owners_and_users(bench: Bench) -> None:
 @pytest.mark.fault("F59")
 def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None:
     (bench.host.paths.pci(VF1) / "nvidia/current_vgpu_type").unlink()
-    _, l40s = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
+    _, l40s = observe_gpus(bench.host.paths, bench.ledger, bench.kinds, NvmlReading())
     assert [p.current_type for p in l40s.parents] == ["unknown", None]
     assert any(VF1 in problem for problem in l40s.problems)
 
@@ -324,6 +325,6 @@ def test_a_function_that_cannot_be_read_does_not_look_free(bench: Bench) -> None
 def test_a_gpu_whose_files_hold_rubbish_costs_itself_alone(bench: Bench) -> None:
     described = bench.host.paths.pci(T4) / "mdev_supported_types/nvidia-231/description"
     described.write_text(f"framebuffer={'9' * 5000}M, max_instance=8")
-    t4, l40s = observe_gpus(bench.host.paths, bench.kinds, NvmlReading())
+    t4, l40s = observe_gpus(bench.host.paths, bench.ledger, bench.kinds, NvmlReading())
     assert any("cannot be read" in problem for problem in t4.problems)
     assert len(l40s.parents) == 2

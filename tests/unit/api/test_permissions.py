@@ -54,7 +54,14 @@ class Scene:
         values = {"tenant": tenant, "wait": "0"}
         query = "&".join(f"{name}={value}" for name, value in values.items() if name in self.takes(method, path))
         path = path.replace("{tenant}", tenant).replace("{operation_id}", self.operations.get(tenant, "absent"))
-        for name, value in {"{name}": "x", "{host}": "x", "{address}": "x", "{token_id}": "x", "{port}": "22"}.items():
+        for name, value in {
+            "{name}": "x",
+            "{sha256}": "0" * 64,
+            "{host}": "x",
+            "{address}": "x",
+            "{token_id}": "x",
+            "{port}": "22",
+        }.items():
             path = path.replace(name, value)
         return asyncio.run(_answer(self.app, method, path, tenant, token, query + also))
 

@@ -30,6 +30,7 @@ TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
         replace(ONE, devices=(*ONE.devices, TYPED)),
     ],
 )
-def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm) -> None:
-    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed, {})])
-    assert to_json([vm_members(listed, {})]) == alone
+@pytest.mark.parametrize("watching", [True, False])
+def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm, watching: bool) -> None:
+    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed, {}, watching=watching)])
+    assert to_json([vm_members(listed, {}, watching=watching)]) == alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ MISTAKES = {
     "schema_version: 1\nvms:\n  - name: A b\n    profile: p\n    image: i\n": (3, "name 'A b' is not allowed"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: '2'\n": (6, "valid integer"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    vcpus: yes\n": (6, "valid integer"),
-    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    memory: 4G\n": (6, "'4G' is not a size"),
+    "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    memory: 4GB\n": (6, "'4GB' is not a size"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    disk: 1\n": (6, "valid string"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    owner: x\n": (6, "not permitted"),
     "schema_version: 1\nvms:\n  - name: a\n    profile: p\n    image: i\n    ssh_keys: [x]\n": (6, "not an SSH public"),
@@ -237,3 +238,50 @@ def test_pruning_without_a_label_is_refused(cli: Cli, file: Path) -> None:
     file.write_text("schema_version: 1\n")
     outcome = cli("apply", "--prune", "-f", str(file))
     assert (outcome.code, "manifest.no_label" in outcome.err) == (2, True)
+
+
+UNKNOWN = """\
+schema_version: 1
+vms:
+  - {name: one, profile: t4-smal, image: guest}
+  - {name: two, profile: t4-small, image: gest, network: none, host: gpu7, tenant: nobody}
+"""
+
+
+@pytest.mark.parametrize("command", ["plan", "diff", "apply"])
+def test_a_file_that_names_what_is_not_there_is_refused_before_anything_is_planned(
+    cli: Cli, client: Client, file: Path, command: str
+) -> None:
+    file.write_text(UNKNOWN)
+    done = cli(command, "-f", str(file), "-o", "json")
+    error = json.loads(done.err)["error"]
+    assert (done.code, done.out, error["code"]) == (2, "", "manifest.unknown_name")
+    assert [(reason["code"], reason["subjects"]) for reason in error["reasons"]] == [
+        ("tenant.unknown", ["vm nobody/two"]),
+        ("image.unknown", ["vm nobody/two"]),
+        ("network.unknown", ["vm nobody/two"]),
+        ("profile.unknown", ["vm default/one"]),
+        ("host.unknown", ["vm nobody/two"]),
+    ]
+    assert "did you mean guest?" in error["reasons"][1]["message"]
+    assert _states(client) == {}
+
+
+def test_what_is_exported_is_what_there_is(
+    cli: Cli, client: Client, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("apply", "-f", str(file)).code == 0
+    exported = cli("export")
+    assert exported.code == 0
+    assert "name: quarter" in exported.out
+    file.write_text(exported.out)
+    assert (cli("plan", "-f", str(file)).code, cli("diff", "-f", str(file)).out) == (0, "")
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(exported.out.encode())))
+    assert cli("plan", "-f", "-").code == 0
+    monkeypatch.setattr("sys.stdin", None)
+    assert cli("plan", "-f", "-").code == 2
+
+
+def test_the_schema_of_the_file_names_all_that_it_may_hold(cli: Cli) -> None:
+    properties = json.loads(cli("schema").out)["properties"]
+    assert {"tenants", "offerings", "networks", "images", "vms", "label"} <= set(properties)

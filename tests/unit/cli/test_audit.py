@@ -23,7 +23,7 @@ def _what(record: dict[str, Any]) -> tuple[str, str, str]:
 
 def test_a_refusal_of_a_change_is_written_down_and_one_of_a_look_is_not(cli: Cli) -> None:
     assert cli("start-vm", "nobody").code == 4
-    expected = ("POST /v1/vms/{name}/start", "/v1/vms/nobody/start", "refused: vm.unknown")
+    expected = ("POST /v1/vms/{name}/start", "/v1/vms/nobody/start of default", "refused: vm.unknown")
     assert _what(_newest(cli)[0]) == expected
     assert cli("show-vm", "nobody").code == 4
     assert cli("show-vm", "other").code == 4

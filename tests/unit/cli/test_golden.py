@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import ages
 from orchestrator.cli.main import run
 from tests.fakes.running import running_server
+from tests.fakes.world import EPOCH
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cli"
 WRITE = "VGPUCTL_WRITE_GOLDEN"
@@ -30,6 +32,10 @@ VIEWS = (
     "image list",
     "network list",
     "operation list",
+    "list-vms -o wide",
+    "host list -o csv",
+    "gpu list -o name",
+    "events train",
     "show-vm train",
     "doctor",
     "capacity",
@@ -53,7 +59,7 @@ STORY = (
     "operation abandon 00000000-0000-4000-8000-000000000008",
 )
 WIDTHS = ("60", "200", None)
-LONG_VALUES = ("show-vm", "host show", "gpu show", "profile show", "explain")
+LONG_VALUES = ("list-vms -o wide", "host list -o csv", "show-vm", "host show", "gpu show", "profile show", "explain")
 """Details are never cut: a value that does not fit wraps in the terminal."""
 
 
@@ -63,6 +69,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch, running_server(tmp_path_factory.mktemp("golden")) as state:
         patch.setenv("VGPUCTL_STATE", str(state))
         patch.delenv("COLUMNS", raising=False)
+        patch.setattr(ages, "now", lambda: EPOCH + 7200)
         yield {words: _run(words) for words in STORY}
 
 

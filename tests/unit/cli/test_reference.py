@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from orchestrator.cli.commands.apply import DIFFERENT
 from orchestrator.cli.commands.doctor import DIFFERENCES_EXIT
+from orchestrator.cli.examples import EXAMPLES, examples_of
 from orchestrator.cli.reference import render
 from orchestrator.cli.tree import ENTRIES, load
-from orchestrator.client.version import VERSION
 from orchestrator.core import errors
 
 ROOT = Path(__file__).parents[3]
@@ -61,5 +62,19 @@ def test_short_verbs_and_the_vm_group_are_the_same_functions() -> None:
         assert group.commands[verb].callback.__wrapped__ is load("x", ENTRIES[f"{verb}-vm"]).callback.__wrapped__
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()
+def test_every_help_ends_with_examples_that_are_read_as_they_stand() -> None:
+    seen = set()
+    for words, command in _commands():
+        if not hasattr(command, "commands"):
+            found = examples_of(words)
+            assert found, f"{words} has no example in cli/examples.py"
+            seen.add(words)
+            for example in found:
+                _read(words, command, example)
+    assert set(EXAMPLES) <= seen
+
+
+def _read(words: str, command: Any, example: str) -> None:
+    """With the real parser, down to types and checks, and nothing is done."""
+    given = shlex.split(example)[len(words.split()) if examples_of(words) is EXAMPLES.get(words) else 1 :]
+    command.make_context(words, given, resilient_parsing=False, obj=None)

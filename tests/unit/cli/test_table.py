@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.commands.gpu import COLUMNS as GPU_COLUMNS
-from orchestrator.cli.commands.vm import COLUMNS as VM_COLUMNS
+from orchestrator.cli.commands.vm_views import COLUMNS as VM_COLUMNS
 from orchestrator.cli.output import GAP
 from orchestrator.cli.table import MIN_CUT, Column, Fit, field, render_table
 
@@ -44,11 +44,13 @@ def test_a_column_shows_what_its_function_says() -> None:
 
 @given(name=NAMES, tenant=NAMES, limit=st.integers(min_value=40, max_value=200))
 def test_the_name_of_a_vm_is_never_shortened(name: str, tenant: str, limit: int) -> None:
-    vm = {
+    vm: dict[str, object] = {
         "name": name, "tenant": tenant, "state": "running", "deallocated": None, "unknown_since": None,
         "profile": "NVIDIA L40S-12Q",
         "host": "gpu-host-in-a-long-row-17", "devices": [{"gpu": "0000:41:00.0"}],
         "addresses": ["192.168.122.31"], "lease_end": "2026-12-01T10:00:00Z",
+        "created_at": "2026-11-01T10:00:00Z", "vcpus": 2, "memory_mib": 4096, "image": "demo", "priority": "normal",
+        "labels": {},
     }  # fmt: skip
     text = "\n".join(render_table([vm], VM_COLUMNS, limit))
     assert {name, tenant, "running"} <= set(text.split())
@@ -79,7 +81,7 @@ def test_what_was_left_out_is_said_and_spare_columns_go_first() -> None:
     assert render_table(rows, columns, 44) == [
         "NAME" + " " * 28 + "MODEL",
         "n" * 30 + "  NVIDIA L40S",
-        "no room for MADE (-o json has all)",
+        "no room for MADE (-o wide has all)",
     ]
 
 

@@ -55,6 +55,8 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("policy set absent lease=8h", "tenant.unknown"),
         ("policy set default max-priority=highest", "policy.invalid"),
         ("policy set default preempt=true", "policy.invalid"),
+        ("policy set default isolation=all", "policy.invalid"),
+        ("tenant set absent --isolation gpu", "tenant.unknown"),
         ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
         ("create-vm x --profile t4-small --until tomorrow", "until.invalid"),
         ("create-vm x --profile t4-small --tenant Bad_Name", "tenant.name_invalid"),
@@ -116,13 +118,22 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
 def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
     shown = cli("policy", "set", research, "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
-    assert shown.out.split()[6:] == ["max-priority", "normal", "preempt", "no"]
+    assert shown.out.split()[6:] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
     assert cli("policy", "set", research, "lease=none").code == 0
     kept = json.loads(cli("policy", "show", research, "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
         "max_priority": "normal",
+        "isolation": "instance",
         "preempt": False,
     }
     assert cli("policy", "set", research, "max-priority=high", "preempt=yes").out.split()[6:] == [
-        "max-priority", "high", "preempt", "yes",
+        "max-priority", "high", "isolation", "instance", "preempt", "yes",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", ["none", "instance", "gpu", "host"])
+def test_how_far_a_tenant_is_kept_apart_is_set(cli: Cli, research: str, isolation: str) -> None:
+    assert cli("tenant", "set", research, "--isolation", isolation).out.split() == [
+        "name", research, "isolation", isolation,
+    ]  # fmt: skip
+    assert json.loads(cli("policy", "show", research, "-o", "json").out)["isolation"] == isolation

@@ -16,12 +16,13 @@ import pytest
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.cli.table import field
 from orchestrator.cli.tree import build
-from orchestrator.cli.watch import ReadView, View, list_view, show_view
+from orchestrator.cli.watch import Listing, ReadView, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown
 
 INTERRUPTED = 130
 COLUMNS = (field("NAME", "name"), field("STATE", "state"))
 Row = dict[str, str]
+LISTING = Listing(columns=COLUMNS, none="nothing yet", output=Format.TABLE, sort=None)
 STORY: list[list[Row]] = [
     [],
     [{"name": "train", "state": "creating"}],
@@ -38,7 +39,7 @@ def told(story: list[list[Row]]) -> ReadView:
         at = next(steps)
         if at == len(story):
             raise KeyboardInterrupt
-        return list_view(story[at], COLUMNS, "nothing yet", lambda row: str(row["name"]))
+        return list_view(story[at], LISTING, lambda row: str(row["name"]))
 
     return read_view
 
@@ -67,8 +68,8 @@ def test_an_operation_that_newer_ones_pushed_out_of_the_list_is_not_gone(
 ) -> None:
     story = iter([[2, 1], [3, 2], [4, 2], [4]])
 
-    def operations(*, active: bool, limit: int) -> list[dict[str, object]]:
-        assert (active, limit) == (True, 2)
+    def operations(*, active: bool, limit: int, subject: str | None) -> list[dict[str, object]]:
+        assert (active, limit, subject) == (True, 2, None)
         numbers = next(story, None)
         if numbers is None:
             raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, DomainState, FileSnapshot, HostSnapshot
-from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.vm import Vm, VmSpec, WantedState
 from tests.fakes.fake_machine import FakeMachine, l40s, snapshot_of, t4
 
 GPU, L40S = "0000:41:00.0", "0000:81:00.0"
@@ -66,7 +66,9 @@ def snapshots(draw: st.DrawFn) -> HostSnapshot:
 
 @st.composite
 def wants(draw: st.DrawFn) -> ExpectedHost:
-    known = [ExpectedVm(vm=vm(one), running=draw(st.booleans()), claimed=draw(st.booleans())) for one in KNOWN[:2]]
+    states: tuple[WantedState, ...] = ("running", "stopped")
+    wanted = [replace(vm(one), wanted=draw(st.sampled_from(states))) for one in KNOWN[:2]]
+    known = [ExpectedVm(vm=one, claimed=draw(st.booleans())) for one in wanted]
     return ExpectedHost(
         host=HOST,
         vms=tuple(known[: draw(st.integers(0, 2))]),
@@ -133,9 +135,8 @@ def test_a_vm_gets_one_kind_of_change_and_removals_come_first(wanted: ExpectedHo
 def test_half_a_look_proves_nothing_missing() -> None:
     machine = FakeMachine(machine_id="m", gpus=[t4(GPU)])
     half = replace(snapshot_of(machine), problems=("libvirt did not answer",))
-    wanted = ExpectedHost(
-        host=HOST, vms=(ExpectedVm(vm=vm(KNOWN[0]), running=True, claimed=True),), busy=frozenset(), gone=frozenset()
-    )
+    one = ExpectedVm(vm=vm(KNOWN[0]), claimed=True)
+    wanted = ExpectedHost(host=HOST, vms=(one,), busy=frozenset(), gone=frozenset())
     assert [one.code for one in compare(wanted, half)] == ["host.half_seen"]
 
 

@@ -42,6 +42,9 @@ DEVICES = {
     "vendor_vfio": Device(
         kind="vendor_vfio", gpu="0000:81:00.0", parent="0000:81:01.4", type_name="NVIDIA L40S-12Q", name="0000:81:01.4"
     ),
+    "passthrough": Device(
+        kind="passthrough", gpu="0000:81:00.0", parent="0000:81:00.0", type_name="NVIDIA L40S", name="0000:81:00.0"
+    ),
 }
 
 
@@ -76,7 +79,7 @@ def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge:
 def test_a_vm_takes_all_of_its_devices_in_their_order() -> None:
     both = replace(vm(DEVICES["mdev"]), devices=tuple(DEVICES.values()))
     hostdevs = ET.fromstring(domain_xml(both)).findall("devices/hostdev")
-    assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci"]
+    assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci", "pci"]
 
 
 def test_a_virtual_function_is_never_rebound_by_libvirt() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orchestrator.core.device import Device
-from orchestrator.core.host_actions import ACTIONS, HostAction
+from orchestrator.core.host_actions import ACTIONS, HostAction, KnownVm
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 
@@ -18,7 +18,7 @@ DEVICE = Device(kind="mdev", gpu="g", parent="p", type_name="t", name="n")
 def _example(name: str) -> HostAction:
     make: Callable[..., HostAction] = ACTIONS[name]
     hints = typing.get_type_hints(ACTIONS[name])
-    examples = {int: 7, bool: True, tuple[Device, ...]: (DEVICE,), tuple[str, ...]: ("g",)}
+    examples = {int: 7, bool: True, tuple[Device, ...]: (DEVICE,), tuple[str, ...]: ("g",), tuple[KnownVm, ...]: ()}
     return make(
         **{
             field.name: field.name if hints[field.name] is str else examples.get(hints[field.name], "qcow2")

@@ -159,7 +159,7 @@ def test_differences_are_told_in_the_words_and_units_of_the_file() -> None:
     (change,) = changes(manifest, Existing(networks={}, images={}, vms={"t/a": seen}), prune=False)
     told = [(one.field, one.there, one.wanted) for one in change.fields]
     assert told == [
-        ("memory", "4GiB", "1536MiB"),
+        ("memory", "4GiB", "1.5GiB"),
         ("disk", "20GiB", "1GiB"),
         ("user_data", "none", "given"),
     ]

@@ -34,7 +34,18 @@ def test_a_plain_name_is_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("64MiB", 64 * MIB), ("4GiB", 4 * GIB), ("1TiB", TIB), ("1024MiB", GIB), ("1536MiB", 1536 * MIB)]
+    ("text", "size"),
+    [
+        ("64MiB", 64 * MIB),
+        ("4GiB", 4 * GIB),
+        ("1TiB", TIB),
+        ("1024MiB", GIB),
+        ("1536MiB", 1536 * MIB),
+        ("4G", 4 * GIB),
+        ("4.5GiB", 4608 * MIB),
+        ("0.5Ti", 512 * GIB),
+        ("4.3G", 4404 * MIB),
+    ],
 )
 def test_a_size_with_a_binary_unit_is_read(text: str, size: int) -> None:
     assert parse_size(text, field="memory", at_least=MIB, at_most=4 * TIB) == size
@@ -43,10 +54,11 @@ def test_a_size_with_a_binary_unit_is_read(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("0", "invalid"), ("1B", "invalid"), ("16EiB", "invalid"), ("4G", "invalid"), ("4", "invalid"),
+        ("0", "invalid"), ("1B", "invalid"), ("16EiB", "invalid"), ("4GB", "invalid"), ("4", "invalid"),
         ("-4GiB", "invalid"), ("4e3GiB", "invalid"), ("04GiB", "invalid"), ("\u0664GiB", "invalid"),
-        ("4 GiB", "invalid"), ("4GiB\n", "invalid"), ("", "invalid"), ("1.5GiB", "invalid"), ("NaN", "invalid"),
-        ("0GiB", "invalid"), ("99999999999GiB", "invalid"), ("1MiB", "out_of_range"), ("9999999999TiB", "out_of_range"),
+        ("4 GiB", "invalid"), ("4GiB\n", "invalid"), ("", "invalid"), ("1.GiB", "invalid"), ("NaN", "invalid"),
+        ("0GiB", "out_of_range"), ("99999999999GiB", "invalid"), ("1MiB", "out_of_range"),
+        ("9999999999TiB", "out_of_range"),
     ],
 )  # fmt: skip
 def test_a_bad_size_is_refused(text: str, code: str) -> None:

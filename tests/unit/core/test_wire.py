@@ -2,23 +2,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.adapters.store.snapshot_text import snapshot_text
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.wire import (
     action_from_dict,
     action_to_dict,
+    look_from_dict,
+    look_to_dict,
     result_from_dict,
     result_to_dict,
+    snapshot_digest,
     snapshot_from_dict,
     snapshot_to_dict,
     token_from_dict,
     token_to_dict,
+    unless_known,
 )
 
 SLOW_TO_DRAW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -33,6 +40,27 @@ def test_every_action_comes_back_as_it_was(action: HostAction) -> None:
 @given(st.from_type(HostSnapshot))
 def test_every_snapshot_comes_back_as_it_was(snapshot: HostSnapshot) -> None:
     assert snapshot_from_dict(json.loads(json.dumps(snapshot_to_dict(snapshot)))) == snapshot
+
+
+@SLOW_TO_DRAW
+@given(st.from_type(HostSnapshot))
+def test_the_digest_is_that_of_the_document_as_it_is_stored(snapshot: HostSnapshot) -> None:
+    stored = snapshot_text(replace(snapshot, storage_free_bytes=0))
+    assert snapshot_digest(snapshot) == sha256(stored.encode()).hexdigest()
+
+
+@SLOW_TO_DRAW
+@given(st.from_type(HostSnapshot), st.integers(min_value=0, max_value=2**62))
+def test_a_look_at_a_host_that_is_as_known_comes_back_as_unchanged(snapshot: HostSnapshot, free: int) -> None:
+    now = replace(snapshot, storage_free_bytes=free)
+    looked = look_to_dict(unless_known(now, snapshot_digest(snapshot)))
+    assert look_from_dict(json.loads(json.dumps(looked))) == Unchanged(storage_free_bytes=free)
+
+
+@SLOW_TO_DRAW
+@given(st.from_type(HostSnapshot), st.sampled_from([None, "", "0" * 64, 7]))
+def test_a_look_that_knows_something_else_brings_the_whole_snapshot(snapshot: HostSnapshot, known: object) -> None:
+    assert look_from_dict(json.loads(json.dumps(look_to_dict(unless_known(snapshot, known))))) == snapshot
 
 
 @given(st.from_type(FencingToken), st.from_type(ActionResult))

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.tools.gpu_tables import read_tables
-from lab.tools.load import ScenarioError, config_text, cuda_version, main
+from lab.tools.load import ScenarioError, config_text, cuda_version, main, mig_line
+from orchestrator.catalogue.catalogue import shipped
 from tests.unit.lab.fake_gpu_host import CATALOGUE
 
 ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
@@ -29,8 +31,34 @@ def test_the_tables_carry_the_catalogues_facts_of_a_type(tables: dict[str, Any])
         "id": 231, "name": "GRID T4-2Q", "framebuffer_mib": 2048, "guest_fb_mib": 1856, "max_instances": 8,
         "max_per_vm": 16, "series": "Q", "device": 0x1EB8, "subsystem": 0x130D, "heads": 4, "resolution": "7680x4320",
         "frl_fps": 60, "license": "", "bar1_mib": 256, "fb_reservation_mib": 192, "gsp_heap_mib": 0, "gi_profile": -1,
-        "placement_size": 0, "placements": [],
+        "max_per_gi": 1, "placement_size": 0, "placements": [],
     }  # fmt: skip
+
+
+def test_lab_and_product_know_the_same_gpu_instance_profiles_and_mig_backed_types(tables: dict[str, Any]) -> None:
+    catalogue = shipped()
+    for model in catalogue.gpu_models:
+        lab = tables["models"].get(model.name, {"mig_profiles": [], "types": []})
+        known = {row.name: row for row in catalogue.profiles_of_model(model)}
+        for row in lab["mig_profiles"]:
+            product = known[row["name"]]
+            assert (row["id"], tuple(row["starts"]), row["size"], row["total"], row["max"]) == (
+                product.profile_id, product.starts, product.size, product.total_slots, product.max_instances
+            ), (model.name, row["name"])  # fmt: skip
+        backed = {row.name: row for row in catalogue.types_of_model(model) if row.gi_profile}
+        for row in (row for row in lab["types"] if row["gi_profile"] >= 0):
+            product_type = backed[row["name"]]
+            assert product_type.gi_profile, row
+            assert row["gi_profile"] == known[product_type.gi_profile].profile_id
+            assert row["max_per_gi"] == product_type.max_per_gi
+
+
+def test_a_board_that_keeps_its_mig_mode_comes_up_with_it(tables: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / ADDRESSES[0]).touch()
+    ampere, hopper = tables["models"]["A100 PCIe 80GB"], tables["models"]["H100 PCIe 80GB"]
+    assert mig_line(ADDRESSES[0], ampere, tmp_path) == "mig 1 1"
+    assert mig_line(ADDRESSES[1], ampere, tmp_path) == "mig 0 1"
+    assert mig_line(ADDRESSES[0], hopper, tmp_path) == "mig 0 0"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +80,7 @@ def test_a_configuration_names_the_gpus_in_pci_order_with_their_types(tables: di
         "gpu 0000:01:00.0 mdev_pf 1eb8 12a2 0 -1",
         "gpu 0000:02:00.0 vendor_vfio 26b9 1851 8 -1",
     ]
-    assert any(line.startswith("type 231 2048 8 1eb8 130d 4 60 7680x4320 -1 0 - ") for line in lines)
+    assert any(line.startswith("type 231 2048 8 1eb8 130d 4 60 7680x4320 -1 1 0 - ") for line in lines)
 
 
 def test_two_hosts_have_gpus_with_different_uuids_and_one_host_always_the_same(tables: dict[str, Any]) -> None:

@@ -23,9 +23,9 @@ from lab.places import places
 from lab.scenario import Gpu, Host
 
 
-def host(vfs: int = 16, **fields: int) -> Host:
+def host(vfs: int = 16) -> Host:
     gpu = Gpu("L40S", "vendor_vfio" if vfs else "mdev_pf", vfs, "GPU-1", 0, 1)
-    return Host("one", "550.1", (gpu, gpu), **fields)
+    return Host("one", "550.1", (gpu, gpu))
 
 
 def words(kind: str, vfs: int = 16) -> list[str]:
@@ -44,6 +44,17 @@ def test_the_controller_has_queues_and_vectors_for_all_its_vfs(vfs: int) -> None
     assert int(options["sriov_max_vfs"]) == vfs
     assert int(options["max_ioqpairs"]) > int(options["sriov_vq_flexible"])
     assert int(options["msix_qsize"]) > int(options["sriov_vi_flexible"])
+
+
+def test_gpus_of_one_switch_are_functions_of_one_port_device() -> None:
+    gpus = tuple(Gpu("L40S", "vendor_vfio", 1, "GPU-1", 0, 1, switch) for switch in (1, 0, 1, 2))
+    line = arguments(Machine(Host("one", "550.1", gpus), Path("/h"), Path("/k"), "tcg", 4022, 4023))
+    ports = [word for word in line if word.startswith("xio3130-downstream")]
+    assert [port.rpartition(",bus=")[2] for port in ports] == [
+        "switch1,addr=0x0.0x0,multifunction=on", "switch1,addr=0x0.0x1,multifunction=on",
+        "switch2,addr=0x0.0x0,multifunction=on",
+    ]  # fmt: skip
+    assert sum(word.startswith("x3130-upstream") for word in line) == 2
 
 
 def test_a_gpu_without_vfs_has_no_sriov() -> None:

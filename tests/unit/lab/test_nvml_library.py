@@ -102,14 +102,14 @@ def test_a_mig_backed_type_names_its_gpu_instance_profile(host: FakeGpuHost) -> 
 
 def test_placements_are_the_lists_of_the_catalogue_less_what_is_taken(host: FakeGpuHost) -> None:
     places = "(lambda p: p.placementIds[:p.count])(n.nvmlDeviceGetVgpuType{}Placements(h, 1153, version=2))"
-    host.vgpus(1, "7 1153 0000:02:00.4 11111111-2222-4333-8444-555555555501 0 12 0")
+    host.vgpus(1, "7 1153 0000:02:00.4 11111111-2222-4333-8444-555555555501 0 12 0 -1")
     assert ask(host, places.format("Supported"), gpu=1) == [0, 12, 24, 36]
     assert ask(host, places.format("Creatable"), gpu=1) == [0, 24, 36]
 
 
 def test_only_a_vgpu_that_a_vm_has_open_is_active_and_takes_memory(host: FakeGpuHost) -> None:
     first, second = "11111111-2222-4333-8444-555555555501", "11111111-2222-4333-8444-555555555502"
-    host.vgpus(0, f"7 231 0000:01:00.0 {first} 1 65535 4242", f"8 231 0000:01:00.0 {second} 0 65535 0")
+    host.vgpus(0, f"7 231 0000:01:00.0 {first} 1 65535 4242 -1", f"8 231 0000:01:00.0 {second} 0 65535 0 -1")
     (host.root / "proc/4242").mkdir(parents=True)
     (host.root / "proc/4242/cmdline").write_bytes(b"qemu\0-name\0guest=vm\0-uuid\0some-vm-uuid\0")
     assert ask(host, "n.nvmlDeviceGetActiveVgpus(h)") == [7]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.advice.capacity import CapacityRow, capacity, fits_now
+from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
+from orchestrator.core.advice.capacity import CapacityRow, capacity
 from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import HostView
 from tests.fakes.drawn import drawn_capacity
@@ -85,7 +86,7 @@ def test_hosts_that_are_alike_hold_as_much_as_each_of_them_filled_by_itself(
     (found,) = capacity([asks(profile)], hosts)
     assert (found.fits_now, found.fits_with_moves) == (each.fits_now, each.fits_with_moves)
     assert found.exact >= each.exact
-    assert fits_now(asks(profile), hosts) == each.fits_now
+    assert OneOfEach.among(hosts).room(asks(profile))[0] == each.fits_now
 
 
 def test_where_vcpus_run_out_first_and_nothing_can_be_moved_the_number_is_proved() -> None:
@@ -94,9 +95,19 @@ def test_where_vcpus_run_out_first_and_nothing_can_be_moved_the_number_is_proved
     assert capacity([request], hosts) == (CapacityRow("1g.5gb", 6, 6, exact=True),)
 
 
-def test_one_host_that_is_named_stands_for_itself_alone() -> None:
+def test_what_is_known_of_a_kind_of_hosts_is_told_again_and_a_change_is_another_kind() -> None:
+    known, request = KnownRooms(), asks("3g.20gb")
     hosts = [host(f"h{number}", gpu("41", A100)) for number in range(3)]
-    assert fits_now(replace(asks("3g.20gb"), host="h1"), hosts) == 2
+    for free, fit in ((64, 6), (1, 5), (64, 6)):
+        hosts[1] = replace(hosts[1], free_vcpus=free)
+        each = OneOfEach(kinds_of((known.number_of(one), one) for one in hosts), known)
+        assert each.room(replace(request, vcpus=1))[0] == fit
+
+
+def test_hosts_that_cannot_give_their_gpus_out_as_a_whole_are_not_like_those_that_can() -> None:
+    hosts = [host("h0", gpu("41", A100)), host("h1", replace(gpu("41", A100), reason_not_whole="no IOMMU"))]
+    for order in (hosts, hosts[::-1]):
+        assert capacity([asks("gpu:1")], order)[0].fits_now == 1
 
 
 def test_the_table_reads_as_agreed() -> None:

@@ -109,6 +109,41 @@ def test_a_vm_destroyed_from_outside_runs_again_when_repairs_are_asked_for(plane
     assert codes(plane) == []
 
 
+def test_stopping_a_vm_whose_guest_has_shut_itself_down_says_that_it_is_to_stay_so(plane: ControlPlane) -> None:
+    vm = made(plane)
+    machine = plane.machine(T4_HOST)
+    destroy(machine, vm.id)
+    assert codes(plane) == ["vm.not_running"]
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    assert (codes(plane), machine.mdevs) == ([], {})
+    assert plane.services.vms.stop("default", "train").operation is None
+
+
+def test_a_start_that_was_undone_leaves_the_vm_wanted_as_it_was_before(plane: ControlPlane) -> None:
+    vm = made(plane)
+    destroy(plane.machine(T4_HOST), vm.id)
+    assert codes(plane) == ["vm.not_running"]
+
+    def refuse(_number: int, moment: str, name: str) -> VgpuctlError | None:
+        return Fatal("vm.start_failed", "no") if (moment, name) == ("before", "StartDomain") else None
+
+    plane.hosts.strike = refuse
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+    plane.hosts.strike = no_fault
+    assert plane.services.vms.get("default", "train").wanted == "running"
+    assert "vm.not_running" in codes(plane)
+
+
+def test_a_vm_that_is_being_deleted_is_wanted_absent_until_its_row_is_gone(plane: ControlPlane) -> None:
+    made(plane)
+    plane.services.vms.delete("default", "train")
+    assert plane.services.vms.get("default", "train").wanted == "absent"
+    plane.engine.drain()
+    assert plane.services.vms.list(None) == ()
+
+
 @pytest.mark.fault("F36")
 def test_a_vm_undefined_from_outside_is_defined_and_started_again(plane: ControlPlane) -> None:
     vm = made(plane)

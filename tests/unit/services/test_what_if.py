@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
@@ -47,7 +48,7 @@ def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
         assert snapshot is not None
         tx.hosts.add(replace(host, name=name, address=f"{name}.test", machine_id=name, managed_gpus=()))
         tx.hosts.set_gpus(name, [gpu.address for gpu in gpus])
-        tx.hosts.put_snapshot(name, replace(snapshot, machine_id=name, gpus=gpus), 1e12)
+        tx.hosts.put_snapshot(name, replace(snapshot, machine_id=name, gpus=gpus), 10**12)
 
 
 def gpus_of(plane: ControlPlane, name: str) -> tuple[GpuSnapshot, ...]:
@@ -109,6 +110,20 @@ def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:
     everything(plane)
     plane.services.vms.create(create_vm(start=False))
     check("gpu_map", drawn_map(service(plane).gpu_map(), 100))
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])
+def test_the_map_read_in_pages_is_the_whole_map(plane: ControlPlane, most: int) -> None:
+    everything(plane)
+    read, after = list[GpuRow](), None
+    while page := service(plane).gpu_map(after, most):
+        assert len(page) <= most
+        read += page
+        after = (page[-1].host or "", page[-1].gpu)
+    assert tuple(read) == service(plane).gpu_map()
+    assert {row.host for row in service(plane).gpu_map(("no such host", ""))} == {
+        row.host for row in read if (row.host or "") > "no such host"
+    }
 
 
 def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_many(plane: ControlPlane) -> None:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the module host_readiness returned, believed only as far as its shape goes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.core.errors import Unknown
+from orchestrator.core.host_readiness import HostGpuFact, HostReadinessFacts
+
+Text = Annotated[str, Field(max_length=4096)]
+MAX_GPUS: Final = 64
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Gpu(_Answer):
+    address: Annotated[str, Field(max_length=20)]
+    driver: Text | None
+    iommu_group: bool
+    takes_types: bool
+
+
+class _Python(_Answer):
+    version: Annotated[tuple[int, ...], Field(max_length=2)]
+    libvirt: bool
+
+
+class _Readiness(_Answer):
+    os: Text
+    os_id: Text
+    kernel: Text
+    command_line: Text
+    amd: bool
+    iommu_groups: int
+    modules: Annotated[tuple[Text, ...], Field(max_length=64)]
+    kvm: bool
+    systemd: bool
+    libvirt_listens: bool
+    libvirt: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    qemu: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    python: _Python
+    driver: Text | None
+    headers: bool
+    secure_boot: bool | None
+    gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
+    storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
+
+
+def facts_of(returned: object, host: str) -> HostReadinessFacts:
+    """:raises Unknown: ``host.check_failed``"""
+    try:
+        found = _Readiness.model_validate(returned)
+    except ValidationError as error:
+        raise Unknown(
+            "host.check_failed",
+            f"{host} did not say what it has",
+            details=str(error)[:2000],
+            hint="nothing was changed; check it again, and look at ansible/NAME.log in the state directory",
+        ) from error
+    values = found.model_dump(exclude={"python", "gpus"})
+    return HostReadinessFacts(
+        **values,
+        python=found.python.version,
+        python_libvirt=found.python.libvirt,
+        gpus=tuple(HostGpuFact(**gpu.model_dump()) for gpu in found.gpus),
+    )

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last look at every host, read and written for many hosts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from sqlalchemy import Connection, Text, and_, bindparam, cast, or_, select, update
+
+from orchestrator.adapters.store.host_rows import ParsedSnapshots
+from orchestrator.adapters.store.rows import AnyRow, host_of
+from orchestrator.adapters.store.tables import findings, hosts, looks, operations, snapshots, vms
+from orchestrator.core.host import Host
+from orchestrator.core.lease import ends_soon
+from orchestrator.core.operation import UNFINISHED
+from orchestrator.ports.store.looks import SeenAgain, Standing
+
+_AT_ONCE: Final = 100
+"""Documents in one question: they are large."""
+_STANDING: Final = (
+    select(hosts, looks.c.digest, looks.c.judged, looks.c.storage_free_bytes, looks.c.turn)
+    .join_from(hosts, looks, looks.c.host == hosts.c.name, isouter=True)
+    .order_by(hosts.c.last_seen_at.nulls_first(), hosts.c.name)
+)
+_READY: Final = select(hosts).where(hosts.c.state == "ready").order_by(hosts.c.name)
+_DOCUMENTS: Final = select(snapshots.c.host, cast(snapshots.c.document, Text).label("text")).where(
+    snapshots.c.host.in_(bindparam("names", expanding=True))
+)
+_AT_WORK: Final = select(operations.c.host).where(operations.c.state.in_([*UNFINISHED, "stuck"])).distinct()
+_WORKED: Final = select(operations.c.host).where(operations.c.ended_turn > bindparam("since")).distinct()
+_FOUND: Final = select(findings.c.host).where(findings.c.cleared_at.is_(None)).distinct()
+_LEASES: Final = select(vms.c.host, vms.c.created_at, vms.c.lease_end).where(
+    vms.c.lease_end.is_not(None), vms.c.deallocated.is_(None)
+)
+_OF: Final = looks.c.host == bindparam("of_host")
+_SHOWS: Final = select(looks.c.host).where(
+    _OF, or_(looks.c.facts.is_(None), looks.c.facts.contains(bindparam("its_vm")))
+)
+_IS_JUDGED: Final = select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest)
+_JUDGE: Final = update(looks).where(_OF).values(judged=looks.c.digest)
+_SAME: Final = and_(_OF, looks.c.digest == bindparam("its_digest"), looks.c.turn <= bindparam("its_turn"))
+_LOOKED: Final = update(looks).where(_SAME).values(turn=bindparam("its_turn"))
+_SEEN: Final = (
+    update(hosts)
+    .where(hosts.c.name == bindparam("of_host"), hosts.c.state == "ready")
+    .values(last_seen_at=bindparam("at"))
+)
+
+
+class SqlLooks:
+    def __init__(self, connection: Connection, parsed: ParsedSnapshots) -> None:
+        self._db = connection
+        self._parsed = parsed
+
+    def standing(self) -> tuple[Standing, ...]:
+        """Of all hosts, those first that were not seen for longest."""
+        rows = self._db.execute(_STANDING).all()
+        whole = self._whole({row.name: row.digest for row in rows if row.digest and row.judged == row.digest})
+        return tuple(_standing(row, row.digest if row.name in whole else None) for row in rows)
+
+    def ready(self) -> tuple[Host, ...]:
+        """Hosts that may be worked on, by name, without their managed GPUs."""
+        return tuple(host_of(row, ()) for row in self._db.execute(_READY))
+
+    def _whole(self, digests: dict[str, str]) -> frozenset[str]:
+        """Those whose document is stored as it was seen; each is read once by each process."""
+        known = self._parsed.whole
+        unread = [name for name, digest in digests.items() if known.get(name) != digest]
+        for at in range(0, len(unread), _AT_ONCE):
+            for row in self._db.execute(_DOCUMENTS, {"names": unread[at : at + _AT_ONCE]}):
+                if sha256(row.text.encode()).hexdigest() == digests[row.host]:
+                    known[row.host] = digests[row.host]
+        return frozenset(name for name, digest in digests.items() if known.get(name) == digest)
+
+    def restless(self, *, since: int, now: float) -> frozenset[str]:
+        """Of those that something is to be said of even though they look as before."""
+        named = [
+            *self._db.execute(_AT_WORK).scalars(),
+            *self._db.execute(_WORKED, {"since": since}).scalars(),
+            *self._db.execute(_FOUND).scalars(),
+        ]
+        ending = (row.host for row in self._db.execute(_LEASES) if ends_soon(row.created_at, row.lease_end, now))
+        return frozenset([*named, *ending])
+
+    def shows(self, host: str, vm_id: str) -> bool:
+        """Whether placement's picture of the host has devices of the VM."""
+        return self._db.execute(_SHOWS, {"of_host": host, "its_vm": vm_id}).one_or_none() is not None
+
+    def judge_anew(self, tenant: str) -> None:
+        """The hosts that VMs of the tenant are on: what is wanted there has changed."""
+        there = select(vms.c.host).where(vms.c.tenant == tenant)
+        self._db.execute(update(looks).where(looks.c.host.in_(there)).values(judged=None))
+
+    def is_judged(self, host: str) -> bool:
+        """Whether what was last seen there has been compared with what is wanted."""
+        return self._db.execute(_IS_JUDGED, {"of_host": host}).one_or_none() is not None
+
+    def judge(self, host: str) -> None:
+        """It is now, in this transaction."""
+        self._db.execute(_JUDGE, {"of_host": host})
+
+    def seen_again(self, seen: Sequence[SeenAgain]) -> None:
+        """Two statements for all of them."""
+        rows = [{"of_host": one.host, "its_digest": one.digest, "its_turn": one.turn} for one in seen]
+        if rows:
+            self._db.execute(_LOOKED, rows)
+            self._db.execute(_SEEN, [{"of_host": one.host, "at": one.at} for one in seen])
+
+
+def _standing(row: AnyRow, digest: str | None) -> Standing:
+    return Standing(
+        host=host_of(row, ()), digest=digest, storage_free_bytes=row.storage_free_bytes or 0, turn=row.turn or 0
+    )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU was before a VM got all of it: written down before anything is changed, read when it is given back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.core.snapshot import HostVgpuType
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionBefore:
+    """One PCI function of the GPU."""
+
+    address: str
+    driver: str | None
+    override: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuRecord:
+    model: str
+    functions: tuple[FunctionBefore, ...]
+    """The GPU first."""
+    had_virtual_functions: bool
+    said: NvmlGpu | None
+    """By its driver, which cannot be asked while it does not have the GPU. GPU instances there are none."""
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> GpuRecord:
+        read: dict[str, Any] = json.loads(text)
+        said = read.pop("said")
+        functions = tuple(FunctionBefore(**one) for one in read.pop("functions"))
+        return cls(**read, functions=functions, said=None if said is None else _said(said))
+
+
+def _said(read: dict[str, Any]) -> NvmlGpu:
+    types = tuple(HostVgpuType(**one) for one in read.pop("types"))
+    return NvmlGpu(**{**read, "types": types, "instances": (), "problems": tuple(read["problems"])})

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole GPUs: taken from their driver for a VM, reset and given back, and observed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, not_as_seen
+from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
+from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
+from orchestrator.agent.nvml.reading import Driver, NvmlGpu
+from orchestrator.agent.sysfs import binding, gpu_users, open_files, pci, reading, sriov
+from orchestrator.agent.sysfs.binding import VFIO
+from orchestrator.agent.sysfs.pci import PciGpu
+from orchestrator.core.device import Device
+from orchestrator.core.errors import Conflict, Fatal, Unknown
+from orchestrator.core.host_actions import ActionResult, BindVfio, RestoreDriver
+from orchestrator.core.snapshot import HostVgpuType, VgpuParent
+
+_NOT_OURS = NvmlGpu(
+    uuid=None, serial=None, name=None, memory_mib=None, mig_enabled=None,
+    mig_pending=None, instances=(), heterogeneous=None, module_id=None, types=(),
+    problems=("vfio-pci has it, and we did not give it there",),
+)  # fmt: skip
+
+
+def gpu_key(address: str) -> str:
+    """Name of a whole GPU in the ledger."""
+    return f"gpu:{address}"
+
+
+class WholeGpus:
+    def __init__(self, files: DeviceFiles, driver: Driver, parts: Collection[Kind]) -> None:
+        """``parts``: the kinds that put parts of a GPU on it, which must not be there."""
+        self._files = files
+        self._paths = files.paths
+        self._ledger = files.ledger
+        self._driver = driver
+        self._parts = parts
+
+    @property
+    def handlers(self) -> Handlers:
+        return {BindVfio: self.take, RestoreDriver: self.give_back}
+
+    def take(self, action: BindVfio) -> ActionResult:
+        """:raises Conflict: ``gpu.foreign``, ``gpu.in_use``, ``gpu.group_shared``, ``vgpu.foreign``
+        :raises Fatal: ``gpu.no_iommu``, ``gpu.no_reset``, ``host.no_vfio``, ``gpu.bind_refused``"""
+        self._files.check_managed(action.gpu)
+        record = self._record(action.gpu)
+        if record is None:
+            record = self._written_down(action)
+        else:
+            self._files.check_owner(gpu_key(action.gpu), action.vm, action.gpu)
+        there = [binding.is_passed_through(self._paths, one.address) for one in record.functions]
+        if all(there):
+            return ActionResult(changed=False)
+        binding.load_vfio(self._paths)
+        self._check_no_parts(action.gpu, record.said)
+        with self._driver.closed():
+            self._check_no_users(action.gpu)
+            if record.had_virtual_functions:
+                self._switch_functions(action.gpu, "-d", on=False)
+            for function in record.functions:
+                binding.set_override(self._paths, self._files.write_file, function.address, VFIO)
+                binding.move(self._paths, self._files.write_file, function.address, VFIO)
+        return ActionResult(changed=True)
+
+    def give_back(self, action: RestoreDriver) -> ActionResult:
+        """One that is not this VM's, or is nobody's after a reboot, is left as it is.
+
+        :raises Conflict: ``vgpu.in_use``; :raises Fatal: ``gpu.reset_failed``, ``gpu.bind_refused``"""
+        check_address(action.gpu)
+        key = gpu_key(action.gpu)
+        owner, record = self._ledger.owner(key), self._record(action.gpu)
+        if owner is None or record is None or owner.vm != action.vm:
+            return ActionResult(changed=False)
+        for function in record.functions:
+            self._files.check_unused(self._paths.pci(function.address), function.address)
+        with self._driver.closed():
+            if binding.is_passed_through(self._paths, action.gpu):
+                binding.reset(self._paths, self._files.write_file, action.gpu)
+            for function in reversed(record.functions):
+                if binding.is_passed_through(self._paths, function.address):
+                    binding.move(self._paths, self._files.write_file, function.address, None)
+                binding.set_override(self._paths, self._files.write_file, function.address, function.override)
+                binding.move(self._paths, self._files.write_file, function.address, function.driver)
+            if record.had_virtual_functions:
+                self._switch_functions(action.gpu, "-e", on=True)
+        self._ledger.release(key)
+        return ActionResult(changed=True)
+
+    def adopt(self, vm: str, device: Device) -> None:
+        """What it was before somebody gave it to vfio-pci is not known, so it could not be given back."""
+        raise not_as_seen(device.name)
+
+    def release(self, vm: str, device: Device) -> None:
+        self._files.release(gpu_key(device.gpu), vm)
+
+    def names_on(self, functions: Iterable[str]) -> Iterator[str]:
+        return (address for address in functions if binding.is_passed_through(self._paths, address))
+
+    def observe(self, shared: Observation) -> _ObservedGpus:
+        return _ObservedGpus(self._files, shared, self._record)
+
+    def _record(self, address: str) -> GpuRecord | None:
+        owner = self._ledger.owner(gpu_key(address))
+        return None if owner is None else GpuRecord.from_text(owner.detail)
+
+    def _written_down(self, action: BindVfio) -> GpuRecord:
+        gpu = action.gpu
+        if binding.is_passed_through(self._paths, gpu):
+            raise Conflict("gpu.foreign", f"vfio-pci has GPU {gpu}, and we did not give it there", hint="see doctor")
+        self._check_passable(gpu)
+        own = (gpu, *(one for one in pci.own_functions(self._paths, gpu) if one != gpu))
+        record = GpuRecord(
+            model=action.model,
+            functions=tuple(self._function_now(address) for address in own),
+            had_virtual_functions=bool(reading.number(self._paths.pci(gpu) / "sriov_numvfs")),
+            said=self._driver.read().gpus.get(gpu),
+        )
+        self._check_no_parts(gpu, record.said)
+        with self._driver.closed():
+            self._check_no_users(gpu)
+        self._ledger.claim(gpu_key(gpu), action.vm, detail=record.to_text(), until_reboot=True)
+        return record
+
+    def _function_now(self, address: str) -> FunctionBefore:
+        return FunctionBefore(
+            address=address,
+            driver=binding.driver_of(self._paths, address),
+            override=binding.override_of(self._paths, address),
+        )
+
+    def _check_passable(self, gpu: str) -> None:
+        """Its group is its own, and it can be made as good as new for the next VM."""
+        others = pci.iommu_shared_with(self._paths, gpu)
+        if others is None:
+            raise Fatal(
+                "gpu.no_iommu",
+                f"GPU {gpu} is in no IOMMU group, so no VM can have all of it",
+                hint="switch the IOMMU on in the firmware and on the kernel's command line (intel_iommu=on)",
+            )
+        if others:
+            raise Conflict(
+                "gpu.group_shared",
+                f"GPU {gpu} shares its IOMMU group with {', '.join(others)}",
+                hint="a VM gets the group whole or not at all: use a slot of its own, or ACS in the firmware",
+            )
+        if not binding.resettable(self._paths, gpu):
+            raise Fatal(
+                "gpu.no_reset",
+                f"the kernel knows no way to reset GPU {gpu}",
+                hint="what one VM leaves on it would be the next one's to read",
+            )
+
+    def _check_no_parts(self, gpu: str, said: NvmlGpu | None) -> None:
+        functions = (gpu, *pci.virtual_functions(self._paths, gpu))
+        there = sorted({name for kind in self._parts for name in kind.names_on(functions)})
+        if said is not None and said.mig_enabled:
+            there.append("MIG mode")
+        if there:
+            raise _in_use(gpu, there)
+
+    def _check_no_users(self, gpu: str) -> None:
+        """Cannot tell counts as in use. The agent itself must have nothing open."""
+        own = (*pci.own_functions(self._paths, gpu), *pci.virtual_functions(self._paths, gpu))
+        users = gpu_users.users_of(self._paths, own)
+        if users is None or users:
+            raise _in_use(gpu, ("processes that cannot be looked at",) if users is None else users)
+
+    def _switch_functions(self, gpu: str, option: str, *, on: bool) -> None:
+        numvfs = self._paths.pci(gpu) / "sriov_numvfs"
+        if bool(reading.number(numvfs)) != on:
+            sriov.manage(self._paths, self._files.timing, option, gpu)
+        if bool(reading.number(numvfs)) != on:
+            raise Unknown("gpu.sriov_failed", f"GPU {gpu} did not take sriov-manage {option}")
+
+
+def _in_use(gpu: str, by: Iterable[str]) -> Conflict:
+    return Conflict(
+        "gpu.in_use",
+        f"GPU {gpu} is in use: {', '.join(by)}",
+        hint="a VM gets all of it when nothing else uses it: stop what does",
+    )
+
+
+class _ObservedGpus:
+    def __init__(self, files: DeviceFiles, shared: Observation, record: Callable[[str], GpuRecord | None]) -> None:
+        self._paths, self._ledger, self._shared, self._record = files.paths, files.ledger, shared, record
+
+    def offered_on(self, gpu: PciGpu) -> bool:
+        return gpu.driver == VFIO
+
+    def parents(self, gpu: PciGpu, _problems: list[str]) -> tuple[VgpuParent, ...]:
+        owner, record = self._ledger.owner(gpu_key(gpu.address)), self._record(gpu.address)
+        return (
+            VgpuParent(
+                address=gpu.address,
+                is_vf=False,
+                current_type="unknown" if record is None else record.model,
+                creatable=(),
+                mdevs=(),
+                owner=None if owner is None else owner.vm,
+                in_use=open_files.in_use(self._paths.pci(gpu.address), self._shared.opened),
+            ),
+        )
+
+    def types(self, _gpu: PciGpu) -> Iterator[HostVgpuType]:
+        return iter(())
+
+    def remembered(self, gpu: PciGpu) -> NvmlGpu | None:
+        """Only while the driver does not have it."""
+        if gpu.driver != VFIO:
+            return None
+        record = self._record(gpu.address)
+        return _NOT_OURS if record is None else record.said

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU instances of one GPU through NVML: found, made at a place, destroyed. NVML is open meanwhile.
+
+A profile is known by its name only: its id and its place in NVML's own list differ between GPU models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from ctypes import byref, c_uint
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+_MOST_PROFILES = 64
+"""NVML answers INVALID_ARGUMENT where its list ends; this is far behind that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundInstance:
+    """``start`` and ``size`` are memory slots."""
+
+    id: int
+    profile: str
+    start: int
+    size: int
+    compute: tuple[int, ...]
+
+
+def device_at(address: str) -> Any:
+    """:raises pynvml.NVMLError: no such GPU, or it is lost"""
+    return pynvml.nvmlDeviceGetHandleByPciBusId(address.encode())
+
+
+def mig_modes(device: Any) -> tuple[bool, bool]:
+    """(now, after the next reset). :raises pynvml.NVMLError: NOT_SUPPORTED where there is no MIG"""
+    current, pending = pynvml.nvmlDeviceGetMigMode(device)
+    return bool(current), bool(pending)
+
+
+def set_mig_mode(device: Any, *, on: bool) -> int:
+    """NVML's status of the activation: not 0 when the mode stays pending."""
+    return int(pynvml.nvmlDeviceSetMigMode(device, int(on)))
+
+
+def instances(device: Any) -> tuple[FoundInstance, ...]:
+    """All, by where they begin."""
+    found = [_found(handle, _name(profile)) for profile in _profiles(device) for handle in _handles_of(device, profile)]
+    return tuple(sorted(found, key=lambda one: (one.start, one.id)))
+
+
+def create(device: Any, profile: str, start: int) -> None:
+    """The instance at its place, with a compute instance that takes all of it. Without that one it is taken back.
+
+    :raises pynvml.NVMLError: INVALID_ARGUMENT where the GPU has no such profile
+    """
+    wanted = next((one for one in _profiles(device) if _name(one) == profile), None)
+    place = None if wanted is None else next((one for one in _places(device, wanted) if one.start == start), None)
+    if wanted is None or place is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    handle = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, wanted.id, byref(place))
+    try:
+        _fill(handle)
+    except pynvml.NVMLError:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlGpuInstanceDestroy(handle)
+        raise
+
+
+def fill(device: Any, instance_id: int) -> None:
+    """A compute instance that takes all of a GPU instance."""
+    _fill(pynvml.nvmlDeviceGetGpuInstanceById(device, instance_id))
+
+
+def destroy(device: Any, instance_id: int) -> None:
+    """Compute instances first: with them the driver says that it is in use."""
+    handle = pynvml.nvmlDeviceGetGpuInstanceById(device, instance_id)
+    for compute in _compute_instances(handle):
+        pynvml.nvmlComputeInstanceDestroy(compute)
+    pynvml.nvmlGpuInstanceDestroy(handle)
+
+
+def _profiles(device: Any) -> Iterator[Any]:
+    for number in range(_MOST_PROFILES):
+        try:
+            yield pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                return
+            if error.value != pynvml.NVML_ERROR_NOT_SUPPORTED:
+                raise
+
+
+def _name(profile: Any) -> str:
+    """``1g.10gb`` of ``MIG 1g.10gb``."""
+    text = profile.name
+    return str(text.decode(errors="replace") if isinstance(text, bytes) else text).removeprefix("MIG ")
+
+
+def _handles_of(device: Any, profile: Any) -> list[Any]:
+    return _listed(
+        pynvml.c_nvmlGpuInstance_t,
+        profile.instanceCount,
+        lambda found, count: pynvml.nvmlDeviceGetGpuInstances(device, profile.id, found, count),
+    )
+
+
+def _places(device: Any, profile: Any) -> list[Any]:
+    return _listed(
+        pynvml.c_nvmlGpuInstancePlacement_t,
+        _MOST_PROFILES,
+        lambda found, count: pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile.id, found, count),
+    )
+
+
+def _found(handle: Any, profile: str) -> FoundInstance:
+    info = pynvml.nvmlGpuInstanceGetInfo(handle)
+    compute = sorted(int(pynvml.nvmlComputeInstanceGetInfo(one).id) for one in _compute_instances(handle))
+    place = info.placement
+    return FoundInstance(
+        id=int(info.id), profile=profile, start=int(place.start), size=int(place.size), compute=tuple(compute)
+    )
+
+
+def _compute_profiles(handle: Any) -> Iterator[Any]:
+    shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+    for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        with suppress(pynvml.NVMLError):  # one that such an instance has no room for
+            yield pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(handle, number, shared, version=1)
+
+
+def _compute_instances(handle: Any) -> list[Any]:
+    found = []
+    for profile in _compute_profiles(handle):
+        found += _listed(
+            pynvml.c_nvmlComputeInstance_t,
+            profile.instanceCount,
+            lambda there, count, its=profile: pynvml.nvmlGpuInstanceGetComputeInstances(handle, its.id, there, count),
+        )
+    return found
+
+
+def _fill(handle: Any) -> None:
+    """:raises pynvml.NVMLError: as the driver answers"""
+    whole = max(_compute_profiles(handle), key=lambda one: one.sliceCount, default=None)
+    if whole is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    pynvml.nvmlGpuInstanceCreateComputeInstance(handle, whole.id)
+
+
+def _listed(kind: Any, most: int, fill_in: Any) -> list[Any]:
+    """What an NVML function writes into an array and a count."""
+    found, count = (kind * most)(), c_uint(most)
+    fill_in(found, byref(count))
+    return [found[number] for number in range(min(most, count.value))]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which driver a PCI function has, giving it to another one, and resetting it.
+
+Layout: Linux Documentation/ABI/testing/sysfs-bus-pci (driver_override, reset, reset_method) and sysfs-bus-pci's
+drivers/<name>/bind and unbind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.process import ChildHangs, run
+from orchestrator.agent.sysfs import reading
+from orchestrator.agent.sysfs.write import is_being_written
+from orchestrator.core.errors import Fatal, Unknown
+
+VFIO = "vfio-pci"
+
+KernelWrite = Callable[[Path, str], None]
+_NO_OVERRIDE = "(null)"
+_MODPROBE_SECONDS = 30.0
+_GONE = b"\xff\xff"
+"""What a function that does not answer reads as."""
+
+
+def driver_of(paths: Paths, address: str) -> str | None:
+    return reading.link_name(paths.pci(address) / "driver")
+
+
+def is_passed_through(paths: Paths, address: str) -> bool:
+    """Whether vfio-pci has it."""
+    return driver_of(paths, address) == VFIO
+
+
+def override_of(paths: Paths, address: str) -> str:
+    """The only driver that may have it; empty: any that knows it."""
+    text = reading.text(paths.pci(address) / "driver_override") or ""
+    return "" if text == _NO_OVERRIDE else text
+
+
+def load_vfio(paths: Paths) -> None:
+    """:raises Fatal: ``host.no_vfio``"""
+    if (paths.pci_drivers / VFIO).is_dir():
+        return
+    try:
+        loaded = run(["modprobe", VFIO], limit_s=_MODPROBE_SECONDS)
+        output = loaded.output
+    except (OSError, ChildHangs) as error:
+        output = str(error)
+    if not (paths.pci_drivers / VFIO).is_dir():
+        raise Fatal("host.no_vfio", "the host's kernel has no vfio-pci", hint="modprobe vfio-pci", details=output)
+
+
+def set_override(paths: Paths, write: KernelWrite, address: str, driver: str) -> None:
+    """Empty: none."""
+    if override_of(paths, address) != driver:
+        write(paths.pci(address) / "driver_override", driver or "\n")
+
+
+def move(paths: Paths, write: KernelWrite, address: str, driver: str | None) -> None:
+    """Give the function to ``driver``; None: to none. With it already is fine.
+
+    :raises Fatal: ``gpu.bind_refused``; :raises Unknown: ``gpu.bind_hung``
+    """
+    now = driver_of(paths, address)
+    if now == driver:
+        return
+    if now is not None:
+        _settled_write(paths, write, paths.pci_drivers / now / "unbind", address)
+    if driver is not None:
+        _settled_write(paths, write, paths.pci_drivers / driver / "bind", address)
+    if driver_of(paths, address) != driver:
+        raise Fatal(
+            "gpu.bind_refused",
+            f"{driver or 'no driver'} was to have {address}, and {driver_of(paths, address) or 'no driver'} has it",
+            hint="read the host's kernel log",
+        )
+
+
+def _settled_write(paths: Paths, write: KernelWrite, file: Path, address: str) -> None:
+    """Drivers that are busy with a function keep whoever unbinds them waiting: nobody writes again meanwhile."""
+    if is_being_written(paths, file):
+        raise _hung(file, address)
+    try:
+        write(file, address)
+    except Unknown as error:
+        raise _hung(file, address) from error
+    except Fatal as error:
+        raise Fatal(
+            "gpu.bind_refused",
+            f"the kernel did not {file.name} {address} {'to' if file.name == 'bind' else 'from'} {file.parent.name}",
+            hint="read the host's kernel log",
+            details=error.details,
+        ) from error
+
+
+def _hung(file: Path, address: str) -> Unknown:
+    return Unknown(
+        "gpu.bind_hung",
+        f"{file.parent.name} has not come back from the {file.name} of {address}",
+        hint="look at the host's kernel log",
+        details=str(file),
+    )
+
+
+def resettable(paths: Paths, address: str) -> bool:
+    """Whether the kernel knows a way to reset it (``flr bus``)."""
+    return bool(reading.text(paths.pci(address) / "reset_method"))
+
+
+def reset(paths: Paths, write: KernelWrite, address: str) -> None:
+    """Reset it and see it answer again.
+
+    :raises Fatal: ``gpu.reset_failed``
+    """
+    details = None
+    try:
+        write(paths.pci(address) / "reset", "1")
+    except (Fatal, Unknown) as error:
+        details = error.details
+    if details is not None or not _answers(paths, address):
+        raise Fatal(
+            "gpu.reset_failed",
+            f"GPU {address} did not come back from its reset",
+            hint="it is given to nobody until a reset succeeds: reboot the host, then retry the operation",
+            details=details or "it reads as ff from its configuration space",
+        )
+
+
+def _answers(paths: Paths, address: str) -> bool:
+    try:
+        with (paths.pci(address) / "config").open("rb") as config:
+            return config.read(2) not in {b"", _GONE}
+    except OSError:
+        return False

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which VMs a list is to have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from orchestrator.api.schemas.base import MAX_NAME
+from orchestrator.core.labels import MAX_SELECTOR, Selector, parse_selector, selects
+from orchestrator.core.vm import Vm, VmState
+
+
+@dataclass(frozen=True)
+class VmFilter:
+    """All that is given must hold."""
+
+    state: VmState | None
+    host: str | None
+    profile: str | None
+    label: str | None
+    selector: Selector
+
+    def picks(self, vm: Vm) -> bool:
+        """Whether the VM is to be in the list."""
+        return (
+            self.state in {None, vm.state}
+            and self.host in {None, vm.host}
+            and self.profile in {None, vm.spec.profile}
+            and self.label in {None, vm.spec.label}
+            and selects(self.selector, vm.spec.labels)
+        )
+
+
+async def _filter(
+    state: Annotated[VmState | None, Query(description="Only VMs in this state")] = None,
+    host: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs there; for who runs the pool")] = None,
+    profile: Annotated[str | None, Query(max_length=MAX_NAME, description="Only VMs made with this profile")] = None,
+    label: Annotated[str | None, Query(max_length=MAX_NAME, description="Only those that such a file made")] = None,
+    selector: Annotated[
+        str | None, Query(max_length=MAX_SELECTOR, description="Only VMs whose labels it picks: team=vision,!spare")
+    ] = None,
+) -> VmFilter:
+    return VmFilter(state, host, profile, label, () if selector is None else parse_selector(selector))
+
+
+VmFilterOf = Annotated[VmFilter, Depends(_filter)]

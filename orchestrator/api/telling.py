@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where something is and why it failed there is for those who watch the pool.
+
+A tenant gets the same answers without hosts, addresses of GPUs and texts that a host wrote: from those it could learn
+where others' VMs are and what is left beside them. Codes of errors stay, they name nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.core.access import Caller
+from orchestrator.core.errors import (
+    Denied,
+    InvalidInput,
+    NoCapacity,
+    NotFound,
+    QuotaExceeded,
+    Unknown,
+    VgpuctlError,
+    WorldError,
+    error_from_dict,
+    error_to_dict,
+)
+
+_THEIR_OWN: Final = (InvalidInput, NotFound, Denied, QuotaExceeded)
+"""About the request itself or what the tenant holds."""
+_ABOUT_THE_SERVER: Final = ("store.", "login.", "server.")
+_OPERATORS: Final = "whoever runs the pool is told why"
+REMAINS: Final = "something is left on its host; whoever runs the pool sees what"
+
+
+def watches_pool(caller: Caller | None) -> bool:
+    """May it know of hosts, GPUs and what others hold?"""
+    return caller is not None and bool(caller.everywhere)
+
+
+def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
+    """A request's refusal. A conflict is with something of the tenant's own."""
+    if isinstance(error, NoCapacity):
+        return NoCapacity(
+            "gpu.no_capacity", "there is no place for it now", hint="others' VMs are in the way; ask later or for less"
+        )
+    if isinstance(error, WorldError) and not error.code.startswith(_ABOUT_THE_SERVER):
+        return _of_its_host(error)
+    return error
+
+
+def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | None:
+    """Why an operation failed, as it is stored (core/errors.py)."""
+    if stored is None:
+        return None
+    error = error_from_dict(stored)
+    if isinstance(error, NoCapacity):
+        return error_to_dict(refusal_for_tenant(error))
+    return error_to_dict(error if isinstance(error, _THEIR_OWN) else _of_its_host(error))
+
+
+def _of_its_host(error: VgpuctlError) -> VgpuctlError:
+    what = "what its host did is not known yet" if isinstance(error, Unknown) else "its host could not do it"
+    return type(error)(error.code, what, hint=_OPERATORS)

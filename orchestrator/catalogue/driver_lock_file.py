@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``drivers.lock.yaml``: the form of the file, and of what the API takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.catalogue.offering_schema import SchemaVersion
+from orchestrator.catalogue.problems import Problem
+from orchestrator.catalogue.tables import describe
+from orchestrator.catalogue.yaml_lines import LinedYaml
+from orchestrator.core.driver_lock import SITE, Component, DriverLock, Locked, LockGroup
+from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.labels import MAX_SELECTOR, parse_selector
+from orchestrator.core.names import check_name
+
+MAX_GROUPS: Final = 100
+
+Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+~ -]{0,40}$")]
+
+
+class _LockPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LockedForm(_LockPart):
+    """A version and the bundle that it is installed from."""
+
+    version: Version
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+LockedValue = Version | LockedForm
+
+
+class ComponentsForm(_LockPart):
+    """Versions, each with or without its bundle's digest. What is left out is not locked."""
+
+    host_driver: LockedValue | None = None
+    guest_driver: LockedValue | None = None
+    cuda: LockedValue | None = None
+    container_toolkit: LockedValue | None = None
+    fabric_manager: LockedValue | None = None
+    dcgm: LockedValue | None = None
+
+    def locked(self) -> tuple[Locked, ...]:
+        """Those that are named."""
+        values: Mapping[Component, LockedValue | None] = {
+            "host_driver": self.host_driver,
+            "guest_driver": self.guest_driver,
+            "cuda": self.cuda,
+            "container_toolkit": self.container_toolkit,
+            "fabric_manager": self.fabric_manager,
+            "dcgm": self.dcgm,
+        }
+        return tuple(
+            Locked(component=component, version=value)
+            if isinstance(value, str)
+            else Locked(component=component, version=value.version, sha256=value.sha256)
+            for component, value in values.items()
+            if value is not None
+        )
+
+
+class GroupForm(ComponentsForm):
+    """A group of hosts, by their labels."""
+
+    labels: str = Field(min_length=1, max_length=MAX_SELECTOR, description="Selector: ring=canary,!spare")
+
+
+class DriverLockForm(_LockPart):
+    """The whole file."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "schema_version": 1,
+                    "site": {"host_driver": "580.82.02", "guest_driver": "580.82.07"},
+                    "groups": {"canary": {"labels": "ring=canary", "host_driver": "580.95.02"}},
+                }
+            ]
+        }
+    )
+
+    schema_version: SchemaVersion
+    site: ComponentsForm = ComponentsForm()
+    groups: dict[str, GroupForm] = Field(default={}, max_length=MAX_GROUPS)
+
+    def to_core(self) -> DriverLock:
+        """:raises InvalidInput: ``lock.name_invalid``, ``lock.name_taken``, ``label.selector_invalid``"""
+        for name, group in self.groups.items():
+            if check_name(name, what="lock") == SITE:
+                raise InvalidInput("lock.name_taken", "no group is called site", hint="choose another name")
+            parse_selector(group.labels)
+        return DriverLock(
+            site=self.site.locked(),
+            groups=tuple(
+                LockGroup(name=name, selector=group.labels, locked=group.locked())
+                for name, group in self.groups.items()
+            ),
+        )
+
+
+def read_lock(path: Path, text: str) -> DriverLockForm:
+    """:raises InvalidInput: ``lock.invalid`` with line and reason of every mistake"""
+    try:
+        document = LinedYaml(str(path), text)
+    except InvalidInput as error:
+        raise _invalid([f"{', '.join(one.subjects)}: {one.message}" for one in error.reasons]) from error
+    try:
+        return DriverLockForm.model_validate(document.data)
+    except ValidationError as error:
+        problems = [
+            Problem(file=document.file, line=document.line_of(detail["loc"]), reason=describe(detail))
+            for detail in error.errors(include_url=False)
+        ]
+        raise _invalid(list(map(str, problems))) from error
+
+
+def _invalid(mistakes: list[str]) -> InvalidInput:
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    reasons = tuple(Reason(code="lock.invalid", message=mistake) for mistake in mistakes)
+    return InvalidInput(
+        "lock.invalid",
+        f"{mistakes[0]}{more}",
+        hint="docs/howto/lock-drivers.md shows such a file",
+        reasons=reasons if len(mistakes) > 1 else (),
+    )

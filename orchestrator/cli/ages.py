@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times as people read them; ``-o json`` has them exactly."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from orchestrator.cli.output import shown
+
+_UNITS: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_TWICE: Final = 3
+"""Of fewer than so many of a unit, the next smaller one is said too: ``90m`` says more than ``1h``."""
+
+
+def now() -> float:
+    """Seconds since the epoch."""
+    return time.time()
+
+
+def seconds_since(moment: object) -> float | None:
+    """Since an RFC 3339 time; never less than nothing, though clocks differ. None: it is none, whoever said it."""
+    at = _time_of(moment)
+    return None if at is None else max(0.0, now() - at.timestamp())
+
+
+def _time_of(moment: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(moment) if isinstance(moment, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def show_age(moment: object) -> str:
+    """``35s``, ``12m``, ``5h``, ``3d``; ``-`` of what has no time."""
+    seconds = seconds_since(moment)
+    return "-" if seconds is None else show_span(seconds)
+
+
+def show_span(seconds: float) -> str:
+    """In the largest unit of which there are at least three, or the largest there is."""
+    whole = int(seconds)
+    for size, unit in _UNITS:
+        if whole >= size * _TWICE:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def show_time(moment: object) -> str:
+    """``2026-12-01 10:00:00 UTC (3d ago)``"""
+    at = _time_of(moment)
+    if at is None:
+        return shown(moment)
+    span = now() - at.timestamp()
+    said = f"{show_span(span)} ago" if span >= 0 else f"in {show_span(-span)}"
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({said})"

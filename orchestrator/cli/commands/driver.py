@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl driver …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.files import read_text
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import render_details, show, shown, width
+from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table, show_list
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.units import MIB, show_size
+
+app = new_group("Drivers: their files, what is locked, what is there.")
+bundle_app = new_group("The operator's own driver files; digest and signature are checked.")
+app.add_typer(bundle_app, name="bundle")
+lock_app = new_group("The versions that the site means to have: drivers.lock.yaml.")
+app.add_typer(lock_app, name="lock")
+
+MAX_SIGNATURE_BYTES: Final = 8192
+MAX_LOCK_BYTES: Final = 1024 * 1024
+DIFFERENT: Final = 3
+"""Exit code of ``check`` when something is not as it is locked, or forbidden."""
+SHORT: Final = 12
+"""Digits of a digest that tables show; as many are enough to name a bundle."""
+
+COLUMNS: Final = (
+    Column("DIGEST", lambda bundle: shown(bundle["sha256"])[:SHORT], Fit.WHOLE),
+    field("KIND", "kind", Fit.WHOLE),
+    field("VERSION", "version", Fit.WHOLE),
+    field("BRANCH", "branch"),
+    field("FORMAT", "format"),
+    field("ARCH", "architecture"),
+    field("KEY", "key_id", spare=True),
+)
+
+LOCKED: Final = (
+    field("GROUP", "group", Fit.WHOLE),
+    field("HOSTS", "labels"),
+    field("COMPONENT", "component", Fit.WHOLE),
+    field("VERSION", "version", Fit.WHOLE),
+    Column("DIGEST", lambda one: shown(one["sha256"])[:SHORT], spare=True),
+)
+CHECKED: Final = (
+    field("WHAT", "subject", Fit.WHOLE),
+    field("PART", "part", Fit.WHOLE),
+    field("VERDICT", "verdict", Fit.WHOLE),
+    field("LOCKED", "wanted"),
+    field("THERE", "observed", Fit.WRAP),
+    field("WHY", "reason", Fit.WRAP),
+)
+
+Which = Annotated[str, typer.Argument(help="Its digest, the first digits of it, or its version.")]
+
+
+@bundle_app.command("add")
+def add(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help=".run, .deb or .rpm, on the server's machine.")],
+    signature: Annotated[Path, typer.Option("--signature", help="What minisign wrote beside it (FILE.minisig).")],
+    key: Annotated[Path, typer.Option("--key", help="The signer's public key (minisign.pub).")],
+    sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a signed driver; nothing of it is executed."""
+    bundle = session_of(ctx).client.add_driver_bundle(
+        {
+            "source": str(file.absolute()),
+            "signature": read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES),
+            "key": read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES),
+            "sha256": sha256,
+        }
+    )
+    show(bundle, output, lambda: details(bundle))
+
+
+@bundle_app.command("list")
+def list_bundles(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """List drivers by kind and version."""
+    none = "no drivers yet: vgpuctl driver bundle add FILE --signature FILE.minisig --key minisign.pub"
+    show_list(session_of(ctx).client.driver_bundles(), COLUMNS, output, none)
+
+
+@bundle_app.command("show")
+def show_bundle(ctx: typer.Context, which: Which, output: Output = Format.TABLE) -> None:
+    """Show one driver."""
+    bundle = _found(session_of(ctx), which)
+    show(bundle, output, lambda: details(bundle))
+
+
+@bundle_app.command("remove")
+def remove(ctx: typer.Context, which: Which, output: Output = Format.TABLE) -> None:
+    """Forget a driver and delete its file; no host is touched."""
+    session = session_of(ctx)
+    bundle = _found(session, which)
+    session.client.remove_driver_bundle(bundle["sha256"])
+    line = f"{shown(bundle['kind'])} {shown(bundle['version'])} is removed"
+    show({"sha256": bundle["sha256"], "removed": True}, output, lambda: [line])
+
+
+def _found(session: CliSession, which: str) -> Json:
+    """:raises NotFound: ``bundle.unknown``; :raises InvalidInput: ``bundle.ambiguous``"""
+    bundles = session.client.driver_bundles()
+    found = [one for one in bundles if which and (one["sha256"].startswith(which) or one["version"] == which)]
+    if not found:
+        raise NotFound(
+            "bundle.unknown", f"no driver is {ascii(which)[:70]}", hint="'vgpuctl driver bundle list' shows them"
+        )
+    if len(found) > 1:
+        raise InvalidInput(
+            "bundle.ambiguous",
+            f"{len(found)} drivers are {ascii(which)[:70]}: {', '.join(shown(one['sha256'])[:SHORT] for one in found)}",
+            hint="give one of these digests",
+        )
+    return found[0]
+
+
+def details(bundle: Mapping[str, Any]) -> list[str]:
+    """A driver for people."""
+    size = bundle["size_bytes"] // MIB * MIB
+    pairs = [
+        ("kind", shown(bundle["kind"])),
+        ("version", shown(bundle["version"])),
+        ("branch", shown(bundle["branch"])),
+        ("package", shown(bundle["package"])),
+        ("format", f"{shown(bundle['format'])} for {shown(bundle['architecture'])}"),
+        ("size", show_size(size) if size else f"{bundle['size_bytes']} bytes"),
+        ("SHA-256", shown(bundle["sha256"])),
+        ("signed by", f"{shown(bundle['key_id'])}: {shown(bundle['comment'])}"),
+        ("added", shown(bundle["created_at"])),
+    ]
+    return render_details(pairs)
+
+
+@lock_app.command("show")
+def show_lock(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show which versions are locked."""
+    _show_lock(session_of(ctx).client.driver_lock(), output)
+
+
+@lock_app.command("apply")
+def apply_lock(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="drivers.lock.yaml")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Lock the versions of a file; what does not go together is refused. No host is touched."""
+    from orchestrator.catalogue.driver_lock_file import read_lock
+
+    form = read_lock(file, read_text(file, what="file", max_bytes=MAX_LOCK_BYTES))
+    _show_lock(session_of(ctx).client.put_driver_lock(form.model_dump(exclude_none=True)), output)
+
+
+def _show_lock(lock: Json, output: Format) -> None:
+    groups = [("site", "all others" if lock["groups"] else "all", lock["site"])]
+    groups += [(one["name"], one["labels"], one["locked"]) for one in lock["groups"]]
+    rows = [{"group": name, "labels": labels, **one} for name, labels, locked in groups for one in locked]
+    none = "no versions are locked: vgpuctl driver lock apply drivers.lock.yaml"
+    show(lock, output, lambda: render_table(rows, LOCKED, width()) if rows else [none])
+
+
+@app.command("check")
+def check(
+    ctx: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also what is as it should be.")] = False,
+    host_driver: Annotated[
+        str | None, typer.Option("--if-hosts-had", metavar="VERSION", help="Judge VMs as if all hosts had this driver.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show hosts and VMs whose drivers are not as locked, or forbidden. Exit code 3 when there are."""
+    rows = session_of(ctx).client.driver_check(host_driver)["rows"]
+    bad = [row for row in rows if row["verdict"] in {"drift", "forbidden"}]
+    chosen = rows if everything else bad
+    unknown = sum(row["verdict"] == "unknown" for row in rows)
+    said = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
+    show(
+        rows if output is not Format.TABLE else chosen,
+        output,
+        lambda: [*(render_table(chosen, CHECKED, width()) if chosen else ()), said],
+    )
+    raise typer.Exit(DIFFERENT if bad else 0)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting, stopping, deleting and labelling VMs, several at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import guest_access
+from orchestrator.cli.commands.vm_views import details
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.output import show
+from orchestrator.cli.parameters import Label, Name, Names, Tenant, Unlabel, Wait
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.vm_outcome import Outcome, each, outcome_of, started_lines
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.labels import parse_labels
+
+Force = Annotated[bool, typer.Option("--force", help="Power off at once, without asking the guest.")]
+
+
+def delete(
+    ctx: typer.Context,
+    names: Names,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete VMs and give back everything they had."""
+    session = session_of(ctx)
+    ids: dict[str, str] = {}
+
+    def begin(name: str) -> Json:
+        started = session.client.delete_vm(name, tenant)
+        guest_access.forget(session.state, ids[name])
+        return started
+
+    def end(name: str, started: Json) -> Outcome:
+        if started["operation"] is None or not wait:
+            return started, started_lines(started)
+        return follow(session, started["operation"]), [f"{name} is deleted"]
+
+    if len(names) == 1:
+        session.client.vm(names[0], tenant)
+    confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
+
+    def known(name: str) -> Json:
+        ids[name] = session.client.vm(name, tenant)["id"]
+        return begin(name)
+
+    each(session, names, known, end)
+
+
+def start_vm(
+    ctx: typer.Context, names: Names, tenant: Tenant = "default", wait: Wait = True, output: Output = Format.TABLE
+) -> None:
+    """Start stopped VMs; their vGPUs are made again."""
+    session = session_of(ctx)
+    each(
+        session,
+        names,
+        lambda name: session.client.start_vm(name, tenant),
+        lambda _, started: outcome_of(session, started, tenant, wait=wait),
+    )
+
+
+def stop_vm(
+    ctx: typer.Context,
+    names: Names,
+    tenant: Tenant = "default",
+    force: Force = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Stop VMs; their places on GPUs stay reserved."""
+    session = session_of(ctx)
+    each(
+        session,
+        names,
+        lambda name: session.client.stop_vm(name, tenant, force=force),
+        lambda _, started: outcome_of(session, started, tenant, wait=wait),
+    )
+
+
+def restart_vm(
+    ctx: typer.Context,
+    names: Names,
+    tenant: Tenant = "default",
+    force: Force = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Shut VMs down and start them again, where they are."""
+    session = session_of(ctx)
+    each(
+        session,
+        names,
+        lambda name: session.client.restart_vm(name, tenant, force=force),
+        lambda _, started: outcome_of(session, started, tenant, wait=wait),
+    )
+
+
+def set_vm(
+    ctx: typer.Context,
+    name: Name,
+    label: Label = None,
+    unlabel: Unlabel = None,
+    tenant: Tenant = "default",
+    output: Output = Format.TABLE,
+) -> None:
+    """Set a VM's labels."""
+    labels: dict[str, object] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
+    if not labels:
+        raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="give --label or --unlabel")
+    vm = session_of(ctx).client.label_vm(name, tenant, labels)
+    show(vm, output, lambda: details(vm))

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs shown: one, several, and what happened to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.complete import hosts, profiles
+from orchestrator.cli.output import render_details, shown
+from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.step_times import seconds_of
+from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.core.labels import parse_selector, show_labels
+from orchestrator.core.names import check_name
+from orchestrator.core.units import GIB, MIB, show_size
+
+
+class VmStateName(StrEnum):
+    """As in core/vm."""
+
+    CREATING = "creating"
+    ADOPTING = "adopting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    STOPPING = "stopping"
+    DELETING = "deleting"
+    FAILED = "failed"
+    STUCK = "stuck"
+    LOST = "lost"
+
+
+def state_of(vm: Mapping[str, Any]) -> str:
+    """``stopped (lease over)`` of one that is deallocated, ``unknown (was running)`` of one whose host is silent."""
+    deallocated = vm["deallocated"]
+    if vm["unknown_since"] is not None and vm["state"] != "lost":
+        return f"unknown (was {shown(vm['state'])})"
+    return (
+        shown(vm["state"]) if deallocated is None else f"{shown(vm['state'])} ({shown(deallocated).replace('_', ' ')})"
+    )
+
+
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    field("TENANT", "tenant", Fit.WHOLE),
+    Column("STATE", state_of, Fit.WHOLE),
+    field("PROFILE", "profile"),
+    field("HOST", "host", Fit.WHOLE, spare=True),
+    Column("GPU", lambda vm: shown([one["gpu"] for one in vm["devices"]]), Fit.WHOLE, spare=True),
+    field("ADDRESS", "addresses", Fit.WHOLE, spare=True),
+    Column("LEASE END", lambda vm: show_time(vm["lease_end"]), spare=True, wide=True),
+    age(),
+    field("VCPUS", "vcpus", wide=True),
+    Column("MEMORY", lambda vm: show_size(vm["memory_mib"] * MIB), wide=True, rank=lambda vm: vm["memory_mib"]),
+    field("IMAGE", "image", wide=True),
+    field("PRIORITY", "priority", wide=True),
+    Column("LABELS", lambda vm: shown(show_labels(vm["labels"])), wide=True),
+)
+
+
+def _on(place: str | None) -> str:
+    return "" if place is None else f" on {place}"
+
+
+def details(vm: Mapping[str, Any]) -> list[str]:
+    """A VM for people."""
+    devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
+    return render_details(
+        [
+            ("name", shown(vm["name"])),
+            ("tenant", shown(vm["tenant"])),
+            ("state", state_of(vm)),
+            *([] if vm["unknown_since"] is None else [("not seen since", show_time(vm["unknown_since"]))]),
+            ("host", shown(vm["host"])),
+            ("profile", shown(vm["profile"])),
+            ("device", shown(devices)),
+            ("GPU", shown([one["gpu"] for one in vm["devices"]])),
+            ("addresses", shown(vm["addresses"])),
+            (
+                "image",
+                shown(vm["image"]) if vm["adopted"] is None else f"adopted: it was domain {shown(vm['adopted'])}",
+            ),
+            ("vCPUs", shown(vm["vcpus"])),
+            ("memory", show_size(vm["memory_mib"] * MIB)),
+            ("disk", _disk(vm["disk_bytes"])),
+            ("network", shown(vm["network"])),
+            ("labels", shown(show_labels(vm["labels"]))),
+            ("id", shown(vm["id"])),
+            ("operation", shown(vm["operation"])),
+            ("created", show_time(vm["created_at"])),
+            ("lease end", show_time(vm["lease_end"])),
+            ("priority", shown(vm["priority"])),
+        ]
+    )
+
+
+def _disk(size: int) -> str:
+    return show_size(size) if size % MIB == 0 else f"{size / GIB:.2f}GiB"
+
+
+def show_vm(
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", watch: Watch = False, output: Output = Format.TABLE
+) -> None:
+    """Show one VM."""
+    session = session_of(ctx)
+
+    def read_view() -> View:
+        vm = session.client.vm(name, tenant)
+        return View(data=vm, lines=lambda: details(vm))
+
+    show_view(session, read_view, output, watch=watch)
+
+
+def list_vms(
+    ctx: typer.Context,
+    tenant: ListTenant = None,
+    all_tenants: AllTenants = False,
+    state: Annotated[VmStateName | None, typer.Option("--state", help="Only those in this state.")] = None,
+    on_host: Annotated[str | None, typer.Option("--host", help="Only those there.", autocompletion=hosts)] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="Only those made with it.", autocompletion=profiles)
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Only those that a file with this label made.")] = None,
+    selector: Selector = None,
+    sort: Sort = None,
+    watch: Watch = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List VMs."""
+    session = session_of(ctx)
+    if selector is not None:
+        parse_selector(selector)
+    only = {
+        "state": None if state is None else state.value,
+        "host": None if on_host is None else check_name(on_host, what="host"),
+        "profile": profile,
+        "label": label,
+        "selector": selector,
+    }
+    none = "no such VMs" if any(only.values()) else "no VMs yet: vgpuctl create-vm NAME --profile P"
+    listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
+    whose = listed_tenant(ctx, tenant, all_tenants=all_tenants)
+
+    def read_view() -> View:
+        return list_view(session.client.vms(whose, **only), listing, lambda vm: f"{vm['tenant']}/{vm['name']}")
+
+    show_view(session, read_view, output, watch=watch)
+
+
+def _took(operation: Mapping[str, Any]) -> str:
+    seconds = seconds_of({**operation, "started_at": operation["created_at"]}, None)
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+def _said(operation: Mapping[str, Any]) -> str:
+    if operation["error"]:
+        return f"{shown(operation['error'].get('message'))} [{shown(operation['error'].get('code'))}]"
+    return shown([*operation["warnings"], *(step["message"] for step in operation["steps"][-2:] if step["message"])])
+
+
+EVENT_COLUMNS: Final = (
+    age(),
+    field("WHAT", "kind", Fit.WHOLE),
+    field("STATE", "state", Fit.WHOLE),
+    Column("TOOK", _took),
+    Column("MESSAGE", _said, Fit.WRAP),
+    field("AT", "created_at", wide=True),
+    field("OPERATION", "id", Fit.WHOLE, wide=True),
+)
+
+
+def events(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    sort: Sort = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """What was done to a VM, also to one that is deleted; newest first."""
+    found = session_of(ctx).client.operations(limit=limit, subject=f"{tenant}/{name}")
+    show_list(found, EVENT_COLUMNS, output, f"nothing is known of a VM {name}", sort)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl whoami``"""
+
+from __future__ import annotations
+
+import typer
+
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.core.access import EVERYWHERE
+
+
+def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Who you are to the server, and what you may do where; which tenant commands are about."""
+    session = session_of(ctx)
+    caller = session.client.whoami()
+    roles = [(f"{shown(one['role'])} in", shown(one["tenant"])) for one in caller["grants"]]
+    places = [(role, "every tenant" if place == EVERYWHERE else place) for role, place in roles]
+    server = str(session.state) if session.context is None else f"{session.context.name}"
+    data = {**caller, "tenant": session.own_tenant}
+    show(
+        data,
+        output,
+        lambda: render_details(
+            [("you", shown(caller["actor"])), *places, ("tenant", data["tenant"]), ("server", server)]
+        ),
+    )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Ansible inventory of any form, read by ``ansible-inventory``: Ansible's own code is a process, never imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.core.errors import Fatal, InvalidInput
+
+OUR_GROUP: Final = "vgpuctl_hosts"
+"""An inventory that has this group means its hosts, whatever else stands in it."""
+MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
+READING_LIMIT_S: Final = 300
+"""Plugins may ask a cloud or a CMDB."""
+
+Variables = Mapping[str, Any]
+
+
+def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Variables]:
+    """Variables by the inventory's name of each host, of the hosts that ``limit`` (a pattern of Ansible) matches.
+
+    Without ``limit``: the hosts of the group :data:`OUR_GROUP` if there is one, else all.
+
+    :raises InvalidInput: ``inventory.unreadable``, ``inventory.empty``
+    :raises Fatal: ``ansible.missing``
+    """
+    listed = _listed(sources, limit)
+    names = _names(listed, OUR_GROUP) if limit is None and OUR_GROUP in listed else _names(listed, "all")
+    if not names:
+        raise InvalidInput(
+            "inventory.empty",
+            f"no host of the inventory matches {limit!a}" if limit else "the inventory has no hosts",
+            hint="ansible-inventory --graph -i INVENTORY shows what is in it",
+        )
+    variables = listed.get("_meta", {}).get("hostvars", {})
+    return {name: variables.get(name, {}) for name in names}
+
+
+def _names(listed: Mapping[str, Any], group: str) -> list[str]:
+    """Hosts of a group and of its children, each once; groups cannot contain themselves, says Ansible."""
+    found: dict[str, None] = {}
+    wanted, seen = [group], set[str]()
+    while wanted:
+        name = wanted.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        members = listed.get(name, {})
+        found.update(dict.fromkeys(members.get("hosts", ())))
+        wanted += members.get("children", ())
+    return list(found)
+
+
+def _listed(sources: Sequence[str], limit: str | None) -> dict[str, Any]:
+    words = [_program(), "--list", *(word for source in sources for word in ("--inventory", source))]
+    if limit is not None:
+        words += ["--limit", limit]
+    environment = {
+        **os.environ,
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
+        "ANSIBLE_NOCOLOR": "True",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+    }
+    try:
+        done = subprocess.run(
+            words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=READING_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _unreadable(sources, f"nothing came within {READING_LIMIT_S} s") from error
+    said = done.stderr.decode(errors="replace")
+    if done.returncode != 0 or len(done.stdout) > MAX_OUTPUT_BYTES:
+        raise _unreadable(sources, _why(said), details=said)
+    try:
+        listed = json.loads(done.stdout)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(sources, "ansible-inventory did not answer with JSON", details=said) from error
+    if not isinstance(listed, dict):
+        raise _unreadable(sources, "ansible-inventory did not answer with an object", details=said)
+    return listed
+
+
+def _program() -> str:
+    """Beside this Python first: it comes with us."""
+    beside = Path(sys.executable).with_name("ansible-inventory")
+    found = str(beside) if beside.is_file() else shutil.which("ansible-inventory")
+    if found is None:
+        raise Fatal("ansible.missing", "there is no ansible-inventory on this machine", hint="install ansible-core")
+    return found
+
+
+def _why(said: str) -> str:
+    """The line that names the cause: warnings of the plugin that should have read it, else the last error."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Failed to parse inventory:")]
+    errors = [line.split("]: ", 1)[-1] for line in lines if line.startswith(("[ERROR]", "ERROR"))]
+    return (causes + errors + lines[-1:] + ["it said nothing"])[0][:300]
+
+
+def _unreadable(sources: Sequence[str], why: str, details: str | None = None) -> InvalidInput:
+    named = ", ".join(ascii(source)[1:-1][:80] for source in sources)
+    return InvalidInput(
+        "inventory.unreadable",
+        f"cannot read the inventory {named}: {why}",
+        hint="ansible-inventory --list -i INVENTORY must succeed",
+        details=details,
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What exists as a file for ``apply``: planning it on the same server finds nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from orchestrator.cli.manifest.observed import observe
+from orchestrator.cli.offerings import offering_of
+from orchestrator.client.client import Client
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import Denied
+from orchestrator.core.lease import show_moment
+from orchestrator.core.manifest import BUSY, OFF, ExistingVm, Manifest
+from orchestrator.core.offering import Offering
+from orchestrator.core.quota import show_amount
+from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.units import MIB, show_size
+
+
+def exported(client: Client, tenant: str | None) -> dict[str, Any]:
+    """``tenant``: only what is its own; None: everything that the caller may see.
+
+    Images are named by VMs and left out, as nobody keeps where they came from. So is user data, which is never shown,
+    and what was adopted."""
+    there = observe(client, Manifest(label=None))
+    vms = [one for one in there.vms.values() if tenant in {None, one.vm.tenant} and one.vm.image]
+    names = sorted(str(one["name"]) for one in client.tenants())
+    found = {
+        "schema_version": 1,
+        "tenants": [_tenant(client, name) for name in names if tenant in {None, name} and name != DEFAULT_TENANT],
+        "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
+        "networks": [{"name": name, "subnet": subnet} for name, subnet in there.networks.items() if tenant is None],
+        "vms": [_vm(one) for one in _settled(vms)],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _tenant(client: Client, name: str) -> dict[str, Any]:
+    try:
+        limits = client.quota(name) if name != EVERYWHERE else []
+    except Denied:
+        limits = []
+    quota = {one["resource"]: show_amount(one["resource"], one["limit"]) for one in limits if one["limit"] is not None}
+    return {"name": name, "quota": quota} if quota else {"name": name}
+
+
+def _offering(offering: Offering) -> dict[str, Any]:
+    """Only what it says otherwise than one that says nothing."""
+    silent = asdict(Offering(name=offering.name, kind=offering.kind))
+    said = {key: value for key, value in asdict(offering).items() if value != silent[key] and key != "origin"}
+    found = {"name": offering.name, "kind": offering.kind, **said}
+    return {key: list(value) if isinstance(value, tuple) else _without_none(value) for key, value in found.items()}
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: one for key, one in value.items() if one is not None}
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _settled(vms: Iterable[ExistingVm]) -> Iterable[ExistingVm]:
+    return (one for one in vms if one.state in {"running", "stopped"} | BUSY and one.state != "deleting")
+
+
+def _vm(found: ExistingVm) -> dict[str, Any]:
+    vm = found.vm
+    members: dict[str, Any] = {
+        "name": vm.name,
+        "tenant": vm.tenant,
+        "profile": vm.profile,
+        "image": vm.image,
+        "vcpus": vm.vcpus,
+        "memory": show_size(vm.memory_mib * MIB),
+        "disk": show_size(vm.disk_bytes),
+        "network": vm.network,
+        "ssh_keys": list(vm.ssh_keys),
+        "boot_policy": vm.boot_policy,
+        "priority": vm.priority,
+        "state": "stopped" if found.state in OFF else "running",
+    }
+    if found.lease_end is not None:
+        members["until"] = show_moment(found.lease_end)
+    return {key: value for key, value in members.items() if value != []}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that a file names must be there, or be made by the file itself: said before anything is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from difflib import get_close_matches
+from functools import partial
+
+from orchestrator.client.client import Client
+from orchestrator.core.errors import Denied, InvalidInput, NotFound, Reason
+from orchestrator.core.manifest import Existing, Manifest, ManifestVm
+
+
+def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
+    """Of the VMs that are not there yet.
+
+    :raises InvalidInput: ``manifest.unknown_name``, a reason for each name that is none
+    """
+    new = [vm for vm in wanted.vms if vm.key not in there.vms]
+    if not new:
+        return
+    reasons = (*_by_list(client, wanted, there, new), *_asked_for(client, wanted, new))
+    if reasons:
+        raise InvalidInput(
+            "manifest.unknown_name",
+            f"{len(reasons)} names in the file are of nothing that exists",
+            hint="correct them, or have the file make what they name; nothing was changed",
+            reasons=reasons,
+        )
+
+
+def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+    tenants = {str(tenant["name"]) for tenant in client.tenants()}
+    known: dict[str, set[str]] = {
+        "tenant": tenants | {one.name for one in wanted.tenants},
+        "image": {*there.images, *(one.name for one in wanted.images)},
+        "network": {*there.networks, *(one.name for one in wanted.networks)},
+    }
+    for what, names in known.items():
+        for name in sorted({getattr(vm, what) for vm in new} - names):
+            yield _unknown(what, name, [vm.key for vm in new if getattr(vm, what) == name], near=names)
+
+
+def _asked_for(client: Client, wanted: Manifest, new: list[ManifestVm]) -> Iterator[Reason]:
+    """Profiles have many spellings, and hosts may not be ours to know: the server says whether a name is one."""
+    made = {offering.name for offering in wanted.offerings}
+    for name in sorted({vm.profile for vm in new} - made):
+        users = [vm.key for vm in new if vm.profile == name]
+        yield from _refused(partial(client.profile, name), "profile", name, users)
+    for name in sorted({vm.host for vm in new if vm.host is not None}):
+        users = [vm.key for vm in new if vm.host == name]
+        yield from _refused(partial(client.host, name), "host", name, users)
+
+
+def _refused(ask: Callable[[], object], what: str, name: str, users: list[str]) -> Iterator[Reason]:
+    try:
+        ask()
+    except (NotFound, InvalidInput) as error:
+        yield _unknown(what, name, users, said=error.hint if "did you mean" in (error.hint or "") else None)
+    except Denied:
+        return
+
+
+def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = (), said: str | None = None) -> Reason:
+    found = get_close_matches(name, near)
+    said = f"did you mean {', '.join(found)}?" if found else said
+    message = f"no {what} is called {name[:63]!a}" + (f"; {said}" if said else "")
+    return Reason(code=f"{what}.unknown", message=message, subjects=tuple(f"vm {key}" for key in users))

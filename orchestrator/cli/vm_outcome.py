@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of VMs that a command changes: one or several, waited for or not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.cli.commands.vm_views import details
+from orchestrator.cli.output import show, shown
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import CliSession
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import Reason, VgpuctlError
+
+Outcome = tuple[object, list[str]]
+"""What ``-o json`` prints, and the lines for people."""
+
+
+def finish(session: CliSession, started: Json, tenant: str, *, wait: bool) -> None:
+    """Wait for what was started on one VM, and show the VM."""
+    data, lines = outcome_of(session, started, tenant, wait=wait)
+    show(data, session.format, lambda: lines)
+
+
+def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -> Outcome:
+    """As the VM is once that has ended."""
+    for preempted in started["preempted"]:
+        print(f"stopped for it: {shown(preempted)}", file=sys.stderr)
+    if started["operation"] is not None:
+        if not wait:
+            return started, started_lines(started)
+        follow(session, started["operation"], joined=started["existing"])
+    vm = session.client.vm(started["name"], tenant)
+    so_already = started["existing"] and started["operation"] is None
+    return vm, [f"{shown(vm['name'])} is {shown(vm['state'])} already"] if so_already else details(vm)
+
+
+def started_lines(started: Mapping[str, Any]) -> list[str]:
+    """Of one that is not waited for."""
+    number = started["operation"]
+    if number is None:
+        return [f"{shown(started['name'])}: nothing has to be done"]
+    return [f"{shown(started['name'])}: operation {number} started", f"follow it: vgpuctl operation wait {number}"]
+
+
+def each(
+    session: CliSession,
+    names: Sequence[str],
+    begin: Callable[[str], Json],
+    end: Callable[[str, Json], Outcome],
+) -> None:
+    """All are begun, then waited for one after the other; one that fails keeps none of the others.
+
+    :raises VgpuctlError: of the only one; of several ``vm.partial``, in the family of the first that failed
+    """
+    begun: dict[str, Json] = {}
+    failed: dict[str, VgpuctlError] = {}
+    for name in dict.fromkeys(names):
+        try:
+            begun[name] = begin(name)
+        except VgpuctlError as error:
+            failed[name] = error
+    found: list[Outcome] = []
+    for name, started in begun.items():
+        try:
+            found.append(end(name, started))
+        except VgpuctlError as error:
+            failed[name] = error
+    if len(set(names)) == 1:
+        if failed:
+            raise next(iter(failed.values()))
+        show(found[0][0], session.format, lambda: found[0][1])
+        return
+    show([data for data, _ in found], session.format, lambda: [_line(data, lines) for data, lines in found])
+    if failed:
+        raise _partial(failed, len(begun))
+
+
+def _line(data: object, lines: Sequence[str]) -> str:
+    """Of several VMs one line each."""
+    if isinstance(data, Mapping) and "state" in data and "name" in data:
+        return f"{shown(data['name'])} is {shown(data['state'])}"
+    return lines[0]
+
+
+def _partial(failed: Mapping[str, VgpuctlError], begun: int) -> VgpuctlError:
+    reasons = tuple(Reason(code=one.code, message=one.message, subjects=(name,)) for name, one in failed.items())
+    first = next(iter(failed.values()))
+    return type(first)(
+        "vm.partial",
+        f"{len(failed)} of {begun + len(failed)} VMs could not be done",
+        hint=first.hint or "the others are done",
+        reasons=reasons,
+    )

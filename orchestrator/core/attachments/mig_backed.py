@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vGPUs in GPU instances of their own: MIG on, the instance at its place, then a type on a virtual function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from orchestrator.core.attachments.attachment import Attachment
+from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION
+from orchestrator.core.attachments.vendor_vfio import typed
+from orchestrator.core.device import Device, InstancePlace, ObservedDevice
+from orchestrator.core.host_actions import (
+    CreateGpuInstance,
+    EnableVirtualFunctions,
+    HostAction,
+    SetInstanceType,
+    SetMigMode,
+)
+from orchestrator.core.snapshot import GpuInstance, GpuSnapshot
+
+
+def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str) -> Device | None:
+    """Without its instance, which placement knows. The driver makes such vGPUs on virtual functions only."""
+    device = ON_FUNCTION.draw(gpu, type_name, taken, new_uuid)
+    return None if device is None else replace(device, kind="mig_backed", leaves_mig=False)
+
+
+def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """Of an instance that holds no vGPU: the instance alone."""
+    place = device.instance
+    if place is None:
+        return ON_FUNCTION.make(vm_id, device)
+    instance = CreateGpuInstance(vm=vm_id, gpu=device.gpu, profile=place.profile, start=place.start)
+    # Switching virtual functions on later would destroy the instance.
+    before = (SetMigMode(gpu=device.gpu, on=True), EnableVirtualFunctions(gpu=device.gpu))
+    if device.function is None:
+        return (*before, instance)
+    named = SetInstanceType(
+        vm=vm_id, vf=device.parent, type_name=device.type_name, gpu=device.gpu, start=place.start
+    )  # fmt: skip
+    return (*before, instance, named)
+
+
+def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
+    """vGPUs with the instance around each, and instances that hold none."""
+    if not gpu.mig_enabled:
+        return
+    there = {one.id: one for one in gpu.instances}
+    inside = set()
+    for one in typed(gpu):
+        parent = next(parent for parent in gpu.parents if parent.address == one.device.parent)
+        instance = there.get(-1 if parent.gpu_instance is None else parent.gpu_instance)
+        inside.add(parent.gpu_instance)
+        device = replace(one.device, kind="mig_backed").inside(None if instance is None else _place(instance))
+        yield replace(one, device=device)
+    for instance in gpu.instances:
+        if instance.id not in inside:
+            yield ObservedDevice(device=_alone(gpu, instance), owner=instance.owner, in_use=False)
+
+
+def _alone(gpu: GpuSnapshot, instance: GpuInstance) -> Device:
+    name = f"{gpu.address}, GPU instance {instance.profile} at slot {instance.start}"
+    device = Device(kind="mig_backed", gpu=gpu.address, parent=gpu.address, type_name=instance.profile, name=name)
+    return device.inside(_place(instance))
+
+
+def _place(instance: GpuInstance) -> InstancePlace:
+    return InstancePlace(instance.profile, instance.start)
+
+
+ATTACHMENT = Attachment(
+    draw=_draw,
+    make=_make,
+    still_free=ON_FUNCTION.still_free,
+    observed=_observed,
+    hostdev=ON_FUNCTION.hostdev,
+    changes_gpu=True,
+)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there against what is locked and what the tables allow. Pure; data, never text for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.driver_lock import HostLock
+from orchestrator.core.driver_matrix import DriverMatrix, version_key
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.snapshot import HostSnapshot
+
+Verdict = Literal["ok", "drift", "forbidden", "unknown"]
+"""``drift``: not as it is locked. ``forbidden``: the tables say that it does not work together.
+``unknown``: nobody has seen it, or the tables do not know it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverRow:
+    """One thing that was compared. ``subject``: ``host gpu-1``, ``VM default/train``."""
+
+    subject: str
+    part: str
+    wanted: str | None
+    observed: str | None
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guest:
+    """A VM on a host. ``driver``: of its image, as the operator said; None: nobody said."""
+
+    name: str
+    driver: str | None
+
+
+def host_rows(name: str, lock: HostLock, snapshot: HostSnapshot | None, matrix: DriverMatrix) -> Iterator[DriverRow]:
+    """The host's driver against the lock, its system against the tables."""
+    observed = None if snapshot is None else snapshot.driver_version
+    wanted = lock.version("host_driver")
+    if observed is None:
+        why = "nobody has seen it yet" if snapshot is None else "the driver does not answer"
+        verdict: Verdict = "unknown" if snapshot is None or wanted is None else "drift"
+    elif wanted is None:
+        verdict, why = "ok", "no version is locked"
+    else:
+        verdict = "ok" if observed == wanted else "drift"
+        why = f"locked by {lock.group}" + ("" if observed == wanted else _direction(observed, wanted))
+    yield DriverRow(
+        subject=f"host {name}", part="host_driver", wanted=wanted, observed=observed, verdict=verdict, reason=why
+    )
+    if snapshot is not None:
+        yield _system_row(name, snapshot, matrix)
+
+
+def _direction(observed: str, wanted: str) -> str:
+    try:
+        return "; it is newer" if version_key(observed) > version_key(wanted) else "; it is older"
+    except InvalidInput:
+        return ""
+
+
+def _system_row(name: str, snapshot: HostSnapshot, matrix: DriverMatrix) -> DriverRow:
+    """Never a judgement: how vGPUs are offered is probed. It tells whether anybody has written of such a system."""
+    system = f"{snapshot.os_name}, kernel {snapshot.kernel}"
+    short = snapshot.kernel.split("-")[0]
+    for row in matrix.host_systems:
+        words = row.name.split(" (")[0].rstrip("+").split()[:2]
+        if all(word in snapshot.os_name for word in words) and (row.kernel is None or short.startswith(row.kernel)):
+            return DriverRow(
+                subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="ok",
+                reason=f"row host_os {row.name}: {row.framework or 'framework not told'}",
+            )  # fmt: skip
+    return DriverRow(
+        subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="unknown",
+        reason="no row of the tables is about this system",
+    )  # fmt: skip
+
+
+def guest_row(guest: Guest, lock: HostLock, host_driver: str | None, matrix: DriverMatrix) -> DriverRow:
+    """A VM's driver against its host's, then against the lock."""
+    wanted = lock.version("guest_driver")
+    verdict: Verdict = "unknown"
+    if guest.driver is None:
+        why = "its image's driver is not known ('vgpuctl image guest-driver')"
+    elif host_driver is None:
+        why = "its host's driver is not known"
+    else:
+        forbidden = forbidden_pair(matrix, host_driver=host_driver, guest_driver=guest.driver)
+        if forbidden is not None:
+            verdict, why = "forbidden", forbidden
+        else:
+            verdict = "ok" if wanted in {None, guest.driver} else "drift"
+            why = matrix.guest_verdict(host_driver=host_driver, guest_driver=guest.driver).reason
+    return DriverRow(
+        subject=f"VM {guest.name}", part="guest_driver", wanted=wanted, observed=guest.driver, verdict=verdict,
+        reason=why,
+    )  # fmt: skip
+
+
+def forbidden_pair(matrix: DriverMatrix, *, host_driver: str, guest_driver: str) -> str | None:
+    """Why the tables forbid such a guest on such a host, with the row that says so; None: they do not."""
+    try:
+        verdict = matrix.guest_verdict(host_driver=host_driver, guest_driver=guest_driver)
+    except InvalidInput:
+        return None
+    if verdict.accepted or verdict.basis == "unknown_driver":
+        return None
+    release = matrix.release_of_host_driver(host_driver)
+    row = f"row vgpu_release {release.name}" if release else f"rows vgpu_release of R{version_key(host_driver)[0]}"
+    return f"{verdict.reason} (driver_matrix.csv, {row})"

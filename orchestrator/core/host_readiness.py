@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU host needs, what it has of that, and what would mend the rest. Pure: facts in, a list out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from orchestrator.core.units import GIB, show_size
+
+ReadinessState = Literal["ok", "missing", "advice"]
+"""``missing``: without it nothing, or no vGPU, works. ``advice``: it works, and will not always."""
+
+MIN_PYTHON: Final = (3, 10)
+MIN_LIBVIRT: Final = (8, 0)
+"""Ubuntu 22.04's, and the floor of OpenStack's Nova."""
+MIN_LIBVIRT_NVIDIA_VFIO: Final = (10, 0)
+"""Before it, libvirt refuses a function that is bound to another driver than vfio-pci."""
+MIN_QEMU: Final = (6, 2)
+MIN_FREE_BYTES: Final = 20 * GIB
+"""An image and a disk or two."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostGpuFact:
+    """A GPU as the kernel shows it."""
+
+    address: str
+    driver: str | None
+    iommu_group: bool
+    takes_types: bool
+    """Its virtual functions take vGPU types by NVIDIA's own VFIO driver."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostReadinessFacts:
+    """What was read of a host. None: it is not there."""
+
+    os: str
+    os_id: str
+    kernel: str
+    command_line: str
+    amd: bool
+    iommu_groups: int
+    modules: tuple[str, ...]
+    kvm: bool
+    systemd: bool
+    libvirt_listens: bool
+    libvirt: str | None
+    qemu: str | None
+    python: tuple[int, ...]
+    """Empty: it does not run."""
+    python_libvirt: bool
+    driver: str | None
+    headers: bool
+    secure_boot: bool | None
+    gpus: tuple[HostGpuFact, ...]
+    storage_free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirement:
+    """One thing that a host needs."""
+
+    name: str
+    state: ReadinessState
+    found: str
+    remedy: str | None
+    """None when there is nothing to do."""
+
+
+def requirements(facts: HostReadinessFacts) -> tuple[Requirement, ...]:
+    """All of them, in the order in which to mend them."""
+    return tuple(_all(facts))
+
+
+def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
+    yield _of("systemd", facts.systemd, "runs the host", "does not run the host", "use a host that systemd runs")
+    yield _python(facts)
+    yield _of(
+        "KVM", facts.kvm, "/dev/kvm", "no /dev/kvm",
+        "switch virtualisation on in the firmware and load kvm_intel or kvm_amd", state="advice",
+    )  # fmt: skip
+    yield _iommu(facts)
+    yield _of(
+        "vfio", "vfio_pci" in facts.modules, "vfio_pci is loaded", "vfio_pci is not loaded",
+        "write vfio-pci to /etc/modules-load.d/vfio.conf and run modprobe vfio-pci",
+    )  # fmt: skip
+    yield _of(
+        "nouveau", "nouveau" not in facts.modules, "not loaded", "loaded: it holds the GPUs",
+        "blacklist nouveau in /etc/modprobe.d, rebuild the initramfs, reboot",
+    )  # fmt: skip
+    yield from _libvirt(facts)
+    yield _floor("QEMU", facts.qemu, MIN_QEMU)
+    yield _gpus(facts)
+    yield from _driver(facts)
+    enough = facts.storage_free_bytes >= MIN_FREE_BYTES
+    free = f"{show_size(facts.storage_free_bytes // GIB * GIB)} free" if facts.storage_free_bytes >= GIB else "full"
+    yield _of("disk", enough, free, free, f"make {show_size(MIN_FREE_BYTES)} free where the agent's storage lies")
+
+
+def _of(
+    name: str, good: bool, there: str, wanting: str, remedy: str, *, state: ReadinessState = "missing"
+) -> Requirement:
+    if good:
+        return Requirement(name=name, state="ok", found=there, remedy=None)
+    return Requirement(name=name, state=state, found=wanting, remedy=remedy)
+
+
+def _python(facts: HostReadinessFacts) -> Requirement:
+    version = ".".join(map(str, facts.python)) or "none that runs"
+    binding = "with libvirt" if facts.python_libvirt else "its libvirt module is installed when the host is added"
+    return _of(
+        "Python", facts.python >= MIN_PYTHON, f"{version}, {binding}", version,
+        "install Python 3.10 or newer (RHEL 9: python3.12)",
+    )  # fmt: skip
+
+
+def _iommu(facts: HostReadinessFacts) -> Requirement:
+    groups = f"{facts.iommu_groups} groups"
+    argument = "iommu=pt" if facts.amd else "intel_iommu=on iommu=pt"
+    wanted = [word for word in argument.split() if word not in facts.command_line.split()]
+    remedy = (
+        f"add {' '.join(wanted)} to the kernel's arguments (GRUB_CMDLINE_LINUX), then update-grub and reboot"
+        if wanted
+        else "the kernel's arguments are right: switch VT-d or AMD-Vi on in the firmware, or reboot if that was done"
+    )
+    return _of("IOMMU", facts.iommu_groups > 0, groups, "no groups", remedy)
+
+
+def _libvirt(facts: HostReadinessFacts) -> Iterator[Requirement]:
+    yield _of(
+        "libvirt daemon", facts.libvirt_listens, "listens", "none listens below /run/libvirt",
+        "install libvirt-daemon-system (RHEL: libvirt-daemon-kvm) and start it",
+    )  # fmt: skip
+    vendor = any(gpu.takes_types for gpu in facts.gpus)
+    yield _floor("libvirt", facts.libvirt, MIN_LIBVIRT_NVIDIA_VFIO if vendor else MIN_LIBVIRT)
+
+
+def _floor(name: str, version: str | None, floor: tuple[int, int]) -> Requirement:
+    wanted = ".".join(map(str, floor))
+    known = () if version is None else tuple(int(part) for part in version.split(".")[:2])
+    return _of(
+        name, known >= floor, version or "", version or "not installed",
+        f"install {name} {wanted} or newer: a newer release of the system has it",
+    )  # fmt: skip
+
+
+def _gpus(facts: HostReadinessFacts) -> Requirement:
+    named = ", ".join(gpu.address for gpu in facts.gpus)
+    return _of(
+        "GPUs", bool(facts.gpus), named, "no NVIDIA GPU is on the PCI bus",
+        "look at the firmware's settings (above 4G decoding, SR-IOV) and at lspci -d 10de:",
+    )  # fmt: skip
+
+
+def _driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
+    if facts.driver is not None:
+        yield Requirement(name="driver", state="ok", found=facts.driver, remedy=None)
+        return
+    obstacles = [] if facts.headers else [f"install the headers of kernel {facts.kernel} first"]
+    if facts.secure_boot:
+        obstacles.append("Secure Boot is on: enrol the key that signs its modules, or switch it off")
+    remedy = "; ".join(["install NVIDIA's vGPU host driver", *obstacles])
+    yield Requirement(name="driver", state="missing", found="no nvidia module is loaded", remedy=remedy)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels that people put on VMs and hosts, and the selectors that pick by them (``rack=3,!spare``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import InvalidInput
+
+Labels = tuple[tuple[str, str], ...]
+"""(key, value), by key."""
+
+MAX_LABELS: Final = 32
+MAX_SELECTOR: Final = 1024
+KEY_PATTERN: Final = "[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
+VALUE_PATTERN: Final = "[A-Za-z0-9._-]{0,63}"
+_KEY: Final = re.compile(KEY_PATTERN, re.ASCII)
+_VALUE: Final = re.compile(VALUE_PATTERN, re.ASCII)
+_TERM: Final = re.compile(rf"(?P<key>{KEY_PATTERN})(?:(?P<sign>!?=)(?P<value>{VALUE_PATTERN}))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One condition of a selector. ``value`` None: only whether the key is there counts."""
+
+    key: str
+    value: str | None
+    negated: bool
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        there = self.key in labels if self.value is None else labels.get(self.key) == self.value
+        return there != self.negated
+
+
+Selector = tuple[Term, ...]
+"""All of them must hold."""
+
+
+def check_labels(labels: Mapping[str, str]) -> Labels:
+    """In order, when all are legal.
+
+    :raises InvalidInput: ``label.invalid``, ``label.too_many``
+    """
+    if len(labels) > MAX_LABELS:
+        raise InvalidInput("label.too_many", f"{len(labels)} labels are too many", hint=f"at most {MAX_LABELS}")
+    for key, value in labels.items():
+        if _KEY.fullmatch(key) is None or _VALUE.fullmatch(value) is None:
+            raise _invalid(f"{key}={value}")
+    return tuple(sorted(labels.items()))
+
+
+def changed_labels(labels: Labels, changes: Mapping[str, str | None]) -> Labels:
+    """With these set; None takes one away. :raises InvalidInput: ``label.invalid``, ``label.too_many``"""
+    wanted: dict[str, str | None] = {**dict(labels), **changes}
+    return check_labels({key: value for key, value in wanted.items() if value is not None})
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Of words ``KEY=VALUE``. :raises InvalidInput: ``label.invalid``"""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or _KEY.fullmatch(key) is None or _VALUE.fullmatch(value) is None:
+            raise _invalid(text)
+        found[key] = value
+    return found
+
+
+def parse_selector(text: str) -> Selector:
+    """``KEY``, ``!KEY``, ``KEY=VALUE`` and ``KEY!=VALUE`` with commas; all must hold.
+
+    :raises InvalidInput: ``label.selector_invalid``
+    """
+    terms = []
+    for word in text.split(","):
+        bare = word.strip(" ")
+        absent = bare.startswith("!")
+        match = _TERM.fullmatch(bare[1:] if absent else bare)
+        if match is None or (absent and match["sign"]):
+            raise InvalidInput(
+                "label.selector_invalid",
+                f"{ascii(text)[:80]} does not say which labels",
+                hint="KEY, !KEY, KEY=VALUE or KEY!=VALUE, several with commas",
+            )
+        terms.append(Term(match["key"], match["value"], absent or match["sign"] == "!="))
+    return tuple(terms)
+
+
+def selects(selector: Selector, labels: Labels) -> bool:
+    """Whether everything that is asked for holds."""
+    known = dict(labels)
+    return all(term.holds(known) for term in selector)
+
+
+def show_labels(labels: Mapping[str, str]) -> str:
+    """``key=value`` with commas, as selectors are written."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _invalid(text: str) -> InvalidInput:
+    return InvalidInput(
+        "label.invalid",
+        f"{ascii(text)[:80]} is not a label",
+        hint="KEY=VALUE: the key of lower-case letters, digits, '.', '_', '/' and '-', the value of letters, digits, "
+        "'.', '_' and '-', each at most 63 long",
+    )

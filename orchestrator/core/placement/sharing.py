@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which VMs of other tenants keep a request off a GPU or host.
+
+The rule is asked of values alone: a request and what is held say each how far they are to be kept apart. What says
+nothing (``isolation`` None: what was not made here, fleets without tenants) keeps nobody off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from orchestrator.core.geometry.cut import Cut
+from orchestrator.core.isolation import may_share_gpu, may_share_host
+from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.views import Occupied, Request
+
+
+def kept_off_gpu(request: Request, gpu: Gpu) -> bool:
+    """Whether another tenant's VM is on it that it may not be shared with."""
+    return request.isolation is not None and any(True for _ in strangers_on(request, gpu))
+
+
+def kept_off_host(request: Request, host: FleetHost) -> bool:
+    """The same of all that is on the host."""
+    mine = request.isolation
+    if mine is None:
+        return False
+    there = (item for gpu in host.gpus for _, item in gpu.held if item.tenant != request.tenant)
+    return any(item.isolation is not None and not may_share_host(mine, item.isolation) for item in there)
+
+
+def strangers_on(request: Request, gpu: Gpu) -> Iterator[str]:
+    """Ids of the VMs that would have to leave the GPU for their tenants' sake."""
+    cut = gpu.table.cuts[gpu.cut] if gpu.cut >= 0 else None
+    return strangers(request, (item for _, item in gpu.held), cut)
+
+
+def strangers(request: Request, held: Iterable[Occupied], cut: Cut | None) -> Iterator[str]:
+    """The same of what is held on a GPU under that cut."""
+    divided = cut is not None and cut.divides
+    mine = request.isolation
+    for item in held:
+        theirs = item.isolation
+        if item.tenant == request.tenant or mine is None or theirs is None:
+            continue
+        if not may_share_gpu(mine, theirs, divided=divided):
+            yield item.vm_id

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that write a host's ledger again, which it has lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.host_actions import KnownVm, SettleLedger
+from orchestrator.core.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.step import Step
+
+
+def _raise_epoch(context: Context) -> str:
+    """The attempts that the ledger knew are lost with it: what is still on its way must be older than what comes."""
+    with context.begin() as tx:
+        host = tx.hosts.get(context.host_name)
+        tx.hosts.update(replace(host, epoch=host.epoch + 1))
+    return f"epoch {host.epoch + 1}"
+
+
+def _settle(context: Context) -> str:
+    host = context.host()
+    with context.world.store.read() as tx:
+        vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
+    known = tuple(_known(vm) for vm in vms)
+    context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known))
+    return f"{len(known)} VMs, {len(host.managed_gpus)} GPUs"
+
+
+def _known(vm: Vm) -> KnownVm:
+    return KnownVm(
+        vm=vm.id,
+        volume=vm.volume,
+        seed=vm.seed,
+        devices=vm.devices if vm.deallocated is None else (),
+        running=vm.wanted == "running",
+        boot_policy=vm.spec.boot_policy,
+        adopted=vm.spec.adopted is not None,
+    )
+
+
+EPOCH = Step(name="epoch.1", title="a newer epoch", do=_raise_epoch, no_undo_reason="a higher one harms nobody")
+SETTLE = Step(
+    name="settle_ledger.1",
+    title="write the ledger again",
+    do=_settle,
+    no_undo_reason="it says what is so",
+    remains=lambda context: (f"the ledger of host {context.host_name}, which its agent has lost",),
+)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last look at every host in brief: whether the next one has anything to add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.core.host import Host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a host was last seen."""
+
+    host: Host
+    """Enough to reach it: its list of managed GPUs is left out."""
+    digest: str | None
+    """Of the snapshot that is stored, whole, and compared with what is wanted; None: there is none like that."""
+    storage_free_bytes: int
+    turn: int
+    """The newest (Operations.turn) when that look began."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenAgain:
+    """A look, begun ``at`` that moment and with that newest turn, that found what has this digest."""
+
+    host: str
+    digest: str
+    at: float
+    turn: int
+
+
+class Looks(Protocol):
+    def standing(self) -> tuple[Standing, ...]:
+        """Of all hosts, those first that were not seen for longest."""
+
+    def ready(self) -> tuple[Host, ...]:
+        """Hosts that may be worked on, by name, without their managed GPUs."""
+
+    def restless(self, *, since: int, now: float) -> frozenset[str]:
+        """Hosts that something is to be said of even though they look as before: with an operation that has not ended
+        or one with a later turn than ``since``, a standing finding, or a lease that ends soon."""
+
+    def shows(self, host: str, vm_id: str) -> bool:
+        """Whether placement's picture of the host has devices of the VM."""
+
+    def is_judged(self, host: str) -> bool:
+        """Whether what was last seen there has been compared with what is wanted."""
+
+    def judge(self, host: str) -> None:
+        """It is now, in this transaction."""
+
+    def judge_anew(self, tenant: str) -> None:
+        """The hosts that VMs of the tenant are on: what is wanted there has changed."""
+
+    def seen_again(self, seen: Sequence[SeenAgain]) -> None:
+        """Write down when; nothing of hosts that another look has found otherwise meanwhile."""

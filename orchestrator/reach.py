@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between the control plane and its hosts: agents over SSH, put there by Ansible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.adapters.agent_link.link import SshHostLink
+from orchestrator.adapters.agent_link.ssh import scan_host_key
+from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
+from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.state.keys import HostKeyFiles, agent_key
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.agent.build_zipapp import build_agent
+from orchestrator.core.errors import Bug
+from orchestrator.ports.files import HostKeys, ImageFiles
+from orchestrator.ports.host import Configurator, HostLink, Inspector
+from orchestrator.services.messages import HostKey
+from orchestrator.settings import Settings
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _nothing() -> None:
+    pass
+
+
+def _untold(_tell: Callable[[str], None]) -> None:
+    """Hosts without a standing connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What stands between the control plane and its hosts."""
+
+    link: HostLink
+    configurator: Configurator
+    scan_key: Callable[[str, int], HostKey]
+    """Reads the SSH host key at an address and port."""
+    keys: HostKeys
+    images: ImageFiles
+    inspector: Inspector | None = None
+    when_lost: Callable[[Callable[[str], None]], None] = _untold
+    """What it is given is told the name of each host whose standing connection was lost."""
+    leave: Callable[[], None] = _nothing
+    """End at once what takes minutes."""
+    close: Callable[[], None] = _nothing
+
+
+def over_ssh(settings: Settings, store: SqlStore) -> Reach:
+    """Agents over SSH, put on their hosts by Ansible."""
+    secrets = settings.state / "secrets"
+    keys = HostKeyFiles(secrets / "hosts")
+    link = SshHostLink(site=store.site, key_file=secrets / "agent_key", most=settings.hosts_connected)
+    configurator = AnsibleConfigurator(
+        site=store.site,
+        state=settings.state,
+        playbooks=_playbooks(),
+        provisioning_key=lambda host: keys.path(host.name),
+        authorized_keys=(agent_key(secrets / "agent_key"),),
+        build_agent=build_agent,
+    )
+    return Reach(
+        link=link,
+        configurator=configurator,
+        scan_key=_scan,
+        keys=keys,
+        images=ImageLibrary(settings.state / "images"),
+        inspector=configurator,
+        when_lost=link.when_lost,
+        leave=configurator.leave,
+        close=link.close,
+    )
+
+
+def _scan(address: str, port: int) -> HostKey:
+    found = scan_host_key(address, port)
+    return HostKey(type=found.type, key=found.key, fingerprint=found.fingerprint)
+
+
+def _playbooks() -> Path:
+    """Inside an installed package, else beside it in a source tree."""
+    for candidate in (_PACKAGE / "_data" / "playbooks", _PACKAGE.parent / "playbooks"):
+        if candidate.is_dir():
+            return candidate
+    raise Bug("playbooks.missing", "this installation has no playbooks", hint="install vgpuctl again")

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the same for many hosts, several at a time. Who is held up by one of them keeps no other from its turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from orchestrator.core.contained import Contained
+
+T = TypeVar("T")
+
+SLOW_S: Final = 1.0
+"""Whoever takes longer with one is no longer counted among those at work."""
+COMPANIONS: Final = 8
+"""So many times as many as work side by side may be held up before the others have to wait."""
+
+
+@dataclass(kw_only=True)
+class Crew(Generic[T]):
+    """One round. ``at_once``: how many work side by side, on threads of ``pool``."""
+
+    pool: ThreadPoolExecutor
+    at_once: int
+    do: Callable[[T], None]
+    errors: list[Exception] = field(default_factory=list)
+    """What ``do`` raised."""
+    _left: deque[T] = field(default_factory=deque)
+    _since: dict[int, float] = field(default_factory=dict)
+    """Member → when it began with the one that it has now."""
+    _members: int = 0
+    _change: threading.Condition = field(default_factory=threading.Condition)
+
+    def work(self, items: Iterable[T], timeout_s: float) -> None:
+        """Returns when all are done, or after that long: those not begun by then are left out."""
+        end = time.monotonic() + timeout_s
+        with self._change:
+            self._left.extend(items)
+            while (self._left or self._since) and time.monotonic() < end:
+                self._hire()
+                self._change.wait(min(SLOW_S, max(0.0, end - time.monotonic())))
+            self._left.clear()
+
+    def _hire(self) -> None:
+        """As many as are needed, so that ``at_once`` of them are not held up."""
+        now = time.monotonic()
+        held_up = sum(now - since > SLOW_S for since in self._since.values())
+        room = min(self.at_once - (len(self._since) - held_up), self.at_once * COMPANIONS - len(self._since))
+        for _ in range(min(room, len(self._left))):
+            self._members += 1
+            self._since[self._members] = now
+            self.pool.submit(self._member, self._members)
+
+    def _member(self, number: int) -> None:
+        try:
+            while taken := self._take(number):
+                with Contained(self.errors.append):
+                    self.do(*taken)
+        finally:
+            with self._change:
+                del self._since[number]
+                self._change.notify()
+
+    def _take(self, number: int) -> tuple[T] | None:
+        """The next one; None: there is none left."""
+        with self._change:
+            if not self._left:
+                return None
+            self._since[number] = time.monotonic()
+            return (self._left.popleft(),)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of which there is nothing to say as long as they look as before: their agents are asked whether they do.
+
+Most looks of a large fleet find what the last one found. Such a host is not compared again with what is wanted, and
+nothing is written but, now and then, when it was last seen. Every host has its turn to be looked at as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from orchestrator.ports.store.looks import SeenAgain, Standing
+from orchestrator.ports.store.transaction import Store
+from orchestrator.services.observing import HostObserver
+
+WHOLE_EVERY: Final = 60
+"""Rounds from one look that takes nothing for granted to the next, host by host."""
+WRITTEN_AFTER_S: Final = 100.0
+"""So old may be what is stored of when a host that looks as before was last seen."""
+_BATCH: Final = 500
+"""Hosts in one commit: others wait for it."""
+
+
+class QuietHosts:
+    """What is kept from one round to the next."""
+
+    def __init__(self, store: Store, observer: HostObserver) -> None:
+        self._store = store
+        self._observer = observer
+        self._rounds = 0
+        self._turn: int | None = None
+        """The newest when the last round began: what operations with a later one did may not have been seen."""
+        self._seen: list[SeenAgain] = []
+        self._lock = threading.Lock()
+
+    def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
+        """All hosts, those first that were not seen for longest, and the names of those that are quiet."""
+        with self._store.read() as tx:
+            hosts = tx.looks.standing()
+            turn, oldest = tx.operations.turn(), min((one.turn for one in hosts if one.digest is not None), default=0)
+            restless = tx.looks.restless(since=oldest if self._turn is None else self._turn, now=now)
+        self._rounds += 1
+        self._turn = turn
+        quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
+        return hosts, frozenset(quiet) - restless
+
+    def look(self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None]) -> None:
+        """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more."""
+        found = self._observer.look(standing, digest, self._turn or 0)
+        if not isinstance(found, SeenAgain):
+            otherwise(standing.host.name, lambda name: self._observer.keep(name, found))
+        elif abs(found.at - (standing.host.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
+            with self._lock:
+                self._seen.append(found)
+
+    def keep(self) -> None:
+        """Write down when the hosts were seen that look as before, where that is due."""
+        with self._lock:
+            seen, self._seen = self._seen, []
+        for at in range(0, len(seen), _BATCH):
+            with self._store.begin() as tx:
+                tx.looks.seen_again(seen[at : at + _BATCH])
+
+    def _has_its_turn(self, name: str) -> bool:
+        return (crc32(name.encode()) + self._rounds) % WHOLE_EVERY == 0

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that drivers are installed from. An operator brings them; vgpuctl ships none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_lock import digests_of
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.files import BundleFiles
+from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.acting import actor
+
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_OF_A_RELEASE: Final = frozenset({"vgpu_host", "vgpu_guest"})
+"""Kinds that come with a release of the vGPU software."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverBundleService:
+    """Add, look, remove."""
+
+    store: Store
+    files: BundleFiles
+    clock: Clock
+
+    def add(self, source: str, signature: str, key: str, sha256: str | None) -> DriverBundle:
+        """``source``: an absolute path on this machine; ``signature``, ``key``: minisign's texts.
+
+        The same again is fine.
+
+        :raises InvalidInput: ``bundle.…``: nothing is kept of the file
+        """
+        if sha256 is not None and _SHA256.fullmatch(sha256) is None:
+            raise InvalidInput(
+                "bundle.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
+            )
+        bundle = self.files.take(source, signature, key, sha256, self.clock.now())
+        with self.store.begin() as tx:
+            there = tx.driver_bundles.find(bundle.sha256)
+            known = there is not None or _branch_is_known(bundle)
+            if there is None and known:
+                tx.driver_bundles.add(bundle)
+                self._note(tx, "add_driver_bundle", bundle.sha256)
+        if not known:
+            self.files.remove(bundle.sha256)
+            raise InvalidInput(
+                "bundle.unknown_branch",
+                f"driver {bundle.content.version} is of branch {bundle.branch}, which no known vGPU release has",
+                hint="a newer vgpuctl may know it; its tables are vgpu_profiles/nvidia/driver_matrix.csv",
+            )
+        return there or bundle
+
+    def list(self) -> tuple[DriverBundle, ...]:
+        """By kind and version."""
+        with self.store.read() as tx:
+            return tx.driver_bundles.list()
+
+    def get(self, sha256: str) -> DriverBundle:
+        """:raises NotFound: ``bundle.unknown``"""
+        with self.store.read() as tx:
+            found = tx.driver_bundles.find(sha256)
+        if found is None:
+            raise _unknown(sha256)
+        return found
+
+    def remove(self, sha256: str) -> None:
+        """:raises NotFound: ``bundle.unknown``; :raises Conflict: ``bundle.locked``"""
+        with self.store.begin() as tx:
+            if tx.driver_bundles.find(sha256) is None:
+                raise _unknown(sha256)
+            lock = tx.driver_locks.get()
+            if lock is not None and sha256 in digests_of(lock):
+                raise Conflict(
+                    "bundle.locked",
+                    f"the lock names driver bundle {sha256[:12]}",
+                    hint="'vgpuctl driver lock apply' a file without its digest first",
+                )
+            tx.driver_bundles.remove(sha256)
+            self._note(tx, "remove_driver_bundle", sha256)
+        self.files.remove(sha256)
+
+    def _note(self, tx: Transaction, action: str, subject: str) -> None:
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome="done")
+
+
+def _branch_is_known(bundle: DriverBundle) -> bool:
+    """Of a driver that nobody can judge nothing may be made. Data-centre drivers stand in no vGPU release."""
+    releases = shipped_profiles().catalogue.driver_matrix.releases
+    return bundle.content.kind not in _OF_A_RELEASE or bundle.branch in {one.branch for one in releases}
+
+
+def _unknown(sha256: str) -> NotFound:
+    return NotFound(
+        "bundle.unknown",
+        f"no driver bundle has the digest {sha256[:64]!a}",
+        hint="'vgpuctl driver bundle list' shows them",
+    )

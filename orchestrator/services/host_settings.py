@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sets for one host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host import MAX_OVERCOMMIT, Host
+from orchestrator.core.labels import changed_labels
+from orchestrator.services.messages import HostChange
+
+
+def changed(host: Host, change: HostChange) -> Host:
+    """:raises InvalidInput: ``label.…``, ``host.overcommit_invalid``"""
+    return replace(
+        host,
+        vcpu_overcommit=_overcommit(host.vcpu_overcommit, change.vcpu_overcommit),
+        memory_overcommit=_overcommit(host.memory_overcommit, change.memory_overcommit),
+        labels=changed_labels(host.labels, change.labels),
+    )
+
+
+def _overcommit(there: float | None, wanted: float | Literal["site"] | None) -> float | None:
+    if wanted is None:
+        return there
+    if wanted == "site":
+        return None
+    if not 1.0 <= wanted <= MAX_OVERCOMMIT:
+        raise InvalidInput(
+            "host.overcommit_invalid", f"an overcommit of {wanted:g} is none", hint=f"1 to {MAX_OVERCOMMIT:g}"
+        )
+    return wanted

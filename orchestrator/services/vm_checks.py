@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold of a VM before anything is begun on it."""
+
+from __future__ import annotations
+
+from orchestrator.core.errors import Conflict
+from orchestrator.core.lease import show_moment
+from orchestrator.core.vm import Vm, VmState
+from orchestrator.ports.store.transaction import Transaction
+
+
+def check_adopted(tx: Transaction, vm: Vm) -> None:
+    """Deleting powers a VM off; a domain that was not taken over to the end is not ours to power off.
+
+    :raises Conflict: ``vm.busy``"""
+    if vm.operation is None:
+        return
+    last = tx.operations.get(vm.operation).operation
+    if last.kind == "adopt_vm" and last.state != "done":
+        raise Conflict(
+            "vm.busy",
+            f"VM {vm.spec.name} is not taken over yet",
+            hint=f"'vgpuctl operation show {last.id}' tells how far it is; cancelling or abandoning it gives it back",
+        )
+
+
+def check_state(vm: Vm, needed: VmState) -> None:
+    """:raises Conflict: ``vm.busy``"""
+    if vm.state != needed:
+        raise Conflict(
+            "vm.busy",
+            f"VM {vm.spec.name} is {vm.state}",
+            hint=f"operation {vm.operation} works on it; 'vgpuctl operation show' tells how far it is",
+        )
+
+
+def check_lease(vm: Vm, now: float) -> None:
+    """:raises Conflict: ``lease.over``"""
+    if vm.lease_end is not None and vm.lease_end <= now:
+        raise Conflict(
+            "lease.over",
+            f"the lease of VM {vm.spec.name} ended {show_moment(vm.lease_end)}",
+            hint=f"'vgpuctl vm extend {vm.spec.name} --lease 4h' makes it longer",
+        )

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MIG modes, GPU instances and vGPUs in them, as the agent makes them through NVML."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
+from orchestrator.core.host_actions import (
+    ActionResult,
+    ClearVgpuType,
+    CreateGpuInstance,
+    DestroyGpuInstance,
+    HostAction,
+    SetInstanceType,
+    SetMigMode,
+)
+from orchestrator.sim.kernel import SimulatedGpu
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, clear_type, set_type
+
+_MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {
+    errno.EOPNOTSUPP: (Fatal, "gpu.no_mig"),
+    errno.EBUSY: (Conflict, "gpu.in_use"),
+    errno.EINVAL: (Fatal, "gpu.instance_refused"),
+    errno.ENOSPC: (Fatal, "gpu.instance_refused"),
+    errno.EAGAIN: (Retryable, "gpu.mig_busy"),
+}
+"""What the agent makes of NVML's answer that stands for the errno."""
+
+
+def set_mode(machine: SimulatedMachine, action: SetMigMode) -> ActionResult:
+    check_managed(machine, action.gpu)
+    gpu = _gpu(machine, action.gpu)
+    if not gpu.kind.profiles:
+        raise Fatal("gpu.no_mig", f"GPU {action.gpu} has no MIG")
+    machine.ledger.mig_before.setdefault(action.gpu, gpu.mig)
+    if gpu.mig == action.on:
+        return SO_ALREADY
+    check_no_vgpus(machine, action.gpu)
+    functions = bool(gpu.functions)
+    if functions:
+        machine.kernel.switch_functions(gpu, on=False)
+    try:
+        _ask(lambda: machine.kernel.set_mig(gpu, on=action.on))
+    finally:
+        if functions:
+            machine.kernel.switch_functions(gpu, on=True)
+    may_die(machine)
+    return DONE
+
+
+def create(machine: SimulatedMachine, action: CreateGpuInstance) -> ActionResult:
+    check_managed(machine, action.gpu)
+    gpu, key = _gpu(machine, action.gpu), _key(action)
+    if not gpu.mig:
+        raise Fatal("gpu.mig_off", f"GPU {action.gpu} is not in MIG mode")
+    there = _at(gpu, action.start)
+    if there is not None:
+        if machine.owner(key) != action.vm:
+            raise Conflict("gpu.instance_foreign", "the GPU instance there is not this VM's")
+        if gpu.instances[there][0] != action.profile:
+            raise Conflict("gpu.instance_differs", "the GPU instance there has another profile")
+        return SO_ALREADY
+    claim(machine, key, action.vm, until_reboot=True)
+    try:
+        _ask(lambda: machine.kernel.create_instance(gpu, action.profile, action.start))
+    except VgpuctlError:
+        release(machine, key, action.vm)
+        raise
+    may_die(machine)
+    return DONE
+
+
+def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResult:
+    gpu, key = _gpu(machine, action.gpu), _key(action)
+    there = _at(gpu, action.start)
+    if there is None:
+        release(machine, key, action.vm)
+        return SO_ALREADY
+    if machine.owner(key) != action.vm:
+        return SO_ALREADY
+    if _users(machine, gpu, there):
+        raise Conflict("gpu.instance_in_use", "a vGPU still lies in the GPU instance")
+    _ask(lambda: machine.kernel.destroy_instance(gpu, there))
+    release(machine, key, action.vm)
+    return DONE
+
+
+def set_instance_type(machine: SimulatedMachine, action: SetInstanceType) -> ActionResult:
+    """While the VM's instance is the only free one of ours, as the driver chooses."""
+    result = set_type(machine, action.typed)
+    gpu = _gpu(machine, action.gpu)
+    if machine.kernel.inside.get(action.vf) == _at(gpu, action.start):
+        return result
+    spare = [one for one in _spare(machine, gpu, action) if not _users(machine, gpu, one, but=action.vf)]
+    taken = [gpu.instances[one] for one in spare]
+    _take_back(machine, action)
+    for one in spare:
+        _ask(partial(machine.kernel.destroy_instance, gpu, one))
+    try:
+        set_type(machine, action.typed)
+    finally:
+        for profile, start in taken:
+            _ask(partial(machine.kernel.create_instance, gpu, profile, start))
+    if machine.kernel.inside.get(action.vf) != _at(gpu, action.start):
+        _take_back(machine, action)
+        raise Conflict("gpu.instance_chosen", "the driver puts the vGPU into a GPU instance that is not the VM's")
+    return DONE
+
+
+def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType) -> list[int]:
+    profile = next((name for name, start in gpu.instances.values() if start == action.start), None)
+    return [
+        number
+        for number, (name, start) in gpu.instances.items()
+        if name == profile and start != action.start and machine.owner(f"gi:{gpu.address}:{start}") is not None
+    ]
+
+
+def _take_back(machine: SimulatedMachine, action: SetInstanceType) -> None:
+    clear_type(machine, ClearVgpuType(vm=action.vm, vf=action.vf))
+
+
+def _users(machine: SimulatedMachine, gpu: SimulatedGpu, number: int, but: str = "") -> list[str]:
+    return [vf for vf, inside in machine.kernel.inside.items() if gpu.has(vf) and inside == number and vf != but]
+
+
+def _key(action: CreateGpuInstance | DestroyGpuInstance) -> str:
+    return f"gi:{action.gpu}:{action.start}"
+
+
+def _at(gpu: SimulatedGpu, start: int) -> int | None:
+    return next((number for number, (_, begins) in gpu.instances.items() if begins == start), None)
+
+
+def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
+    """:raises Fatal: ``gpu.gone``"""
+    gpu = machine.gpu_at(address)
+    if gpu is None:
+        raise Fatal("gpu.gone", f"there is no GPU {address}")
+    return gpu
+
+
+def _ask(change: Callable[[], None]) -> None:
+    """:raises VgpuctlError: what the agent would make of the driver's answer"""
+    try:
+        change()
+    except OSError as error:
+        family, code = _MEANINGS.get(error.errno or 0, (Fatal, "gpu.mig_refused"))
+        raise family(code, f"the driver refused it: {error.strerror}") from error
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    SetMigMode: set_mode,
+    CreateGpuInstance: create,
+    DestroyGpuInstance: destroy,
+    SetInstanceType: set_instance_type,
+}

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lost ledger is written again, as the agent does: from what the database knows and what is there."""
+
+from __future__ import annotations
+
+from orchestrator.core.host_actions import ActionResult, KnownVm, SettleLedger
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.upkeep import claim
+from orchestrator.sim.vgpu_actions import is_as_made, keys_of
+
+
+def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
+    if not machine.ledger.lost:
+        return ActionResult(changed=False)
+    machine.ledger.managed = frozenset(action.gpus)
+    for vm in action.vms:
+        _settle(machine, vm)
+    machine.ledger.lost = False
+    return ActionResult(changed=True)
+
+
+def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
+    for kind, name, there in (
+        ("volume", vm.volume, vm.volume in machine.volumes and not vm.adopted),
+        ("seed", vm.seed, vm.seed in machine.seeds and not vm.adopted),
+        ("domain", vm.vm, vm.vm in machine.domains),
+    ):
+        if there:
+            claim(machine, f"{kind}:{name}", vm.vm)
+    for device in vm.devices:
+        if is_as_made(machine.kernel, device):
+            for key in keys_of(device):
+                claim(machine, key, vm.vm, until_reboot=True)

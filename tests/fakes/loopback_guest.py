@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest whose ssh server is real and listens on the loopback: what it is told to run, it runs here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import asyncssh
+
+
+class LoopbackStream:
+    """A ByteStream (ports/host.py) to a TCP port of the loopback."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, data: bytes, /) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def receive(self, size: int, /) -> bytes:
+        return self._socket.recv(size)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def guest_on_loopback(home: Path, public_key: Path) -> Iterator[int]:
+    """Its port while it is open. Whoever has the key is let in; commands run with ``home`` as their home."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", process.command or "true", env=environment, cwd=home,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        process.exit(await child.wait())
+
+    async def listen() -> asyncssh.SSHAcceptor:
+        return await asyncssh.listen(
+            "127.0.0.1", 0,
+            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            authorized_client_keys=str(public_key),
+            process_factory=run, encoding=None,
+        )  # fmt: skip
+
+    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
+    try:
+        yield server.get_port()
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The look at a host with the real Ansible: this machine, or a directory that has a host's files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.ansible.connection import GROUP, environment
+from orchestrator.adapters.ansible.outcome import error_of
+from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.adapters.ansible.readiness import facts_of
+from orchestrator.core.errors import Unknown
+from orchestrator.core.host_readiness import HostReadinessFacts, requirements
+from tests.playbooks.local_runs import ROOT
+
+
+def _looked(scratch: Path, playbook: Path) -> HostReadinessFacts:
+    scratch.mkdir()
+    reach = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    report = run_play(
+        Play(
+            playbook=playbook,
+            inventory={GROUP: {"hosts": {"gpu-1": {**reach, "vgpuctl_host_check_python": sys.executable}}}},
+            environment={
+                **environment(scratch, ROOT / "playbooks/ansible.cfg"),
+                "ANSIBLE_LIBRARY": str(ROOT / "playbooks/roles/vgpuctl_host_check/library"),
+            },
+            scratch=scratch,
+            timeout_s=120,
+        ),
+        lambda _title: None,
+    )
+    assert error_of(report, "gpu-1") is None, report.output
+    assert "changed=0" in report.output or "ok=1" in report.output
+    return facts_of(report.returned["readiness"], "gpu-1")
+
+
+def test_this_machine_is_read_by_the_playbook(tmp_path: Path) -> None:
+    facts = _looked(tmp_path / "s", ROOT / "playbooks/check-host.yml")
+    assert facts.kernel
+    assert facts.python[:2] == sys.version_info[:2]
+    assert {one.name for one in requirements(facts)} >= {"IOMMU", "driver", "disk"}
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
+    root, gpu = tmp_path / "root", "sys/bus/pci/devices/0000:41:00.0"
+    _write(root, {
+        "etc/os-release": 'ID=debian\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n',
+        "proc/cmdline": "root=/dev/sda1 quiet\n", "proc/cpuinfo": "vendor_id : AuthenticAMD\n",
+        "sys/kernel/iommu_groups/0/x": "", "sys/module/nouveau/x": "", "sys/module/nvidia/version": "580.65.05\n",
+        "sys/firmware/efi/efivars/SecureBoot-8be4df61": "\x06\x00\x00\x00\x01",
+        "run/libvirt/libvirt-sock": "", "dev/kvm": "",
+        f"{gpu}/vendor": "0x10de\n", f"{gpu}/class": "0x030200\n", f"{gpu}/virtfn0/nvidia/current_vgpu_type": "0\n",
+        "sys/bus/pci/devices/0000:42:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:42:00.0/class": "0x068000\n",
+    })  # fmt: skip
+    play = tmp_path / "look.yml"
+    play.write_text(
+        "- hosts: vgpuctl_hosts\n  gather_facts: false\n  tasks:\n"
+        f"    - host_readiness: {{python: {sys.executable}, storage: /var/x, root: {root}}}\n"
+    )
+    facts = _looked(tmp_path / "s", play)
+    assert (facts.os, facts.amd, facts.iommu_groups) == ("Debian GNU/Linux 13 (trixie)", True, 1)
+    assert (facts.modules, facts.driver, facts.secure_boot) == (("nouveau", "nvidia"), "580.65.05", True)
+    assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
+    assert facts.storage_free_bytes > 0
+
+
+@pytest.mark.parametrize("returned", [None, {}, "text", {"os": 1}, {"gpus": "x" * 10}])
+def test_an_answer_of_another_shape_is_believed_by_nobody(returned: Any) -> None:
+    with pytest.raises(Unknown) as caught:
+        facts_of(returned, "gpu-1")
+    assert caught.value.code == "host.check_failed"

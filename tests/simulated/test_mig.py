@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One A100 in GPU instances, cut anew by requests while its neighbours run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
+from orchestrator.client.connection import Json
+from orchestrator.core.errors import NoCapacity
+from orchestrator.core.units import GIB
+from tests.fakes.running import running_server
+
+QUARTER, EIGHTH, SLICED = "a100-pcie-80-1-20c", "GRID A100D-1-10C", "GRID A100D-20C"
+FLEET = """\
+groups:
+  - {name: a100, count: 1, gpu_model: A100 PCIe 80GB, gpus_per_host: 1, vcpus: 32, memory_gib: 128}
+"""
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET)
+    with serving(tmp_path / "state", file) as found:
+        yield found
+
+
+@contextmanager
+def serving(state: Path, fleet: Path) -> Iterator[Client]:
+    with running_server(state, "--simulate", str(fleet), module="orchestrator.serve"):
+        connection = connect_running(state)
+        assert connection is not None
+        yield Client(connection)
+        connection.close()
+
+
+def wish(name: str, profile: str, tenant: str = "default") -> Json:
+    return {
+        "name": name, "tenant": tenant, "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024,
+        "disk_bytes": GIB,
+    }  # fmt: skip
+
+
+def ended(client: Client, started: Json) -> str:
+    operation = client.operation(started["operation"])
+    while operation["state"] in {"queued", "running", "undoing"}:
+        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
+    return str(operation["state"])
+
+
+def layout(client: Client) -> dict[str, tuple[str, int]]:
+    """VM → profile and first slot of its GPU instance."""
+    (gpu,) = client.gpus()
+    seen = client.gpu(gpu["host"], gpu["address"])
+    return {one["vm"]: (one["profile"], one["start"]) for one in seen["gpu_instances"]}
+
+
+def fits(client: Client, profile: str) -> int:
+    """As capacity counts; explain must say the same."""
+    question = {"profile": profile}
+    (row,) = client.capacity(question)["rows"]
+    assert client.explain(question)["fits"] == bool(row["fits_now"])
+    return int(row["fits_now"])
+
+
+def domains(state: Path) -> dict[str, tuple[bool, float, tuple[str, ...]]]:
+    """What the simulated host keeps of its domains: whether each runs, since when, with which devices."""
+    (file,) = state.rglob("a100-0.test")
+    kept = json.loads(file.read_text())["domains"]
+    return {uuid: (one["running"], one["started_at"], tuple(one["devices"])) for uuid, one in kept.items()}
+
+
+def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(client: Client, tmp_path: Path) -> None:
+    tenants = ("ash", "birch", "cedar", "dogwood")
+    for tenant in tenants:
+        client.create_tenant(tenant)
+    assert [fits(client, one) for one in (QUARTER, SLICED)] == [4, 4]
+    assert [ended(client, client.create_vm(wish("one", QUARTER, tenant))) for tenant in tenants] == ["done"] * 4
+    before = layout(client)
+    assert sorted(before.values()) == [("1g.20gb", start) for start in (0, 2, 4, 6)]
+    assert [fits(client, one) for one in (QUARTER, EIGHTH, SLICED)] == [0, 0, 0]
+
+    leaver = next(vm for vm, (_, start) in before.items() if start == 2)
+    running = domains(tmp_path)
+    assert len(running) == 4
+    assert ended(client, client.delete_vm("one", leaver.partition("/")[0])) == "done"
+    for name in ("left", "right"):
+        planned = client.plan_vm(wish(name, EIGHTH))
+        assert [one["action"] for one in planned["actions"]].count("CreateGpuInstance") == 1
+        assert ended(client, client.create_vm(wish(name, EIGHTH))) == "done"
+    after = layout(client)
+    assert {vm: place for vm, place in after.items() if vm in before} == {
+        vm: place for vm, place in before.items() if vm != leaver
+    }
+    assert {after["default/left"], after["default/right"]} == {("1g.10gb", 2), ("1g.10gb", 3)}
+    assert len(running.items() & domains(tmp_path).items()) == 3
+
+
+def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keeps_its_place(client: Client) -> None:
+    assert ended(client, client.create_vm(wish("mig", QUARTER))) == "done"
+    assert ended(client, client.stop_vm("mig", "default")) == "done"
+    assert layout(client) == {}
+    assert [fits(client, one) for one in (QUARTER, SLICED)] == [3, 0]
+    assert ended(client, client.start_vm("mig", "default")) == "done"
+    assert ended(client, client.delete_vm("mig", "default")) == "done"
+    assert ended(client, client.create_vm(wish("sliced", SLICED))) == "done"
+    (gpu,) = client.gpus()
+    assert (gpu["mig_enabled"], gpu["cut"]) == (False, "time_sliced:20480")
+    assert [fits(client, one) for one in (QUARTER, SLICED)] == [0, 3]
+
+
+@pytest.mark.fault("F73")
+def test_what_does_not_fit_beside_the_others_is_refused_before_anything_is_made(client: Client) -> None:
+    """Three and four slices of seven leave no eighth, though one of eight memory slots would be free on paper."""
+    for name, profile in (("three", "GRID A100D-3-40C"), ("four", "GRID A100D-4-40C")):
+        assert ended(client, client.create_vm(wish(name, profile))) == "done"
+    before = layout(client)
+    assert sorted(before.values()) == [("3g.40gb", 4), ("4g.40gb", 0)]
+    with pytest.raises(NoCapacity):
+        client.create_vm(wish("one", EIGHTH))
+    assert layout(client) == before
+    assert [vm["name"] for vm in client.vms()] == ["four", "three"]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU instances after a reboot of their host: gone, and made again before the VMs, with no controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.core.attachments import make, remove
+from orchestrator.core.device import Device, InstancePlace
+from orchestrator.core.errors import Fatal
+from orchestrator.core.host_actions import StartDomain, StopDomain
+from tests.unit.agent.fake_a100 import A100, VFS, A100Host
+from tests.unit.agent.test_restore import Machine
+
+
+class MigMachine(Machine):
+    """An A100 whose driver loses its MIG mode with the reboot, as Hopper's does."""
+
+    def _new_host(self) -> None:
+        self.boots += 1
+        self.mig.mode, self.mig.there = {A100: False}, {}
+        self.host = A100Host(self.root / f"boot-{self.boots}", self.mig, enabled=0)
+
+    def run_in_instance(self, vm: str, vf: int, start: int) -> None:
+        device = device_of(vf, start)
+        self.libvirt.devices[vm] = device.name
+        for action in make(vm, device):
+            self.do(action)
+        self.do(StartDomain(vm=vm))
+
+
+def device_of(vf: int, start: int) -> Device:
+    bare = Device(kind="mig_backed", gpu=A100, parent=VFS[vf], type_name="GRID A100D-1-20C", name=VFS[vf])
+    return bare.inside(InstancePlace("1g.20gb", start))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> MigMachine:
+    made = MigMachine(tmp_path)
+    made.ledger.manage_gpus((A100,))
+    return made
+
+
+def places(machine: MigMachine) -> dict[str | None, int]:
+    """VM → where its GPU instance begins, as ledger and driver have it."""
+    found = {}
+    for one in machine.mig.instances(A100):
+        owner = machine.ledger.owner(instance_key(A100, one.start))
+        found[None if owner is None else owner.vm] = one.start
+    return found
+
+
+@pytest.mark.fault("F76")
+def test_mode_instances_and_vgpus_come_back_at_their_places_before_the_vms(machine: MigMachine) -> None:
+    machine.run_in_instance("a", 0, start=4)
+    machine.run_in_instance("b", 1, start=0)
+    for _ in range(2):
+        machine.reboot()
+        machine.restorer.run()
+        assert machine.mig.mode == {A100: True}
+        assert places(machine) == {"a": 4, "b": 0}
+        assert machine.libvirt.running == {"a", "b"}
+
+
+def test_the_instance_of_a_vm_that_was_stopped_does_not_come_back(machine: MigMachine) -> None:
+    machine.run_in_instance("a", 0, start=4)
+    machine.run_in_instance("b", 1, start=0)
+    machine.do(StopDomain(vm="a", grace_seconds=0), *remove("a", device_of(0, 4)))
+    machine.reboot()
+    machine.restorer.run()
+    assert places(machine) == {"b": 0}
+    assert machine.libvirt.running == {"b"}
+
+
+def test_an_instance_that_cannot_come_back_keeps_no_other_from_it(machine: MigMachine) -> None:
+    machine.run_in_instance("a", 0, start=4)
+    machine.run_in_instance("b", 1, start=0)
+    machine.reboot()
+    machine.mig.answers["create"] = Fatal("gpu.instance_refused", "GPU takes no such GPU instance there now")
+    assert machine.mig.mode == {A100: False}
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a", "b"}  # the next round has it
+    assert places(machine) == {"a": 4, "b": 0}

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU that is taken from its driver for a VM and given back, on a tree that looks like a host."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.attachments import kinds_of
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
+from orchestrator.agent.observing_gpus import observe_gpus
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.errors import Conflict, Denied, Fatal, VgpuctlError
+from orchestrator.core.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
+from orchestrator.core.snapshot import GpuSnapshot
+from tests.fakes.fake_mig import FakeMig
+from tests.unit.agent.fake_sysfs import FakeSysfs
+from tests.unit.agent.fake_timing import FakeTiming
+
+T4, AUDIO, L40S = "0000:01:00.0", "0000:01:00.1", "0000:02:00.0"
+UUID = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
+SAID = NvmlGpu(
+    uuid="GPU-1", serial="7", name="Tesla T4", memory_mib=16384, mig_enabled=None, mig_pending=None,
+    instances=(), heterogeneous=None, module_id=3, types=(), problems=(),
+)  # fmt: skip
+
+
+class FakeDriver:
+    """Knows the GPUs that the nvidia driver has."""
+
+    def __init__(self, host: FakeSysfs) -> None:
+        self.host = host
+        self.said = SAID
+
+    def read(self) -> NvmlReading:
+        bound = [gpu for gpu in (T4, L40S) if self.host.driver_of(gpu) == "nvidia"]
+        return NvmlReading(driver_version="580.95.02", gpus=dict.fromkeys(bound, self.said))
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        yield
+
+
+class Bench:
+    def __init__(self, root: Path) -> None:
+        self.host = FakeSysfs(root)
+        self.host.add_t4(T4)
+        self.host.add_function(AUDIO, device="10f0", pci_class="0x040300")
+        self.host.join_groups(T4, AUDIO)
+        self.host.add_l40s(L40S)
+        self.host.add_drivers("nvidia", "vfio-pci", "snd_hda_intel", "nouveau")
+        for address, driver in ((T4, "nvidia"), (AUDIO, "snd_hda_intel"), (L40S, "nvidia")):
+            self.host.bind(address, driver)
+        self.driver = FakeDriver(self.host)
+        self.start()
+        self.ledger.manage_gpus((T4, L40S))
+        self.sriov_manage()
+
+    def start(self, boot_id: str = "boot-1") -> None:
+        self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id=boot_id)
+        files = DeviceFiles(self.host.paths, self.ledger, FakeTiming(), dict, self.host.write)
+        self.kinds = kinds_of(files, FakeMig(), self.driver)
+        self.handlers = {action: do for kind in self.kinds.values() for action, do in kind.handlers.items()}
+
+    def sriov_manage(self) -> None:
+        path = self.host.paths.sriov_manage
+        path.parent.mkdir(parents=True, exist_ok=True)
+        numvfs = self.host.paths.pci_devices
+        path.write_text(
+            f'#!/bin/sh\ncase "$1" in -e) echo 2;; -d) echo 0;; esac > {numvfs}/$2/sriov_numvfs\n', encoding="utf-8"
+        )
+        path.chmod(0o755)
+
+    def do(self, action: BindVfio | RestoreDriver | CreateMdev | SetVgpuType) -> ActionResult:
+        return self.handlers[type(action)](action)
+
+    def drivers(self) -> dict[str, tuple[str | None, str, str]]:
+        numvfs = (self.host.paths.pci(L40S) / "sriov_numvfs").read_text()
+        return {
+            one: (self.host.driver_of(one), (self.host.paths.pci(one) / "driver_override").read_text(), numvfs)
+            for one in (T4, AUDIO, L40S)
+        }
+
+    def seen(self, gpu: str) -> GpuSnapshot:
+        reading = self.driver.read()
+        return next(
+            one for one in observe_gpus(self.host.paths, self.ledger, self.kinds, reading) if one.address == gpu
+        )
+
+    def refused(self, action: BindVfio | RestoreDriver, family: type[VgpuctlError], code: str) -> str:
+        with pytest.raises(family) as refused:
+            self.do(action)
+        assert refused.value.code == code
+        return refused.value.message
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def take(gpu: str = T4, vm: str = "a") -> BindVfio:
+    return BindVfio(vm=vm, gpu=gpu, model="GRID T4")
+
+
+def give_back(gpu: str = T4, vm: str = "a") -> RestoreDriver:
+    return RestoreDriver(vm=vm, gpu=gpu)
+
+
+@pytest.mark.parametrize("gpu", [T4, L40S])
+def test_a_gpu_is_taken_once_and_its_driver_has_it_again_exactly_as_before(bench: Bench, gpu: str) -> None:
+    before = bench.drivers()
+    assert bench.do(take(gpu)).changed
+    assert not bench.do(take(gpu)).changed
+    assert bench.host.driver_of(gpu) == "vfio-pci"
+    assert bench.do(give_back(gpu)).changed
+    assert not bench.do(give_back(gpu)).changed
+    assert bench.drivers() == before
+    assert ("reset", "1") in bench.host.writes
+
+
+def test_the_audio_function_goes_and_comes_with_its_gpu(bench: Bench) -> None:
+    bench.do(take())
+    assert bench.host.driver_of(AUDIO) == "vfio-pci"
+    bench.do(give_back())
+    assert bench.host.driver_of(AUDIO) == "snd_hda_intel"
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize("driver", ["nouveau", None])
+def test_whatever_driver_a_gpu_had_is_the_one_that_it_gets_back(bench: Bench, driver: str | None) -> None:
+    bench.host.bind(T4, driver)
+    before = bench.drivers()
+    bench.do(take())
+    bench.do(give_back())
+    assert bench.drivers() == before
+
+
+@pytest.mark.fault("F67")
+def test_virtual_functions_are_off_before_vfio_gets_the_gpu_and_on_again_afterwards(bench: Bench) -> None:
+    numvfs = bench.host.paths.pci(L40S) / "sriov_numvfs"
+    bench.do(take(L40S))
+    assert numvfs.read_text().strip() == "0"
+    bench.do(give_back(L40S))
+    assert numvfs.read_text().strip() == "2"
+
+
+def test_what_the_driver_said_of_a_gpu_is_told_while_a_vm_has_it(bench: Bench) -> None:
+    bench.do(take())
+    seen = bench.seen(T4)
+    assert (seen.uuid, seen.module_id, seen.memory_mib, seen.problems) == ("GPU-1", 3, 16384, ())
+    assert (seen.framework, seen.driver) == ("passthrough", "vfio-pci")
+    (device,) = observed_on(seen)
+    assert (device.owner, device.device.type_name, device.in_use) == ("a", "GRID T4", False)
+
+
+@pytest.mark.fault("F31")
+def test_a_gpu_that_somebody_else_gave_to_vfio_is_shown_and_left_alone(bench: Bench) -> None:
+    bench.host.bind(T4, "vfio-pci")
+    (device,) = observed_on(bench.seen(T4))
+    assert device.owner is None
+    assert bench.seen(T4).problems == ("vfio-pci has it, and we did not give it there",)
+    bench.refused(take(), Conflict, "gpu.foreign")
+    assert not bench.do(give_back()).changed
+    assert bench.host.driver_of(T4) == "vfio-pci"
+
+
+@pytest.mark.fault("F26")
+def test_a_group_with_other_members_is_refused_naming_them_and_bridges_do_not_count(bench: Bench) -> None:
+    bench.host.add_function("0000:00:05.0", device="000c", pci_class="0x060400", vendor="0x1b36")
+    bench.host.join_groups(T4, "0000:00:05.0")
+    bench.do(take())
+    bench.do(give_back())
+    bench.host.join_groups(T4, L40S)
+    before = bench.drivers()
+    assert L40S in bench.refused(take(), Conflict, "gpu.group_shared")
+    assert bench.seen(T4).iommu_shared_with == (L40S,)
+    assert bench.drivers() == before
+
+
+@pytest.mark.fault("F26")
+def test_without_an_iommu_group_or_a_way_to_reset_a_gpu_stays_with_its_host(bench: Bench) -> None:
+    (bench.host.paths.pci(L40S) / "reset_method").write_text("\n", encoding="utf-8")
+    bench.refused(take(L40S), Fatal, "gpu.no_reset")
+    (bench.host.paths.pci(T4) / "iommu_group").unlink()
+    bench.refused(take(), Fatal, "gpu.no_iommu")
+    assert bench.seen(T4).iommu_shared_with is None
+
+
+@pytest.mark.fault("F67")
+def test_a_gpu_with_a_vgpu_on_it_is_refused_naming_what_is_there(bench: Bench) -> None:
+    bench.do(CreateMdev(vm="b", uuid=UUID, parent=T4, type_name="GRID T4-2Q"))
+    assert UUID in bench.refused(take(), Conflict, "gpu.in_use")
+    vf = f"{L40S[:-2]}.1"
+    bench.do(SetVgpuType(vm="b", vf=vf, type_name="NVIDIA L40S-2Q"))
+    assert vf in bench.refused(take(L40S), Conflict, "gpu.in_use")
+    bench.driver.said = replace(SAID, mig_enabled=True)
+    assert "MIG" in bench.refused(take(), Conflict, "gpu.in_use")
+    assert bench.host.driver_of(T4) == bench.host.driver_of(L40S) == "nvidia"
+
+
+def test_a_process_that_has_the_gpu_open_is_named(bench: Bench) -> None:
+    bench.host.text(bench.host.paths.proc / f"driver/nvidia/gpus/{T4}/information", "Model: T4\nDevice Minor: \t 3")
+    bench.host.text(bench.host.paths.proc / "4242/comm", "python3")
+    bench.host.hold_open("/dev/nvidia3")
+    assert "python3 (4242)" in bench.refused(take(), Conflict, "gpu.in_use")
+    assert bench.host.driver_of(T4) == "nvidia"
+
+
+def test_a_gpu_that_a_vm_has_open_is_not_taken_away(bench: Bench) -> None:
+    bench.do(take())
+    bench.host.hold_open(bench.host.node_of(bench.host.paths.pci(T4)))
+    bench.refused(give_back(), Conflict, "vgpu.in_use")
+    assert bench.host.driver_of(T4) == "vfio-pci"
+
+
+@pytest.mark.fault("F88")
+@pytest.mark.parametrize("answer", [errno.ENOTTY, 0])
+def test_a_gpu_whose_reset_fails_is_given_to_nobody(bench: Bench, answer: int) -> None:
+    bench.do(take())
+    if answer:
+        bench.host.answers.append(answer)
+    else:
+        (bench.host.paths.pci(T4) / "config").write_bytes(b"\xff" * 64)
+    bench.refused(give_back(), Fatal, "gpu.reset_failed")
+    assert bench.host.driver_of(T4) == "vfio-pci"
+    bench.refused(take(vm="b"), Conflict, "vgpu.foreign")
+    (bench.host.paths.pci(T4) / "config").write_bytes(b"\xde\x10")
+    assert bench.do(give_back()).changed
+    assert bench.host.driver_of(T4) == "nvidia"
+
+
+@pytest.mark.parametrize("failing", range(5))
+def test_wherever_taking_stops_in_the_middle_giving_back_makes_all_as_before(bench: Bench, failing: int) -> None:
+    before = bench.drivers()
+    bench.host.answers.extend([0] * failing + [errno.EINVAL])
+    with pytest.raises(Fatal):
+        bench.do(take())
+    bench.host.answers.clear()
+    bench.do(give_back())
+    assert bench.drivers() == before
+    bench.do(take(vm="b"))
+    assert bench.host.driver_of(T4) == "vfio-pci"
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+def test_giving_back_goes_on_where_it_stopped(bench: Bench, failing: int) -> None:
+    before = bench.drivers()
+    bench.do(take())
+    bench.host.answers.extend([0] * failing + [errno.EINVAL])
+    with pytest.raises(Fatal):
+        bench.do(give_back())
+    bench.host.answers.clear()
+    bench.do(give_back())
+    assert bench.drivers() == before
+
+
+def test_only_the_vm_that_has_a_gpu_gives_it_back(bench: Bench) -> None:
+    bench.do(take())
+    assert not bench.do(give_back(vm="b")).changed
+    bench.refused(take(vm="b"), Conflict, "vgpu.foreign")
+    assert bench.host.driver_of(T4) == "vfio-pci"
+
+
+def test_after_a_reboot_a_gpu_is_nobodys_until_it_is_taken_again(bench: Bench) -> None:
+    bench.do(take())
+    bench.ledger.close()
+    bench.host.bind(T4, "nvidia")
+    bench.start("boot-2")
+    assert not bench.do(give_back()).changed
+    assert bench.do(take()).changed
+
+
+def test_gpus_that_were_not_given_to_us_are_not_taken(bench: Bench) -> None:
+    bench.ledger.manage_gpus((L40S,))
+    bench.refused(take(), Denied, "gpu.not_managed")
+
+
+def test_virtual_functions_of_a_gpu_that_a_vm_has_stay_off(bench: Bench) -> None:
+    switches = GpuSwitches(bench.host.paths, bench.ledger, FakeTiming(), bench.driver, bench.kinds, FakeMig())
+    bench.do(take(L40S))
+    assert not switches.enable_virtual_functions(L40S).changed
+    with pytest.raises(Conflict, match="in use"):
+        switches.manage((T4,))

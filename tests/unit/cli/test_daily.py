@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody types all day: which VMs, in which order, whose, how many at once, and what happened to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client.contexts import ClientContext, Contexts, path, save
+from tests.fakes.running import running_server
+from tests.unit.cli.conftest import Cli
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running_server(tmp_path_factory.mktemp("daily")) as directory:
+        yield directory
+
+
+@pytest.fixture
+def vms(cli: Cli) -> Iterator[None]:
+    for name, label in (("vm-10", "team=a"), ("vm-2", "team=b"), ("vm-1", "team=a")):
+        assert cli("create-vm", name, "--profile", "t4-small", "--label", label).code == 0
+    assert cli("stop-vm", "vm-2").code == 0
+    yield
+    assert cli("delete-vm", *cli("ls", "-o", "name").out.split()).code == 0
+
+
+def names(cli: Cli, *words: str) -> list[str]:
+    done = cli("list-vms", "-o", "name", *words)
+    assert done.code == 0, done.err
+    return done.out.split()
+
+
+@pytest.mark.usefixtures("vms")
+def test_lists_are_filtered_and_sorted(cli: Cli) -> None:
+    assert names(cli) == ["vm-1", "vm-10", "vm-2"]
+    assert names(cli, "--sort", "name") == ["vm-1", "vm-2", "vm-10"]
+    assert names(cli, "--sort", "-name") == ["vm-10", "vm-2", "vm-1"]
+    assert names(cli, "--sort", "memory_mib", "-l", "team=a") == ["vm-1", "vm-10"]
+    assert names(cli, "--state", "stopped") == ["vm-2"]
+    assert names(cli, "-l", "team!=a", "--host", "gpu1", "--profile", "t4-small") == ["vm-2"]
+    assert cli("list-vms", "--host", "gpu2", "-o", "table").out == "no such VMs\n"
+
+
+@pytest.mark.usefixtures("vms")
+def test_a_list_is_printed_in_every_way(cli: Cli) -> None:
+    assert cli("ls", "-o", "csv", "-l", "team=b").out.splitlines()[1].startswith("vm-2,default,stopped,t4-small,gpu1,")
+    assert cli("ls", "-o", "jsonpath=[*].devices[0].gpu").out.split() == ["0000:41:00.0"] * 3
+    assert cli("ls", "-o", "jsonpath={.labels.team}").out.split() == ["a", "a", "b"]
+    assert cli("show-vm", "vm-1", "-o", "jsonpath=.state").out == "running\n"
+    assert cli("show-vm", "vm-1", "-o", "name").out == "vm-1\n"
+    assert "team=a" in cli("ls", "-o", "wide").out
+    assert json.loads(cli("ls", "-o", "json").out)[0]["labels"] == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    "words,code",
+    [
+        (("ls", "-o", "xml"), "cli.output"),
+        (("ls", "-o", "jsonpath=name"), "cli.jsonpath"),
+        (("show-vm", "vm-1", "-o", "jsonpath=.nmae"), "cli.jsonpath"),
+        (("ls", "--sort", "nmae"), "cli.sort"),
+        (("ls", "-l", "=x"), "label.selector_invalid"),
+        (("ls", "--tenant", "a", "-A"), "cli.usage"),
+        (("vm", "set", "vm-1"), "cli.nothing_to_set"),
+        (("operation", "list", "--state", "over"), "cli.usage"),
+    ],
+)
+@pytest.mark.usefixtures("vms")
+def test_a_question_that_is_none_is_one_line(cli: Cli, words: tuple[str, ...], code: str) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "")
+    assert f"[{code}]" in done.err.splitlines()[0]
+
+
+@pytest.mark.usefixtures("vms")
+def test_several_vms_are_stopped_by_one_command_and_one_that_is_not_there_keeps_none_back(cli: Cli) -> None:
+    done = cli("stop-vm", "vm-1", "nobody", "vm-10")
+    assert (done.code, done.out) == (4, "vm-1 is stopped\nvm-10 is stopped\n")
+    assert "1 of 3 VMs could not be done [vm.partial]" in done.err
+    assert cli("start-vm", "vm-1", "vm-10", "-o", "jsonpath=.state").out == "running\nrunning\n"
+
+
+@pytest.mark.usefixtures("vms")
+def test_what_happened_to_a_vm_is_told_also_when_it_is_gone(cli: Cli) -> None:
+    assert cli("restart-vm", "vm-1", "--force").code == 0
+    assert cli("rm", "vm-1").code == 0
+    told = cli("events", "vm-1", "-o", "jsonpath=.kind").out.split()
+    assert told[:3] == ["delete_vm", "restart_vm", "create_vm"]
+    about = cli("operation", "list", "--about", "default/vm-1", "-o", "jsonpath=.subject_name").out.split()
+    assert set(about) == {"default/vm-1"}
+
+
+@pytest.mark.usefixtures("vms")
+def test_labels_are_set_and_taken_away(cli: Cli) -> None:
+    assert cli("vm", "set", "vm-1", "--label", "gpu=yes", "--unlabel", "team").code == 0
+    assert cli("show-vm", "vm-1", "-o", "jsonpath=.labels").out == '{"gpu": "yes"}\n'
+
+
+def test_the_tenant_is_named_by_a_variable_or_the_context(
+    cli: Cli, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("tenant", "create", "red").code == 0
+    assert cli("whoami", "-o", "jsonpath=.tenant").out == "default\n"
+    monkeypatch.setenv("VGPUCTL_TENANT", "red")
+    assert cli("create-vm", "train", "--profile", "t4-small", "-o", "jsonpath=.tenant").out == "red\n"
+    assert names(cli) == ["train"]
+    monkeypatch.delenv("VGPUCTL_TENANT")
+    assert cli("show-vm", "train").code == 4
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("VGPUCTL_CONTEXT", "here")
+    save(path(), Contexts().added(ClientContext(name="here", state=str(state), tenant="red")))
+    assert cli("delete-vm", "train").code == 0
+    assert cli("whoami", "-o", "jsonpath=.tenant").out == "red\n"
+
+
+def test_a_token_is_about_the_only_tenant_it_has(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cli("tenant", "create", "red").code == 0
+    kept = tmp_path / "token"
+    assert cli("token", "create", "--tenant", "red", "--name", "ci", "--save", str(kept)).code == 0
+    monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(kept))
+    assert cli("whoami", "-o", "jsonpath=.tenant").out == "red\n"
+    assert cli("create-vm", "train", "--profile", "t4-small", "-o", "jsonpath=.tenant").out == "red\n"
+    assert cli("delete-vm", "train").code == 0
+    monkeypatch.delenv("VGPUCTL_TOKEN_FILE")
+    listed = json.loads(cli("token", "list", "--tenant", "red", "-o", "json").out)[-1]
+    assert listed["name"] == "ci"
+    assert listed["last_used_at"] is not None
+
+
+def test_words_of_other_tools_and_slips_of_the_finger_are_understood(cli: Cli) -> None:
+    assert cli("host", "ls", "-o", "name").out == "gpu1\n"
+    assert cli("host", "describe", "gpu1").code == 0
+    assert "did you mean list" in cli("host", "lst").err
+    assert "did you mean show-vm" in cli("sho-vm", "x").err
+    assert cli("--version").out.startswith("vgpuctl 0.1.0")
+    assert cli("explain", "--profile", "t4-small", "--host", "other").code == 8

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``host import`` against a real server over services in memory; the inventories are read by the real Ansible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.running import running_server
+from tests.fakes.world import FINGERPRINT
+from tests.unit.cli.conftest import Cli, Outcome
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running_server(tmp_path_factory.mktemp("state")) as directory:
+        yield directory
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "id_key"
+    path.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    return path
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    return tmp_path / "inventory"
+
+
+def _import(cli: Cli, inventory: Path, *more: str) -> Outcome:
+    return cli("host", "import", "-i", str(inventory), *more)
+
+
+def _rows(outcome: Outcome) -> dict[str, dict[str, object]]:
+    return {row["name"]: row for row in json.loads(outcome.out)}
+
+
+def _names(cli: Cli) -> set[str]:
+    return {row["name"] for row in json.loads(cli("host", "list", "-o", "json").out)}
+
+
+def test_group_and_host_variables_say_how_each_host_is_enrolled(cli: Cli, inventory: Path, key: Path) -> None:
+    inventory.write_text(
+        "web-1\n[a100]\nbig-1.example.com ansible_host=192.0.2.1\nbig-2 ansible_host=192.0.2.2 ansible_port=2222\n"
+        f"[a100:vars]\nansible_user=ops\nvgpuctl_gpus=all\nansible_ssh_private_key_file={key}\n"
+    )
+    planned = _rows(_import(cli, inventory, "--limit", "a100", "--dry-run", "-o", "json"))
+    assert planned == {
+        "big-1": {"name": "big-1", "address": "192.0.2.1", "port": 22, "user": "ops", "gpus": "all",
+                  "provisioning_key": str(key)},
+        "big-2": {"name": "big-2", "address": "192.0.2.2", "port": 2222, "user": "ops", "gpus": "all",
+                  "provisioning_key": str(key)},
+    }  # fmt: skip
+    assert {"big-1", "big-2"}.isdisjoint(_names(cli))
+
+
+def test_a_directory_with_yaml_and_host_vars_is_enrolled_and_again_changes_nothing(
+    cli: Cli, inventory: Path, key: Path
+) -> None:
+    (inventory / "host_vars").mkdir(parents=True)
+    (inventory / "hosts.yml").write_text(
+        "vgpuctl_hosts:\n  hosts:\n    dir-1:\n    dir-2:\nother:\n  hosts: {web-1: }\n"
+    )
+    for number in (1, 2):
+        (inventory / f"host_vars/dir-{number}.yml").write_text(
+            f"ansible_host: 192.0.2.{20 + number}\nvgpuctl_host_key_fingerprint: '{FINGERPRINT}'\n"
+        )
+    done = _import(cli, inventory, "--provisioning-key", str(key), "-o", "json")
+    assert (done.code, {row["result"] for row in _rows(done).values()}) == (0, {"enrolled"})
+    assert set(_rows(done)) == {"dir-1", "dir-2"}
+    assert "✓ dir-1: enrolled" in done.err
+    assert {"dir-1", "dir-2"} <= _names(cli)
+
+
+def test_a_groups_labels_are_put_on_its_hosts(cli: Cli, inventory: Path, key: Path) -> None:
+    inventory.write_text("[canary]\nlabelled-1\n[canary:vars]\nvgpuctl_labels={'ring': 'canary', 'rack': 3}\n")
+    assert _import(cli, inventory, "--yes", "--provisioning-key", str(key)).code == 0
+    shown = json.loads(cli("host", "show", "labelled-1", "-o", "json").out)
+    assert shown["labels"] == {"ring": "canary", "rack": "3"}
+    listed = json.loads(cli("inventory").out)
+    assert listed["label_ring_canary"] == {"hosts": ["labelled-1"]}
+    assert listed["_meta"]["hostvars"]["labelled-1"]["vgpuctl_labels"] == shown["labels"]
+
+
+def test_a_host_that_is_enrolled_at_that_address_is_left_alone(cli: Cli, inventory: Path, key: Path) -> None:
+    inventory.write_text("gpu1 ansible_host=192.0.2.10\n")
+    done = _import(cli, inventory, "--provisioning-key", str(key))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.split() == ["NAME", "ADDRESS", "RESULT", "WHY", "gpu1", "192.0.2.10", "present", "-"]
+
+
+def test_hosts_that_fail_stop_no_other_and_say_why(cli: Cli, inventory: Path, key: Path) -> None:
+    inventory.write_text("fails\nliar vgpuctl_host_key_fingerprint=SHA256:other\nfine\n")
+    done = _import(cli, inventory, "--yes", "--provisioning-key", str(key), "-o", "json")
+    rows = _rows(done)
+    assert {name: row["result"] for name, row in rows.items()} == {
+        "fails": "failed", "liar": "failed", "fine": "enrolled",
+    }  # fmt: skip
+    assert "making the vGPU on gpu1 failed" in json.dumps(rows["fails"]["error"])
+    assert "host.key_changed" in json.dumps(rows["liar"]["error"])
+    assert done.code == 9
+    assert json.loads(done.err.splitlines()[-1])["error"]["message"] == "2 of 3 hosts were not enrolled"
+
+
+def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key: Path) -> None:
+    inventory.write_text("silent-1\nsilent-2\n")
+    done = _import(cli, inventory, "--provisioning-key", str(key))
+    assert done.code == 2
+    assert f"key of silent-1: {FINGERPRINT}" in done.err
+    assert "nobody confirmed the keys of 2 hosts [host.key_not_confirmed]" in done.err
+    assert {"silent-1", "silent-2"}.isdisjoint(_names(cli))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a:children]\nb\n[b:children]\na\n", "recursive dependency loop"),
+        ("[a\n", "cannot read the inventory"),
+        ("", "the inventory has no hosts"),
+        ("10.0.0.1\n", "an address is no name for a host"),
+        ("a ansible_host=192.0.2.1\nb ansible_host=192.0.2.1\n", "a, b: they have one address, 192.0.2.1 port 22"),
+        ("a.x ansible_host=192.0.2.1\na.y ansible_host=192.0.2.2\n", "they have one name, a"),
+        ("a ansible_host=-oProxyCommand=x\n", "is not an address"),
+        ("-oProxyCommand=x\n", "cannot be taken as they stand"),
+        ("a ansible_host='{{ secret }}'\n", "ansible_host is a template"),
+        ("a ansible_port=99999\n", "ansible_port is not a TCP port"),
+        ("a ansible_port=ssh\n", "ansible_port is not a TCP port"),
+        ("a ansible_connection=local\n", "hosts are reached over ssh"),
+        ("a ansible_ssh_common_args='-o ProxyCommand=x'\n", "leads through another machine"),
+        ("a ansible_user='x y'\n", "is not a user name"),
+        ("a vgpuctl_gpus=gpu0\n", "gpu0"),
+        ("a vgpuctl_name=Bad_Name\n", "is not allowed"),
+        ("a ansible_user=7\n", "ansible_user is not text"),
+        ("a vgpuctl_labels=canary\n", "vgpuctl_labels is not a mapping"),
+        ("a vgpuctl_labels=\"{'ring': ['x']}\"\n", "vgpuctl_labels has a value that is not text"),
+        ("a vgpuctl_labels=\"{'Ring': 'x'}\"\n", "is not a label"),
+    ],
+)
+def test_a_bad_inventory_is_refused_before_anything_is_done(
+    cli: Cli, inventory: Path, key: Path, text: str, said: str
+) -> None:
+    inventory.write_text(text)
+    before = _names(cli)
+    done = _import(cli, inventory, "--yes", "--provisioning-key", str(key))
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("error: ") == 1
+    assert "Traceback" not in done.err
+    assert _names(cli) == before
+
+
+def test_an_inventory_that_is_not_there_and_a_pattern_without_hosts_are_said(cli: Cli, inventory: Path) -> None:
+    assert "[inventory.unreadable]" in _import(cli, inventory).err
+    inventory.write_text("a\n")
+    assert "no host of the inventory matches 'nobody' [inventory.empty]" in _import(cli, inventory, "-l", "nobody").err
+
+
+def test_a_key_file_that_cannot_be_read_is_found_before_any_host_is_touched(cli: Cli, inventory: Path) -> None:
+    inventory.write_text("keyless ansible_ssh_private_key_file=/nowhere/key\n")
+    assert "[provisioning_key.unreadable]" in _import(cli, inventory, "--yes").err
+    assert "keyless" not in _names(cli)
+
+
+def test_the_example_inventory_can_be_imported_as_it_stands(cli: Cli, key: Path) -> None:
+    planned = _rows(_import(cli, Path("inventory/example"), "--dry-run", "-o", "json"))
+    assert set(planned) == {"gpu-host-1", "gpu-host-2"}
+    assert planned["gpu-host-2"]["gpus"] == "0000:41:00.0,0000:61:00.0"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.catalogue.driver_lock_file import read_lock
+from orchestrator.core.driver_bundle import BundleContent, DriverBundle
+from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
+from orchestrator.core.errors import InvalidInput
+
+MATRIX = shipped().driver_matrix
+DIGEST = "a" * 64
+GUEST = DriverBundle(
+    sha256=DIGEST, size_bytes=1, key_id="0", comment="", created_at=0.0,
+    content=BundleContent(kind="vgpu_guest", package="g", version="580.65.06", architecture="x86_64", format="run"),
+)  # fmt: skip
+FILE = Path("drivers.lock.yaml")
+WHOLE = """\
+schema_version: 1
+site:
+  host_driver: 580.65.05
+  guest_driver: {version: 580.65.06, sha256: %s}
+  cuda: 13.0 Update 2
+  fabric_manager: 580.65.05
+  container_toolkit: 1.17.4
+groups:
+  canary:
+    labels: ring=canary
+    host_driver: 580.82.02
+    fabric_manager: 580.82.02
+  spare:
+    labels: "!used"
+    guest_driver: 570.124.06
+    cuda: 12.8 Update 1
+""".replace("%s", DIGEST)
+
+
+def _lock(text: str) -> DriverLock:
+    return read_lock(FILE, text).to_core()
+
+
+def _site(*lines: str) -> str:
+    return "schema_version: 1\nsite:\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def test_the_first_group_that_picks_a_host_says_what_is_other_for_it() -> None:
+    lock = _lock(WHOLE)
+    check_lock(lock, MATRIX, [GUEST])
+    plain = lock_of(lock, (("used", "yes"),))
+    assert (plain.group, plain.version("host_driver"), plain.version("dcgm")) == ("site", "580.65.05", None)
+    canary = lock_of(lock, (("ring", "canary"),))
+    assert (canary.group, canary.version("host_driver"), canary.version("cuda")) == (
+        "canary", "580.82.02", "13.0 Update 2",
+    )  # fmt: skip
+    assert lock_of(lock, ()).version("guest_driver") == "570.124.06"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (_site("host_driver: 550.54.10", "guest_driver: 580.65.06"), "guest_driver 580.65.06 does not go with"),
+        (_site("host_driver: 580.65.05", "guest_driver: 550.54.14"), "only its own branch and the one before"),
+        (_site("guest_driver: 570.124.06", "cuda: 13.0 GA"), "cuda 13.0 GA needs a newer driver"),
+        (_site("cuda: '13.0'"), "cuda '13.0' is no toolkit of the tables; there are 13.0 Update 2"),
+        (_site("host_driver: 580.65.05", "fabric_manager: 580.65.06"), "must be of the driver's own version"),
+        (_site("fabric_manager: 580.65.06"), "there is no host_driver"),
+        (_site("host_driver: 580.65"), ""),
+        (_site("host_driver: 550.0; rm"), "line"),
+        (_site("host_driver: 9"), "driver"),
+        (_site(f"host_driver: {{version: 580.65.05, sha256: {'b' * 64}}}"), "no driver bundle has the digest"),
+        (_site(f"host_driver: {{version: 580.65.06, sha256: {DIGEST}}}"), "bundle aaaaaaaaaaaa is vgpu_guest"),
+        (_site(f"guest_driver: {{version: 580.65.07, sha256: {DIGEST}}}"), "is vgpu_guest 580.65.06"),
+        ("schema_version: 1\nsite: {}\ngroups:\n  a: {labels: 'x=y z'}\n", "does not say which labels"),
+        ("schema_version: 1\nsite: {}\ngroups:\n  site: {labels: x}\n", "no group is called site"),
+        ("schema_version: 1\nsite: {}\ngroups:\n  Bad_Name: {labels: x}\n", "is not allowed"),
+        ("schema_version: 1\nsite: {kernel: 6.12}\n", "kernel"),
+        ("schema_version: 2\n", "schema_version"),
+        ("- x\n", ""),
+        ("site: [\n", "not YAML"),
+        ("schema_version: 1\nsite: {cuda: 1}\nsite: {cuda: 2}\n", ""),
+        ("a: &a [x]\nb: *a\n", ""),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_lock(_lock(text), MATRIX, [GUEST])
+    assert caught.value.code.startswith(("lock.", "label."))
+    assert said.replace("line", "drivers.lock.yaml:3") in caught.value.message
+    assert caught.value.hint
+
+
+def test_every_mistake_of_every_group_is_listed() -> None:
+    text = WHOLE.replace("host_driver: 580.82.02", "host_driver: 535.54.06").replace("580.82.02", "580.82.03")
+    with pytest.raises(InvalidInput) as caught:
+        check_lock(_lock(text), MATRIX, [])
+    groups = [reason.subjects[0] for reason in caught.value.reasons]
+    assert set(groups) == {"site", "canary"}
+    assert len(groups) == 4
+
+
+def test_a_driver_that_no_table_knows_may_be_locked_alone() -> None:
+    check_lock(_lock(_site("host_driver: 999.10.01")), MATRIX, [])

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.core.host_readiness import Requirement, requirements
+from orchestrator.core.units import GIB
+from tests.fakes.readiness import READY
+
+
+def _wanting(**changes: Any) -> list[Requirement]:
+    return [one for one in requirements(replace(READY, **changes)) if one.state != "ok"]
+
+
+def test_a_host_that_has_everything_lacks_nothing() -> None:
+    found = requirements(READY)
+    assert [one.state for one in found] == ["ok"] * len(found)
+    assert all(one.remedy is None and one.found for one in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "remedy"),
+    [
+        ({"systemd": False}, "systemd", "use a host that systemd runs"),
+        ({"python": (3, 9)}, "Python", "3.10 or newer"),
+        ({"python": ()}, "Python", "3.10 or newer"),
+        ({"iommu_groups": 0, "command_line": "quiet"}, "IOMMU", "add intel_iommu=on iommu=pt to"),
+        ({"iommu_groups": 0, "command_line": "quiet", "amd": True}, "IOMMU", "add iommu=pt to"),
+        ({"iommu_groups": 0}, "IOMMU", "the kernel's arguments are right"),
+        ({"modules": ("nvidia",)}, "vfio", "modprobe vfio-pci"),
+        ({"modules": ("vfio_pci", "nouveau")}, "nouveau", "blacklist nouveau"),
+        ({"libvirt_listens": False}, "libvirt daemon", "start it"),
+        ({"libvirt": None}, "libvirt", "10.0 or newer"),
+        ({"libvirt": "9.0.0"}, "libvirt", "10.0 or newer"),
+        ({"libvirt": "7.6.0", "gpus": (replace(READY.gpus[0], takes_types=False),)}, "libvirt", "8.0 or newer"),
+        ({"qemu": "5.2.0"}, "QEMU", "6.2 or newer"),
+        ({"gpus": ()}, "GPUs", "lspci -d 10de:"),
+        ({"driver": None}, "driver", "install NVIDIA's vGPU host driver"),
+        ({"driver": None, "headers": False}, "driver", "headers of kernel 6.12.48+deb13-amd64 first"),
+        ({"driver": None, "secure_boot": True}, "driver", "Secure Boot is on"),
+        ({"storage_free_bytes": 19 * GIB}, "disk", "make 20GiB free"),
+    ],
+)
+def test_each_thing_that_is_missing_has_its_remedy(changes: dict[str, Any], name: str, remedy: str) -> None:
+    wanting = next(one for one in _wanting(**changes) if one.name == name)
+    assert wanting.state == "missing"
+    assert remedy in (wanting.remedy or "")
+
+
+def test_libvirt_of_debian_12_does_for_mediated_devices() -> None:
+    assert _wanting(libvirt="9.0.0", gpus=(replace(READY.gpus[0], takes_types=False),)) == []
+
+
+def test_a_host_without_kvm_is_told_and_not_refused() -> None:
+    assert [(one.name, one.state) for one in _wanting(kvm=False)] == [("KVM", "advice")]
+
+
+def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:
+    bare = _wanting(
+        iommu_groups=0, command_line="", modules=("nouveau",), libvirt=None, qemu=None, libvirt_listens=False,
+        driver=None, headers=False, storage_free_bytes=0,
+    )  # fmt: skip
+    assert [one.name for one in bare] == [
+        "IOMMU", "vfio", "nouveau", "libvirt daemon", "libvirt", "QEMU", "driver", "disk",
+    ]  # fmt: skip

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from orchestrator.reconcile.crew import COMPANIONS, Crew
+
+LIMIT_S = 60.0
+
+
+def let_go_after(others_done: threading.Event, let_go: threading.Event) -> None:
+    others_done.wait(LIMIT_S)
+    let_go.set()
+
+
+def test_many_that_hold_up_whoever_works_on_them_keep_none_of_the_others_from_its_turn() -> None:
+    at_once, let_go, others_done = 2, threading.Event(), threading.Event()
+    down = at_once * (COMPANIONS - 1)
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        if number < down:
+            assert let_go.wait(LIMIT_S)
+        done.append(number)
+        if len(done) == 50:
+            others_done.set()
+
+    pool = ThreadPoolExecutor(at_once * COMPANIONS)
+    crew = Crew(pool=pool, at_once=at_once, do=work)
+    threading.Thread(target=let_go_after, args=(others_done, let_go), daemon=True).start()
+    crew.work(range(down + 50), LIMIT_S)
+    assert sorted(done[:50]) == list(range(down, down + 50))
+    assert sorted(done) == list(range(down + 50))
+    pool.shutdown()
+
+
+def test_no_more_than_so_many_work_side_by_side() -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def work(_number: int) -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        with lock:
+            now[0] -= 1
+
+    pool = ThreadPoolExecutor(3 * COMPANIONS)
+    Crew(pool=pool, at_once=3, do=work).work(range(200), LIMIT_S)
+    assert most[0] <= 3
+    pool.shutdown()
+
+
+def test_one_that_breaks_is_kept_and_the_others_go_on() -> None:
+    def work(number: int) -> None:
+        assert number != 3
+
+    pool = ThreadPoolExecutor(2 * COMPANIONS)
+    crew = Crew(pool=pool, at_once=2, do=work)
+    crew.work(range(10), LIMIT_S)
+    assert [type(error) for error in crew.errors] == [AssertionError]
+    pool.shutdown()
