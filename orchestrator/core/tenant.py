@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, ROLES_EVERYWHERE, ROLES_IN_A_TENANT, Role
@@ -18,7 +19,11 @@ TOKEN_PREFIX = "vgpuctl_"  # noqa: S105 (the part that is no secret)
 """Fixed, so that scanners of published text can find tokens."""
 MAX_TOKEN_LIFETIME_S = 10 * 366 * 86400
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}(?P<id>[0-9a-f]{{12}})_(?P<secret>[A-Za-z0-9_-]{{43}})", re.ASCII)
-_SUBJECT = re.compile(r"uid:(0|[1-9][0-9]{0,9})|oidc:[!-~]{1,190}", re.ASCII)
+MAX_TOKEN_DEPTH = 4
+"""How many tokens may stand above one: each is read when it is used."""
+_BY_TOKEN = "token:"  # noqa: S105 (an actor, no secret)
+_OIDC, _OIDC_SUBJECT = "oidc:", "oidc:sub:"
+_SUBJECT = re.compile(r"uid:(0|[1-9][0-9]{0,9})|oidc:(?!sub:$)[!-~]{1,190}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +38,8 @@ class Member:
 
     tenant: str
     subject: str
-    """``uid:1000``: a user of the server's machine; ``oidc:<subject>``, ``oidc:<address>``, ``oidc:@<group>``: who
-    logs in."""
+    """``uid:1000``: a user of the server's machine; ``oidc:sub:<subject>``, ``oidc:<address>``, ``oidc:@<group>``: who
+    logs in (:func:`subject_spelling`)."""
     role: Role
 
 
@@ -56,10 +61,24 @@ class ApiToken:
     last_used_at: float | None = None
     """To the minute."""
 
+    @property
+    def parent(self) -> str | None:
+        """Id of the token that made this one, with which it ends; None: somebody else did."""
+        return self.made_by.removeprefix(_BY_TOKEN) if self.made_by.startswith(_BY_TOKEN) else None
+
+    def is_good(self, now: float) -> bool:
+        """By what it says itself; :attr:`parent` may have ended."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
     def opens(self, text: str, now: float) -> bool:
         """Is ``text`` this token, and is it good now? Takes the same time wherever it differs."""
         same = hmac.compare_digest(self.digest, digest_of(text))
-        return same and self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+        return same and self.is_good(now)
+
+
+def token_actor(token_id: str) -> str:
+    """As the audit and :attr:`ApiToken.made_by` name it."""
+    return f"{_BY_TOKEN}{token_id}"
 
 
 def token_text(token_id: str, secret: str) -> str:
@@ -77,15 +96,39 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def subject_spelling(text: str) -> str:
+    """The one way to write who it is. Subjects, addresses and groups of logins never meet, whatever a provider lets
+    people call themselves: a group begins with ``@``, an address has one further on, and a subject stands behind
+    ``sub:``. Where neither is said it was a subject before there were these names."""
+    rest = text.removeprefix(_OIDC)
+    return text if rest == text or "@" in rest or text.startswith(_OIDC_SUBJECT) else f"{_OIDC_SUBJECT}{rest}"
+
+
+def subject_spellings(text: str) -> tuple[str, ...]:
+    """How the same one may be stored: as :func:`subject_spelling` has it, and as it was written before."""
+    now = subject_spelling(text)
+    before = f"{_OIDC}{now.removeprefix(_OIDC_SUBJECT)}"
+    return (now, before) if before != now and subject_spelling(before) == now else (now,)
+
+
+def login_names(subject: str, address: str | None, groups: Iterable[str]) -> tuple[str, ...]:
+    """The subject first. ``address``: one that the provider has verified; one that could be read as another kind of
+    name is left out."""
+    names = [f"{_OIDC_SUBJECT}{subject}"]
+    if address is not None and "@" in address[1:] and not f"{_OIDC}{address}".startswith((_OIDC_SUBJECT, f"{_OIDC}@")):
+        names.append(f"{_OIDC}{address}")
+    return (*names, *(f"{_OIDC}@{group}" for group in groups))
+
+
 def check_subject(text: str) -> str:
-    """:raises InvalidInput: ``member.subject_invalid``"""
+    """As :func:`subject_spelling` writes it. :raises InvalidInput: ``member.subject_invalid``"""
     if _SUBJECT.fullmatch(text) is None:
         raise InvalidInput(
             "member.subject_invalid",
             f"{text[:60]!a} names nobody",
-            hint="write uid:1000 for a user of the server's machine, oidc:<name> or oidc:@<group> for who logs in",
+            hint="uid:1000 is a user of the server's machine; oidc:ADDRESS, oidc:@GROUP, oidc:sub:ID log in",
         )
-    return text
+    return subject_spelling(text)
 
 
 def check_role(role: Role, tenant: str) -> Role:

@@ -14,6 +14,7 @@ from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet, KeySetSerialization
 
 from orchestrator.core.errors import Denied
+from orchestrator.core.tenant import login_names
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock
 
@@ -60,7 +61,19 @@ class OidcIdentities:
             sub={"essential": True},
             exp={"essential": True},
         ).validate(token.claims)
+        self._check_purpose(token)
         return token.claims
+
+    def _check_purpose(self, token: jwt.Token) -> None:
+        """An ID token that was made for us: other tokens that name us have the same signature. ``typ`` in the head is
+        of RFC 9068 and others, the claim is Keycloak's."""
+        header, claim = str(token.header.get("typ", "JWT")), token.claims.get("typ", "ID")
+        if header.upper() != "JWT" or claim != "ID":
+            raise ValueError("a token that shows no login")
+        audience, made_for = token.claims["aud"], token.claims.get("azp")
+        alone = isinstance(audience, str) or len(audience) == 1
+        if made_for != self.audience and not (made_for is None and alone):
+            raise ValueError("a login at another client")
 
     def _published(self, kept_s: float) -> KeySet:
         with self._lock:
@@ -77,8 +90,7 @@ def _names(claims: Mapping[str, Any], groups_claim: str) -> tuple[str, ...]:
         raise ValueError("a subject that cannot be written down")
     email = [claims.get("email")] if claims.get("email_verified") is True else []
     listed = groups if isinstance(groups, list) else []
-    found = [subject, *filter(_is_name, email), *(f"@{group}" for group in filter(_is_name, listed))]
-    return tuple(f"oidc:{name}" for name in found)
+    return login_names(subject, next(filter(_is_name, email), None), filter(_is_name, listed))
 
 
 def _is_name(value: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Identities(Protocol):
     def subjects(self, text: str) -> tuple[str, ...]:
-        """What the provider's token says its bearer is, as members are named: ``oidc:<subject>`` first, then
+        """What the provider's token says its bearer is, as members are named: ``oidc:sub:<subject>`` first, then
         ``oidc:<verified e-mail address>`` and ``oidc:@<group>`` for each group.
 
         :raises Denied: ``token.refused``

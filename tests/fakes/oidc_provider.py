@@ -30,13 +30,13 @@ class OidcProvider:
         self.refuses = False
         self.challenges: dict[str, str] = {}
 
-    def token(self, claims: Mapping[str, object] | None = None, *, key: RSAKey | None = None) -> str:
+    def token(self, claims: Mapping[str, object] | None = None, *, key: RSAKey | None = None, typ: str = "JWT") -> str:
         """An ID token; ``None`` as a claim's value leaves it out."""
         now = int(time.time())
         known = {"iss": self.issuer, "aud": CLIENT, "sub": "ann", "iat": now, "exp": now + 600, **(claims or {})}
         signing = key or self.key
         said = {name: value for name, value in known.items() if value is not None}
-        return jwt.encode({"alg": "RS256", "kid": signing.kid}, said, signing)
+        return jwt.encode({"alg": "RS256", "kid": signing.kid, "typ": typ}, said, signing)
 
     def answer(self, path: str, given: dict[str, str]) -> tuple[int, dict[str, Any] | str]:
         """Status, and what is said: an object, or where the browser is sent."""

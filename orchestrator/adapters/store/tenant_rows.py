@@ -72,6 +72,10 @@ class SqlTokens:
         query = select(tokens).where(tokens.c.tenant == tenant).order_by(tokens.c.created_at, tokens.c.id)
         return tuple(ApiToken(**row._asdict()) for row in self._db.execute(query))
 
+    def made_by(self, actor: str) -> tuple[ApiToken, ...]:
+        query = select(tokens).where(tokens.c.made_by == actor).order_by(tokens.c.created_at, tokens.c.id)
+        return tuple(ApiToken(**row._asdict()) for row in self._db.execute(query))
+
     def used(self, token_id: str, at: float) -> None:
         self._db.execute(update(tokens).where(tokens.c.id == token_id).values(last_used_at=at))
 

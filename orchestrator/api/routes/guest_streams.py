@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,7 @@ from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import subject_of
 from orchestrator.api.services import ApiServices, ServicesOf, TenantOf
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
-from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 
@@ -29,6 +29,12 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 CHUNK: Final = 65536
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_TENANT: Final = 16
+ASK_AGAIN_S: Final = 2.0
+"""How often it is asked whether who opened a stream still may: a token that ends, a login that is over, a member who is
+one no longer close it."""
+CLOSE_S: Final = 1.0
+ENDED: Final = 1008
+"""RFC 6455 §7.4.1: against the policy."""
 FULL_S: Final = 0.05
 """Until a guest that takes no bytes is asked again."""
 _open: Counter[str] = Counter()
@@ -69,7 +75,7 @@ async def _serve(socket: WebSocket, services: ApiServices, tenant: str, open_str
         await only_known_parameters(socket)
         with stream_place(tenant):
             stream = await to_thread.run_sync(open_stream, limiter=OPENING)
-            await join(socket, stream)
+            await join(socket, stream, partial(authorize, socket))
     except VgpuctlError as error:
         subject, outcome = subject_of(ascii(socket.url.path)[1:-1], tenant), f"refused: {error.code}"
         await to_thread.run_sync(partial(services.tenancy.audit.refused, "WEBSOCKET", subject, outcome))
@@ -96,16 +102,36 @@ def stream_place(tenant: str) -> Iterator[None]:
             del _open[tenant]
 
 
-async def join(socket: WebSocket, stream: ByteStream) -> None:
-    """Until one of the ends closes."""
+async def join(socket: WebSocket, stream: ByteStream, ask: Callable[[], Awaitable[object]]) -> None:
+    """Until one of the ends closes, or ``ask`` refuses who opened it."""
     try:
         await socket.accept()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_to_client, socket, stream, tasks.cancel_scope)
+            tasks.start_soon(_while_allowed, socket, ask, tasks.cancel_scope)
             await _to_guest(socket, stream)
             tasks.cancel_scope.cancel()
     finally:
         stream.close()  # not before nobody waits for it any more: its descriptor may be another's then
+
+
+async def _while_allowed(socket: WebSocket, ask: Callable[[], Awaitable[object]], both: anyio.CancelScope) -> None:
+    while await _may(ask):
+        await anyio.sleep(ASK_AGAIN_S)
+    with anyio.move_on_after(CLOSE_S), suppress(WebSocketDisconnect, OSError):  # a client that reads nothing
+        await socket.close(ENDED, "who opened it may no longer")
+    both.cancel()
+
+
+async def _may(ask: Callable[[], Awaitable[object]]) -> bool:
+    """A database that is away for a moment says nothing of anybody."""
+    try:
+        await ask()
+    except (Denied, NotFound):
+        return False
+    except VgpuctlError:
+        return True
+    return True
 
 
 async def _to_guest(socket: WebSocket, stream: ByteStream) -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Caller, Grant
 from orchestrator.core.errors import Denied
-from orchestrator.core.tenant import ApiToken, token_id_of
+from orchestrator.core.tenant import ApiToken, subject_spellings, token_actor, token_id_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.store.transaction import Store
+from orchestrator.services.tenancy.tokens import line_is_good
 
 _USE_STEP_S = 60.0
 _ADMIN = (Grant(tenant=EVERYWHERE, role="admin"),)
@@ -49,12 +50,13 @@ class AccessService:
         if token_id is None and self.identities is not None:
             return self._member(self.identities.subjects(text))
         if token_id is not None:
+            now = self.clock.now()
             with self.store.read() as tx:
                 token = tx.tokens.find(token_id)
-            now = self.clock.now()
-            if token is not None and token.opens(text, now):
+                opens = token is not None and token.opens(text, now) and line_is_good(tx, token, now)
+            if token is not None and opens:
                 self._note_use(token, now)
-                return Caller(actor=f"token:{token.id}", grants=(Grant(tenant=token.tenant, role=token.role),))
+                return Caller(actor=token_actor(token.id), grants=(Grant(tenant=token.tenant, role=token.role),))
         raise Denied("token.refused", "this token is not valid", hint="it may have expired; ask for a new one")
 
     def _note_use(self, token: ApiToken, now: float) -> None:
@@ -66,7 +68,8 @@ class AccessService:
     def _member(self, names: tuple[str, ...]) -> Caller:
         """Who has these names has the roles of them all; the first one is the actor."""
         with self.store.read() as tx:
-            found = [member for name in names for member in tx.tenants.members(subject=name)]
+            written = [spelling for name in names for spelling in subject_spellings(name)]
+            found = [member for name in written for member in tx.tenants.members(subject=name)]
         if not found:
             raise Denied(
                 "peer.denied",

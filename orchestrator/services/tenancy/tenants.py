@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, unknown_tenant
 from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
-from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject
+from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject, subject_spellings
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
@@ -88,19 +88,20 @@ class TenantService:
 
         :raises InvalidInput: ``member.subject_invalid``, ``role.invalid``; :raises NotFound: ``tenant.unknown``
         """
-        check_subject(member.subject)
+        member = replace(member, subject=check_subject(member.subject))
         check_role(member.role, member.tenant)
         with self.store.begin() as tx:
             _check_place(tx, member.tenant)
+            _remove(tx, member.tenant, member.subject)
             tx.tenants.put_member(member)
             self._note(tx, f"add_member {member.role}", f"{member.tenant}/{member.subject}")
 
     def remove_member(self, tenant: str, subject: str) -> None:
         """Gone already is fine. :raises NotFound: ``tenant.unknown``"""
-        check_subject(subject)
+        subject = check_subject(subject)
         with self.store.begin() as tx:
             _check_place(tx, tenant)
-            tx.tenants.remove_member(tenant, subject)
+            _remove(tx, tenant, subject)
             self._note(tx, "remove_member", f"{tenant}/{subject}")
 
     def _note(self, tx: Transaction, action: str, subject: str) -> None:
@@ -113,6 +114,11 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
     if tenant is None:
         raise unknown_tenant(name)
     return tenant
+
+
+def _remove(tx: Transaction, tenant: str, subject: str) -> None:
+    for spelling in subject_spellings(subject):
+        tx.tenants.remove_member(tenant, spelling)
 
 
 def _check_place(tx: Transaction, tenant: str) -> None:

@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, Role
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import check_name
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, check_role, digest_of, token_text
+from orchestrator.core.tenant import (
+    MAX_TOKEN_DEPTH,
+    MAX_TOKEN_LIFETIME_S,
+    ApiToken,
+    check_role,
+    digest_of,
+    token_actor,
+    token_text,
+)
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.tenancy.tenants import known_tenant
 
@@ -27,9 +36,11 @@ class TokenService:
     def create(
         self, tenant: str, role: Role, lifetime_s: float | None, name: str | None = None
     ) -> tuple[ApiToken, str]:
-        """The record and the token itself, which nothing can show again. ``lifetime_s`` None: until it is revoked.
+        """The record and the token itself, which nothing can show again. ``lifetime_s`` None: until it is revoked, or
+        until the token ends that makes it.
 
-        :raises InvalidInput: ``role.invalid``, ``token.lifetime``; :raises NotFound: ``tenant.unknown``
+        :raises InvalidInput: ``role.invalid``, ``token.lifetime``, ``token.too_deep``
+        :raises NotFound: ``tenant.unknown``
         """
         check_role(role, tenant)
         if name is not None:
@@ -56,6 +67,7 @@ class TokenService:
         with self.store.begin() as tx:
             if tenant != EVERYWHERE:
                 known_tenant(tx, tenant)
+            token = _ending_with(token, tuple(_above(tx, token)))
             tx.tokens.add(token)
             tx.audit.append(at=now, actor=actor(), action=f"create_token {role}", subject=token_id, outcome="done")
         return token, text
@@ -66,7 +78,7 @@ class TokenService:
             return tx.tokens.list(tenant)
 
     def revoke(self, tenant: str, token_id: str) -> None:
-        """At once and for good. :raises NotFound: ``token.unknown``"""
+        """At once and for good, with those that it made. :raises NotFound: ``token.unknown``"""
         now = self.clock.now()
         with self.store.begin() as tx:
             token = tx.tokens.find(token_id)
@@ -74,5 +86,45 @@ class TokenService:
                 raise NotFound(
                     "token.unknown", f"no token has the id {token_id[:20]!a}", hint="'vgpuctl token list' shows them"
                 )
-            tx.tokens.revoke(token_id, now)
-            tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=token_id, outcome="done")
+            ending = [token]
+            for one in ending:
+                ending.extend(tx.tokens.made_by(token_actor(one.id)))
+                tx.tokens.revoke(one.id, now)
+                tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=one.id, outcome="done")
+
+
+def line_is_good(tx: Transaction, token: ApiToken, now: float) -> bool:
+    """Are all that stand above it? One that is no more is not."""
+    return all(one is not None and one.is_good(now) for one in _above(tx, token))
+
+
+def _above(tx: Transaction, token: ApiToken) -> Iterator[ApiToken | None]:
+    """The token that made it, the one that made that, and so on. None: it is no more."""
+    parent = token.parent
+    while parent is not None:
+        found = tx.tokens.find(parent)
+        yield found
+        parent = None if found is None else found.parent
+
+
+def _ending_with(token: ApiToken, line: Sequence[ApiToken | None]) -> ApiToken:
+    """Not later than any of those above it.
+
+    :raises InvalidInput: ``token.lifetime``, ``token.too_deep``
+    """
+    if len(line) > MAX_TOKEN_DEPTH:
+        raise InvalidInput(
+            "token.too_deep",
+            f"{MAX_TOKEN_DEPTH} tokens stand above the one that asks: it makes none",
+            hint="let a token further up make it, or a member",
+        )
+    end = min((one.expires_at for one in line if one is not None and one.expires_at is not None), default=None)
+    if end is None:
+        return token
+    if token.expires_at is not None and token.expires_at > end:
+        raise InvalidInput(
+            "token.lifetime",
+            "a token ends with the one that makes it, at the latest",
+            hint="without a lifetime it ends just then",
+        )
+    return replace(token, expires_at=token.expires_at or end)

@@ -38,10 +38,14 @@ class Browser:
         return heard
 
 
+async def _nobody_objects() -> None:
+    pass
+
+
 def test_an_open_console_holds_no_thread() -> None:
     async def play() -> list[bytes]:
         browsers = [Browser() for _ in range(CONSOLES)]
-        joined = [asyncio.ensure_future(join(one.socket, Echo(b"hello"))) for one in browsers]
+        joined = [asyncio.ensure_future(join(one.socket, Echo(b"hello"), _nobody_objects)) for one in browsers]
         for one in browsers:
             assert await one.hear(5) == b"hello"
         while MOVING.borrowed_tokens:
@@ -62,7 +66,7 @@ def test_a_guest_that_takes_no_bytes_holds_no_thread_and_gets_them_all_when_it_d
 
     async def play() -> bytes:
         browser, guest = Browser(), Echo()
-        joined = asyncio.ensure_future(join(browser.socket, guest))
+        joined = asyncio.ensure_future(join(browser.socket, guest, _nobody_objects))
         browser.say(blob)
         heard = await browser.hear(len(blob))
         browser.leave()

@@ -66,7 +66,7 @@ def test_who_logs_in_acts_as_the_member_that_somebody_made_of_them(
     assert file.read_text().strip() not in said
     monkeypatch.setenv("VGPUCTL_TOKEN_FILE", str(file))
     stranger = cli("list-vms")
-    assert (stranger.code, "peer.denied" in stranger.err, "oidc:ann" in stranger.err) == (6, True, True)
+    assert (stranger.code, "peer.denied" in stranger.err, "oidc:sub:ann" in stranger.err) == (6, True, True)
 
     monkeypatch.delenv("VGPUCTL_TOKEN_FILE")
     assert cli("tenant", "create", "red").code == 0
@@ -78,7 +78,7 @@ def test_who_logs_in_acts_as_the_member_that_somebody_made_of_them(
     assert "tenant.unknown" in cli("list-vms", "--tenant", "default").err
 
     monkeypatch.delenv("VGPUCTL_TOKEN_FILE")
-    assert "oidc:ann" in {one["actor"] for one in json.loads(cli("audit", "list", "-o", "json").out)}
+    assert "oidc:sub:ann" in {one["actor"] for one in json.loads(cli("audit", "list", "-o", "json").out)}
 
 
 def test_a_login_that_is_over_is_told(

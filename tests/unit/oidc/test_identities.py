@@ -32,17 +32,20 @@ def test_a_login_is_known_by_subject_verified_address_and_groups(
 ) -> None:
     claims = {"email": "ann@example.org", "email_verified": True, "groups": ["ml", "all people", 7, "ops"]}
     assert identities.subjects(provider.token(claims)) == (
-        "oidc:ann", "oidc:ann@example.org", "oidc:@ml", "oidc:@ops",
+        "oidc:sub:ann", "oidc:ann@example.org", "oidc:@ml", "oidc:@ops",
     )  # fmt: skip
     assert identities.subjects(provider.token({**claims, "email_verified": "yes"}))[1:] == ("oidc:@ml", "oidc:@ops")
-    assert identities.subjects(provider.token({"aud": ["other", CLIENT]})) == ("oidc:ann",)
+    assert identities.subjects(provider.token({"aud": ["other", CLIENT], "azp": CLIENT})) == ("oidc:sub:ann",)
+    assert identities.subjects(provider.token({"aud": [CLIENT], "typ": "ID"})) == ("oidc:sub:ann",)
 
 
 @pytest.mark.parametrize(
     "claims",
     [
         {"aud": "another"}, {"aud": None}, {"iss": "https://elsewhere"}, {"iss": None}, {"sub": None}, {"sub": "a b"},
-        {"sub": 7}, {"exp": None}, {"exp": 1}, {"exp": "soon"}, {"nbf": 1 << 40},
+        {"aud": ["other", CLIENT]}, {"aud": [CLIENT, "other"], "azp": "other"}, {"azp": "other"}, {"azp": 7},
+        {"typ": "Bearer"}, {"typ": "Refresh"}, {"typ": None, "azp": ""}, {"sub": 7}, {"exp": None},
+        {"exp": 1}, {"exp": "soon"}, {"nbf": 1 << 40},
     ],
     ids=str,
 )  # fmt: skip
@@ -71,6 +74,7 @@ def _forged(provider: OidcProvider) -> list[str]:
     return [
         f"{head}.{body}.",
         f"{head}.{body}.{signature[:-4]}AAAA",
+        *(provider.token(typ=typ) for typ in ("at+jwt", "application/at+jwt", "logout+jwt", "JWS", "")),
         provider.token(key=RSAKey.generate_key(2048, {"kid": "one"})),
         provider.token(key=RSAKey.generate_key(2048, {"kid": "two"})),
         f"{_part({'alg': 'none'})}.{body}.",
@@ -99,7 +103,7 @@ def test_a_new_key_is_taken_up_though_not_each_time_somebody_names_one(provider:
     with pytest.raises(Denied):
         identities.subjects(provider.token())
     clock.later = 31.0
-    assert identities.subjects(provider.token()) == ("oidc:ann",)
+    assert identities.subjects(provider.token()) == ("oidc:sub:ann",)
     with pytest.raises(Denied):
         identities.subjects(provider.token(key=old))
 
