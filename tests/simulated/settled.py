@@ -14,7 +14,9 @@ _OF_LEASES = frozenset({"vm.lease_ends_soon", "vm.lease_over", "vm.disk_kept_too
 _OF_THE_POWERED_OFF = frozenset({"vm.not_running"})
 """What is told of VMs that somebody powered off, and repaired only when it is asked for."""
 
-_OF_TAKEN_FUNCTIONS = frozenset({"vm.device_differs"})
+_OF_TAKEN_FUNCTIONS = frozenset({"vm.device_differs", "vm.definition_changed"})
+"""What is told where somebody else took the function of a stopped VM: it is theirs now; or a start that failed later
+gave the VM another one, and the definition names the old one until the next start writes it again."""
 
 
 def i4_every_operation_has_ended(operations: tuple[Operation, ...]) -> Iterator[str]:
