@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import asyncssh
@@ -37,6 +37,21 @@ class LoopbackStream:
         self._socket.close()
 
 
+async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
+    """What the caller writes, until they end it."""
+    if child.stdin is None:
+        raise AssertionError("the child was begun without a pipe")
+    with suppress(BrokenPipeError, ConnectionResetError):
+        while data := await process.stdin.read(65536):
+            child.stdin.write(data)
+            await child.stdin.drain()
+    child.stdin.close()
+
+
+async def _all_of(stream: asyncio.StreamReader | None) -> bytes:
+    return b"" if stream is None else await stream.read()
+
+
 @contextmanager
 def guest_on_loopback(home: Path, public_key: Path) -> Iterator[int]:
     """Its port while it is open. Whoever has the key is let in; commands run with ``home`` as their home."""
@@ -50,8 +65,13 @@ def guest_on_loopback(home: Path, public_key: Path) -> Iterator[int]:
             "/bin/sh", "-c", process.command or "true", env=environment, cwd=home,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-        process.exit(await child.wait())
+        feeding = asyncio.ensure_future(_feed(process, child))
+        printed, complained = await asyncio.gather(_all_of(child.stdout), _all_of(child.stderr))
+        code = await child.wait()
+        feeding.cancel()
+        process.stdout.write(printed)
+        process.stderr.write(complained)
+        process.exit(code)
 
     async def listen() -> asyncssh.SSHAcceptor:
         return await asyncssh.listen(
