@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.conftest import LabHost, lab
@@ -14,6 +14,8 @@ from tests.lab.product import Product
 
 SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 """What a guest of the lab is content with."""
+_SMALLEST = ("--vcpus", "1", "--memory", "64MiB", "--disk", "16MiB")
+"""What the guest without an address is content with."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Kind:
     device_action: str
     gpus: int = 1
     """How many of the host's are given to us."""
+    smallest: bool = False
+    """Its guests take no address, so a VM that runs is enough: they boot in seconds."""
 
 
 MDEV = Kind(
@@ -67,12 +71,30 @@ MIG_BACKED = Kind(
     instances=4,
     guest_pci_id="10de:20b5",
     device_action="CreateGpuInstance",
+    smallest=True,
 )
 KINDS = (MDEV, VENDOR_VFIO, MDEV_ON_VFS)
-WHOLE = replace(VENDOR_VFIO, attachment="passthrough", profile="gpu:1", device_action="BindVfio", gpus=2)
-"""Beside vGPUs on the host's other GPU."""
-NAMED = {**{kind.scenario: kind for kind in KINDS}, "whole": WHOLE}
+WHOLE = Kind(
+    attachment="passthrough",
+    scenario="mixed",
+    profile="gpu:1",
+    other_size="NVIDIA A40-12Q",
+    instances=1,
+    guest_pci_id="10de:",
+    device_action="BindVfio",
+    gpus=4,
+    smallest=True,
+)
+"""Two of the host's four share an IOMMU group, so that only parts of them can be given out."""
+NAMED = {kind.scenario: kind for kind in KINDS}
 """What tests ask for."""
+
+
+_BOOT_AGAIN = """
+tty=$(virsh ttyconsole {vm}); timeout 120 cat "$tty" > /run/said & reader=$!; sleep 1; virsh -q reset {vm}
+for second in $(seq 120); do sed -n '/00:00.0/,$p' /run/said | grep -q 'vgpu-guest ready' && break; sleep 1; done
+kill $reader; cat /run/said; rm /run/said"""
+"""It may have been booting already: what counts begins with its first line."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +136,21 @@ class Enrolled:
 
     def request(self, name: str, *options: str) -> tuple[str, ...]:
         """The command line that asks for a small VM."""
-        return ("create-vm", name, "--profile", self.profile, "--image", "guest", *SMALL, *options)
+        return self.request_of(name, self.profile, *options)
+
+    def request_of(self, name: str, profile: str, *options: str) -> tuple[str, ...]:
+        """The same with another profile."""
+        size = _SMALLEST if self.kind.smallest else SMALL
+        return ("create-vm", name, "--profile", profile, "--image", "guest", *size, *options)
+
+    def running_since(self, name: str) -> str:
+        """The process of a VM's QEMU, which a restart would change."""
+        return self.shell(f"pgrep -f {self.product.json('show-vm', name)['id']}").split()[0]
+
+    def guest_says(self, name: str) -> str:
+        """What the smallest guest prints when it boots: a line for each PCI function that it sees."""
+        vm = self.product.json("show-vm", name)["id"]
+        return self.shell(_BOOT_AGAIN.format(vm=vm))
 
     def clear(self) -> None:
         """Delete every VM there is."""
@@ -141,7 +177,8 @@ def _gpus(host: LabHost) -> list[str]:
 def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
     """``host add`` with the kind's number of GPUs and the guest image, and ``host remove`` at the end."""
     state.mkdir(parents=True, exist_ok=True)
-    product = Product(state, {"VGPUCTL_VCPU_OVERCOMMIT": "32"})  # an emulated host has one processor
+    settings = {"VGPUCTL_VCPU_OVERCOMMIT": "32"}  # an emulated host has one processor
+    product = Product(state, settings | ({"VGPUCTL_GUEST_SEEN_SECONDS": "0"} if kind.smallest else {}))
     key = state / "guest_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -152,7 +189,8 @@ def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
             "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
             "--gpus", ",".join(gpus),
         )  # fmt: skip
-        product.ok("image", "add", "guest", lab("guest-image").strip())
+        options = ("--smallest",) if kind.smallest else ()
+        product.ok("image", "add", "guest", lab("guest-image", *options).strip())
         enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpus[0], public_key=f"{key}.pub")
         yield enrolled
         enrolled.clear()

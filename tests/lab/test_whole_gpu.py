@@ -3,47 +3,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.lab.enrolled import SMALL, VENDOR_VFIO, Enrolled
+from tests.lab.conftest import LabHost
+from tests.lab.enrolled import WHOLE, Enrolled, enrol
 from tests.lab.host_facts import facts
 
 pytestmark = pytest.mark.lab
 
 
-def _guest_devices(enrolled: Enrolled, name: str) -> str:
-    for known in enrolled.product.state.glob("ssh/*/known_hosts"):
-        known.unlink()  # the lab's guest keeps nothing on disk: it comes back with another SSH host key
-    return enrolled.product.ok("ssh", name, "--", "lspci", "-nn").out
+@pytest.fixture(scope="module")
+def enrolled(mixed: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
+    with enrol(WHOLE, mixed, tmp_path_factory.mktemp("state")) as one:
+        yield one
 
 
 def _pci_id(enrolled: Enrolled, gpu: str) -> str:
-    """What the GPU itself says, which is what the guest is told."""
-    words = enrolled.shell(f"od -An -tx2 -N4 /sys/bus/pci/devices/{gpu}/config").split()
-    return ":".join(words)
+    """NVIDIA's, as the kernel knows it."""
+    file = f"/sys/bus/pci/devices/{gpu}"
+    return enrolled.shell(f"cat {file}/vendor {file}/device").replace("0x", "").strip().replace("\n", ":")
 
 
-@pytest.mark.parametrize("enrolment", ["whole"], indirect=True)
+def _driver(enrolled: Enrolled, gpu: str) -> str:
+    return enrolled.shell(f"basename $(readlink /sys/bus/pci/devices/{gpu}/driver)").strip()
+
+
 def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enrolled) -> None:
     product = enrolled.product
-    beside = ("create-vm", "beside", "--profile", VENDOR_VFIO.profile, "--image", "guest", *SMALL)
-    product.ok(*beside, "--ssh-key", enrolled.public_key)
-    before = facts(enrolled.shell)
-    sibling = enrolled.shell("virsh -q list --uuid").split()
+    product.ok(*enrolled.request_of("beside", enrolled.other_size))
+    before, sibling = facts(enrolled.shell), enrolled.running_since("beside")
 
-    product.ok(*enrolled.request("train", "--ssh-key", enrolled.public_key))
+    product.ok(*enrolled.request("train"))
     (device,) = product.json("show-vm", "train")["devices"]
-    gpu = device["gpu"]
-    assert enrolled.shell(f"basename $(readlink /sys/bus/pci/devices/{gpu}/driver)").strip() == "vfio-pci"
-    assert _pci_id(enrolled, gpu) in _guest_devices(enrolled, "train")
-    refused = product.refused(8, *enrolled.request("second"))
+    assert _driver(enrolled, device["gpu"]) == "vfio-pci"
+    name = _pci_id(enrolled, device["gpu"])
+    assert name.startswith(enrolled.guest_pci_id)
+    assert name in enrolled.guest_says("train")
+    product.ok(*enrolled.request("other", "--no-start"))
+    refused = product.refused(8, *enrolled.request("third"))
     assert "gpu.too_few" in refused.err
 
     product.ok("stop-vm", "train")
     assert facts(enrolled.shell)["drivers"] == before["drivers"]
     product.ok("start-vm", "train")
-    assert set(sibling) < set(enrolled.shell("virsh -q list --uuid").split())
+    assert _driver(enrolled, device["gpu"]) == "vfio-pci"
     product.ok("delete-vm", "train")
+    product.ok("delete-vm", "other")
     assert facts(enrolled.shell) == before
-    assert enrolled.shell("virsh -q list --uuid").split() == sibling
-    product.ok("delete-vm", "beside")
+    assert enrolled.running_since("beside") == sibling
