@@ -276,9 +276,8 @@ class Client:
     def images(self) -> list[Json]:
         return self._list(path_of("images"))
 
-    def add_image(self, name: str, source: str, sha256: str | None) -> Json:
-        """``source``: an absolute path on the server's machine, or an http(s) URL."""
-        image: Json = self._post(path_of("images"), {"name": name, "source": source, "sha256": sha256})
+    def add_image(self, wanted: Body) -> Json:
+        image: Json = self._post(path_of("images"), wanted)
         return image
 
     def remove_image(self, name: str) -> None:

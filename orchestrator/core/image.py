@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.core.host_actions import ImageFormat
@@ -22,3 +23,16 @@ class Image:
     """Seconds since the epoch, UTC."""
     guest_driver: str | None = None
     """The NVIDIA driver that is in it, as an operator said; None: nobody said, or there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewImage:
+    """An image that is to be registered."""
+
+    name: str
+    source: str | Iterator[bytes]
+    """An absolute path on the server's machine, an http(s) URL, or the content itself in chunks."""
+    sha256: str | None = None
+    """64 hexadecimal digits: what the content must hash to."""
+    format: ImageFormat | None = None
+    """None: told by the content, which for a raw disk takes a partition table or a file system that is known."""

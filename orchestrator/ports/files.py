@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 
 
 class SeedBuilder(Protocol):
@@ -19,8 +19,8 @@ class SeedBuilder(Protocol):
 class ImageFiles(Protocol):
     """Base images on this machine, stored once by their SHA-256."""
 
-    def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:
-        """Copy or download ``source``, check it, keep it.
+    def take(self, wanted: NewImage, now: float) -> Image:
+        """Copy or download it, check it, keep it.
 
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
         """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 from orchestrator.core.names import check_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
@@ -26,20 +26,20 @@ class ImageService:
     files: ImageFiles
     clock: Clock
 
-    def add(self, name: str, source: str, sha256: str | None) -> Image:
-        """``source`` is an absolute path or an http(s) URL; returns when it is stored and checked.
+    def add(self, wanted: NewImage) -> Image:
+        """Returns when it is stored and checked.
 
         The same content under the same name again is fine.
 
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
         :raises Conflict: ``image.exists`` when the name is taken by other content
         """
-        check_name(name, what="image")
-        if sha256 is not None and _SHA256.fullmatch(sha256) is None:
+        name = check_name(wanted.name, what="image")
+        if wanted.sha256 is not None and _SHA256.fullmatch(wanted.sha256) is None:
             raise InvalidInput(
                 "image.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
             )
-        image = self.files.take(name, source, sha256, self.clock.now())
+        image = self.files.take(wanted, self.clock.now())
         with self.store.begin() as tx:
             there = _find(tx, name)
             if there is not None and there.sha256 == image.sha256:

@@ -7,17 +7,22 @@ import hashlib
 from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 from orchestrator.services.messages import HostKey
 
 
 class InMemoryImages:
     """Implements ports.files.ImageFiles."""
 
-    def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:
-        digest = sha256 or hashlib.sha256(source.encode()).hexdigest()
+    def take(self, wanted: NewImage, now: float) -> Image:
+        digest = wanted.sha256 or hashlib.sha256(str(wanted.source).encode()).hexdigest()
         return Image(
-            name=name, sha256=digest, format="qcow2", size_bytes=1024, virtual_size_bytes=64 * 1024**2, created_at=now
+            name=wanted.name,
+            sha256=digest,
+            format=wanted.format or "qcow2",
+            size_bytes=1024,
+            virtual_size_bytes=64 * 1024**2,
+            created_at=now,
         )
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path:

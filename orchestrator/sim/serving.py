@@ -18,6 +18,7 @@ from orchestrator.adapters.state.keys import HostKeyFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import IN_MEMORY_SITE, App, build
 from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
+from orchestrator.core.image import NewImage
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.reach import Reach
 from orchestrator.services.messages import HostKey
@@ -100,7 +101,7 @@ def _enrol(store: SqlStore, link: HostsLink) -> None:
     with store.begin() as tx:
         known = tx.hosts.addresses()
         if all(image.name != IMAGE for image in tx.images.list()):
-            tx.images.add(InMemoryImages().take(IMAGE, IMAGE, None, now))
+            tx.images.add(InMemoryImages().take(NewImage(name=IMAGE, source=IMAGE), now))
     new = link.enrol(known)
 
     def look(address: str) -> tuple[str, str, HostSnapshot]:

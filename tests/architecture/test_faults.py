@@ -4,6 +4,7 @@ from __future__ import annotations
 from tests.architecture.tree import text
 from tests.faults.marks import catalogue, marked
 from tests.faults.page import PAGE, page
+from tests.hostile.families import page as attacks
 
 
 def test_every_marked_fault_is_in_the_catalogue() -> None:
@@ -17,6 +18,10 @@ def test_a_fault_has_a_test_or_a_reason_and_never_both() -> None:
 
 def test_the_catalogue_has_every_number_once() -> None:
     assert [fault.id for fault in catalogue()] == [f"F{number:02}" for number in range(1, 131)]
+
+
+def test_the_page_of_attacks_says_what_the_families_say() -> None:
+    assert text(attacks.PAGE) == attacks.page(), "run make docs"
 
 
 def test_the_page_of_faults_says_what_the_marks_say() -> None:

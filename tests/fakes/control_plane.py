@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.core.image import NewImage
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -167,7 +168,7 @@ def control_plane(
     services = _services(world, engine, reconciler, BundleLibrary(state / "driver-bundles"), fake)
     services.networks.ensure_default()
     if not services.images.list():
-        services.images.add("guest", "/guest.qcow2", None)
+        services.images.add(NewImage(name="guest", source="/guest.qcow2"))
     return ControlPlane(
         store=store,
         hosts=fake,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 
 
 @dataclass
@@ -50,11 +50,17 @@ class FakeSeeds:
 class FakeImages:
     files: set[str] = field(default_factory=set)
 
-    def take(self, name: str, source: str, sha256: str | None, now: float) -> Image:
-        digest = sha256 or uuid.uuid5(uuid.NAMESPACE_URL, source).hex * 2
+    def take(self, wanted: NewImage, now: float) -> Image:
+        source = wanted.source if isinstance(wanted.source, str) else b"".join(wanted.source).hex()
+        digest = wanted.sha256 or uuid.uuid5(uuid.NAMESPACE_URL, source).hex * 2
         self.files.add(digest)
         return Image(
-            name=name, sha256=digest, format="qcow2", size_bytes=1024, virtual_size_bytes=64 * 1024**2, created_at=now
+            name=wanted.name,
+            sha256=digest,
+            format="qcow2",
+            size_bytes=1024,
+            virtual_size_bytes=64 * 1024**2,
+            created_at=now,
         )
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path:

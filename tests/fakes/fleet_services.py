@@ -14,7 +14,7 @@ from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
 from orchestrator.core.host_readiness import Requirement, requirements
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
@@ -158,15 +158,16 @@ class Images:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def add(self, name: str, source: str, sha256: str | None) -> Image:
-        check_name(name, what="image")
-        if not source.startswith(("/", "https://", "http://")):
+    def add(self, wanted: NewImage) -> Image:
+        check_name(wanted.name, what="image")
+        source = wanted.source
+        if isinstance(source, str) and not source.startswith(("/", "https://", "http://")):
             raise InvalidInput("image.source_invalid", f"{source[:60]!a} is neither a file nor an http(s) URL")
         image = Image(
-            name=name, sha256=sha256 or "0" * 64, format="qcow2", size_bytes=30 * 2**20, virtual_size_bytes=2**28,
-            created_at=EPOCH,
+            name=wanted.name, sha256=wanted.sha256 or "0" * 64, format=wanted.format or "qcow2",
+            size_bytes=30 * 2**20, virtual_size_bytes=2**28, created_at=EPOCH,
         )  # fmt: skip
-        self._world.images[name] = image
+        self._world.images[wanted.name] = image
         return image
 
     def set_guest_driver(self, name: str, version: str | None) -> Image:

@@ -21,6 +21,7 @@ from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
+from orchestrator.core.image import NewImage
 from orchestrator.core.labels import changed_labels, check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
@@ -327,7 +328,7 @@ class InMemory:
     def record_enrolled(self) -> None:
         """A host and an image."""
         self.world.hosts["gpu1"] = host_info("gpu1")
-        self.images.add("guest", "/srv/guest.qcow2", None)
+        self.images.add(NewImage(name="guest", source="/srv/guest.qcow2"))
 
 
 def _offerings(kept: Tenancy) -> OfferingService:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import IN_MEMORY_SITE
+from orchestrator.core.image import NewImage
 from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
 from orchestrator.sim.in_memory import InMemoryImages
@@ -31,7 +32,7 @@ def _template() -> bytes:
         with store.begin() as tx:
             tx.networks.add(Network(name=DEFAULT_NAME, subnet=DEFAULT_SUBNET))
             tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
-            tx.images.add(InMemoryImages().take(IMAGE, "guest.qcow2", None, EPOCH_S))
+            tx.images.add(InMemoryImages().take(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
         store.close()
         return (Path(name) / "vgpuctl.sqlite").read_bytes()
 

@@ -1,34 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver bundles of this control plane: each kept once, under its SHA-256, after digest and signature were checked.
-
-What is checked is our own private copy: nobody can exchange it between check and use.
-"""
+"""Driver bundles of this control plane: each kept once, under its SHA-256, after digest and signature were checked."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.bundles.content import content_of
 from orchestrator.adapters.bundles.minisign import check_signature
-from orchestrator.adapters.images.sources import open_file
+from orchestrator.adapters.files.copying import PrivateCopies, Refusals
+from orchestrator.adapters.files.opening import open_file
 from orchestrator.core.driver_bundle import DriverBundle, unknown_content
-from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.errors import InvalidInput
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024**3
-
-
-@dataclass(frozen=True)
-class _Copied:
-    sha256: str
-    blake2b: bytes
-    size: int
 
 
 class BundleLibrary:
@@ -36,8 +21,15 @@ class BundleLibrary:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        for leftover in directory.glob("*.part"):
-            leftover.unlink()
+        self._copies = PrivateCopies(
+            directory,
+            Refusals(
+                max_bytes=MAX_BUNDLE_BYTES,
+                too_large=_too_large,
+                digest_differs="bundle.digest_differs",
+                not_stored="bundle.not_stored",
+            ),
+        )
 
     def remove(self, sha256: str) -> None:
         (self._directory / sha256).unlink(missing_ok=True)
@@ -50,18 +42,10 @@ class BundleLibrary:
         """
         if not source.startswith("/"):
             raise _refused(source, "only absolute paths are allowed")
-        with self._private_copy() as part, open_file(source, _refused) as chunks:
-            copied = _copy(chunks, part)
-            if sha256 is not None and copied.sha256 != sha256.lower():
-                raise InvalidInput(
-                    "bundle.digest_differs",
-                    "the file does not have the given SHA-256",
-                    hint="the download is damaged, or the digest belongs to another file",
-                    details=f"found {copied.sha256}",
-                )
+        with open_file(source, _refused) as chunks, self._copies.of(chunks, sha256) as copied:
             signed = check_signature(copied.blake2b, signature, key)
-            content = content_of(part)
-            part.replace(self._directory / copied.sha256)
+            content = content_of(copied.path)
+            copied.path.replace(self._directory / copied.sha256)
         return DriverBundle(
             sha256=copied.sha256,
             content=content,
@@ -71,34 +55,9 @@ class BundleLibrary:
             created_at=now,
         )
 
-    @contextmanager
-    def _private_copy(self) -> Iterator[Path]:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._directory / f"{uuid.uuid4().hex}.part"
-        try:
-            yield part
-        except OSError as error:
-            raise Fatal(
-                "bundle.not_stored", "the file could not be stored", details=str(error), hint="is the disk full?"
-            ) from error
-        finally:
-            part.unlink(missing_ok=True)
 
-
-def _copy(chunks: Iterator[bytes], target: Path) -> _Copied:
-    sha256, blake2b, size = hashlib.sha256(), hashlib.blake2b(), 0
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        for chunk in chunks:
-            size += len(chunk)
-            if size > MAX_BUNDLE_BYTES:
-                raise unknown_content(f"the file has more than {MAX_BUNDLE_BYTES // 1024**3}GiB")
-            sha256.update(chunk)
-            blake2b.update(chunk)
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-    return _Copied(sha256=sha256.hexdigest(), blake2b=blake2b.digest(), size=size)
+def _too_large() -> InvalidInput:
+    return unknown_content(f"the file has more than {MAX_BUNDLE_BYTES // 1024**3}GiB")
 
 
 def _refused(source: str, why: str) -> InvalidInput:

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/images", tags=["images"])
 @router.post("", status_code=201)
 def add(body: AddImageBody, services: ServicesOf) -> ImageAnswer:
     """Take a file or URL as a base image; answers when it is stored and checked."""
-    return ImageAnswer.of(services.images.add(body.name, body.source, body.sha256))
+    return ImageAnswer.of(services.images.add(body.wanted()))
 
 
 @router.get("")

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image
+from orchestrator.core.image import Image, NewImage
 
 
 class AddImageBody(RequestBody):
@@ -23,6 +23,14 @@ class AddImageBody(RequestBody):
     name: Name
     source: str = Field(max_length=4096, description="Absolute path on the server's machine, or an http(s) URL")
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
+    format: ImageFormat | None = Field(
+        default=None,
+        description="null: told by the content; a raw disk then needs a partition table or file system that is known",
+    )
+
+    def wanted(self) -> NewImage:
+        """As the service takes it."""
+        return NewImage(name=self.name, source=self.source, sha256=self.sha256, format=self.format)
 
 
 class GuestDriverBody(RequestBody):

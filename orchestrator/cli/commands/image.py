@@ -17,6 +17,7 @@ from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB
 
@@ -44,11 +45,16 @@ def add(
     name: Annotated[str, typer.Argument(help="Name of the new image.")],
     source: Annotated[str, typer.Argument(help="File (qcow2 or raw) or http(s) URL.")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    image_format: Annotated[
+        ImageFormat | None, typer.Option("--format", help="What it is, where its content does not tell: a raw disk.")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Take a file or URL as a base image."""
     check_name(name, what="image")
-    image = session_of(ctx).client.add_image(name, _source(source), _hash(sha256))
+    image = session_of(ctx).client.add_image(
+        {"name": name, "source": _source(source), "sha256": _hash(sha256), "format": image_format}
+    )
     show(image, output, lambda: [f"{shown(image['name'])}: {image['format']}, SHA-256 {image['sha256']}"])
 
 

@@ -107,7 +107,7 @@ class CarryOut:
             self._session.client.add_network({"name": network.name, "subnet": network.subnet})
         elif change.kind == "image":
             image = self._images[change.name]
-            self._session.client.add_image(image.name, image.source, image.sha256)
+            self._session.client.add_image({"name": image.name, "source": image.source, "sha256": image.sha256})
         else:
             self._change_vm(change)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
+from orchestrator.core.image import NewImage
 from orchestrator.settings import load_settings
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -26,7 +27,7 @@ def test_an_image_in_use_stays_and_one_that_is_not_goes(plane: ControlPlane) -> 
     with pytest.raises(Conflict) as caught:
         plane.services.images.remove("guest")
     assert caught.value.code == "image.in_use"
-    plane.services.images.add("spare", "/spare.qcow2", None)
+    plane.services.images.add(NewImage(name="spare", source="/spare.qcow2"))
     plane.services.images.remove("spare")
     assert [image.name for image in plane.services.images.list()] == ["guest"]
     with pytest.raises(NotFound):
@@ -34,17 +35,17 @@ def test_an_image_in_use_stays_and_one_that_is_not_goes(plane: ControlPlane) -> 
 
 
 def test_the_same_image_again_is_fine_and_other_content_under_its_name_is_not(plane: ControlPlane) -> None:
-    first = plane.services.images.add("base", "/base.qcow2", None)
-    assert plane.services.images.add("base", "/base.qcow2", None) == first
+    first = plane.services.images.add(NewImage(name="base", source="/base.qcow2"))
+    assert plane.services.images.add(NewImage(name="base", source="/base.qcow2")) == first
     with pytest.raises(Conflict) as caught:
-        plane.services.images.add("base", "/other.qcow2", None)
+        plane.services.images.add(NewImage(name="base", source="/other.qcow2"))
     assert caught.value.code == "image.exists"
 
 
 def test_content_with_two_names_is_kept_until_both_are_gone(plane: ControlPlane) -> None:
     files = plane.image_files.files
-    first = plane.services.images.add("one", "/same.qcow2", None)
-    plane.services.images.add("two", "/same.qcow2", None)
+    first = plane.services.images.add(NewImage(name="one", source="/same.qcow2"))
+    plane.services.images.add(NewImage(name="two", source="/same.qcow2"))
     plane.services.images.remove("one")
     assert first.sha256 in files
     plane.services.images.remove("two")

@@ -10,16 +10,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from oslo_utils.imageutils import format_inspector
 
+from orchestrator.adapters.images import qemu_check
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.core.errors import InvalidInput, VgpuctlError
+from orchestrator.core.image import NewImage
 
 MIB = 1024**2
 
 
 def qcow2(size: int = 64 * MIB, *, backing: bool = False, incompatible: int = 0) -> bytes:
-    """A version 3 header as QEMU's docs/interop/qcow2.rst describes it, with empty tables."""
+    """Version 3 as QEMU's docs/interop/qcow2.txt describes it: header, refcount table, its block, an empty L1 table."""
     header = struct.pack(
         ">4sIQIIQIIQQIIQQQQII",
         b"QFI\xfb", 3, 1024 if backing else 0, 11 if backing else 0, 16, size, 0, 1, 3 * 65536, 65536, 1, 0, 0,
@@ -27,6 +28,8 @@ def qcow2(size: int = 64 * MIB, *, backing: bool = False, incompatible: int = 0)
     )  # fmt: skip
     content = bytearray(4 * 65536)
     content[: len(header)] = header
+    content[65536:65544] = struct.pack(">Q", 2 * 65536)
+    content[2 * 65536 : 2 * 65536 + 8] = struct.pack(">4H", 1, 1, 1, 1)
     if backing:
         content[1024:1035] = b"/etc/passwd"
     return bytes(content)
@@ -48,10 +51,10 @@ def test_a_good_image_is_kept_once_under_its_hash(library: ImageLibrary, tmp_pat
     source = tmp_path / "guest.img"
     source.write_bytes(qcow2())
     digest = hashlib.sha256(qcow2()).hexdigest()
-    image = library.take("guest", str(source), digest.upper(), 7.0)
+    image = library.take(NewImage(name="guest", source=str(source), sha256=digest.upper()), 7.0)
     assert (image.sha256, image.format, image.virtual_size_bytes, image.created_at) == (digest, "qcow2", 64 * MIB, 7.0)
     assert library.path(digest, "qcow2").read_bytes() == qcow2()
-    library.take("again", str(source), None, 8.0)
+    library.take(NewImage(name="again", source=str(source)), 8.0)
     assert kept(tmp_path) == [f"{digest}.qcow2"]
     library.remove(digest, "qcow2")
     assert kept(tmp_path) == []
@@ -63,14 +66,14 @@ def test_what_takes_the_sources_place_during_the_check_is_not_kept(
 ) -> None:
     source = tmp_path / "guest.img"
     source.write_bytes(qcow2())
-    detect = format_inspector.detect_file_format
+    check = qemu_check.check
 
-    def exchange(path: str) -> object:
+    def exchange(path: Path) -> qemu_check.Checked:
         source.write_bytes(qcow2(backing=True))
-        return detect(path)
+        return check(path)
 
-    monkeypatch.setattr(format_inspector, "detect_file_format", exchange)
-    image = library.take("guest", str(source), None, 7.0)
+    monkeypatch.setattr(qemu_check, "check", exchange)
+    image = library.take(NewImage(name="guest", source=str(source)), 7.0)
     assert source.read_bytes() != qcow2()
     assert library.path(image.sha256, image.format).read_bytes() == qcow2()
     assert image.sha256 == hashlib.sha256(qcow2()).hexdigest()
@@ -79,7 +82,8 @@ def test_what_takes_the_sources_place_during_the_check_is_not_kept(
 def test_a_raw_disk_has_the_size_of_its_file(library: ImageLibrary, tmp_path: Path) -> None:
     source = tmp_path / "disk.raw"
     source.write_bytes(b"\0" * MIB)
-    assert (library.take("r", str(source), None, 0.0).format, MIB) == ("raw", source.stat().st_size)
+    image = library.take(NewImage(name="r", source=str(source), format="raw"), 0.0)
+    assert (image.format, image.virtual_size_bytes) == ("raw", MIB)
 
 
 @pytest.mark.fault("F121")
@@ -102,7 +106,7 @@ def test_a_hostile_image_is_refused_and_not_kept(
     source = tmp_path / "hostile"
     source.write_bytes(content)
     with pytest.raises(InvalidInput) as caught:
-        library.take("x", str(source), None, 0.0)
+        library.take(NewImage(name="x", source=str(source)), 0.0)
     assert caught.value.code == code
     assert kept(tmp_path) == []
 
@@ -124,7 +128,7 @@ def test_what_is_no_regular_file_of_its_own_is_refused(
     path = tmp_path / "source"
     make(path)
     with pytest.raises(InvalidInput) as caught:
-        library.take("x", str(path), None, 0.0)
+        library.take(NewImage(name="x", source=str(path)), 0.0)
     assert caught.value.code == "image.source_refused"
     assert kept(tmp_path) == []
 
@@ -138,7 +142,7 @@ def test_what_is_no_regular_file_of_its_own_is_refused(
 )  # fmt: skip
 def test_other_sources_are_refused(library: ImageLibrary, tmp_path: Path, source: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        library.take("x", source, None, 0.0)
+        library.take(NewImage(name="x", source=source), 0.0)
     assert caught.value.code == "image.source_refused"
     assert kept(tmp_path) == []
 
@@ -147,7 +151,7 @@ def test_another_digest_is_refused_and_nothing_kept(library: ImageLibrary, tmp_p
     source = tmp_path / "guest.img"
     source.write_bytes(qcow2())
     with pytest.raises(InvalidInput) as caught:
-        library.take("x", str(source), "0" * 64, 0.0)
+        library.take(NewImage(name="x", source=str(source), sha256="0" * 64), 0.0)
     assert caught.value.code == "image.digest_differs"
     assert kept(tmp_path) == []
 
@@ -179,7 +183,7 @@ def server() -> Iterator[str]:
 
 
 def test_an_image_is_downloaded(library: ImageLibrary, server: str) -> None:
-    image = library.take("x", f"{server}/good", None, 0.0)
+    image = library.take(NewImage(name="x", source=f"{server}/good"), 0.0)
     assert image.sha256 == hashlib.sha256(qcow2()).hexdigest()
 
 
@@ -188,7 +192,7 @@ def test_a_download_that_fails_or_is_cut_is_no_image(
     library: ImageLibrary, tmp_path: Path, server: str, path: str
 ) -> None:
     with pytest.raises(VgpuctlError) as caught:
-        library.take("x", f"{server}/{path}", None, 0.0)
+        library.take(NewImage(name="x", source=f"{server}/{path}"), 0.0)
     assert caught.value.code == "image.download_failed"
     assert kept(tmp_path) == []
 

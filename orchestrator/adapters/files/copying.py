@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private copies on their way into a library of files.
+
+What is checked is our own copy: nobody can exchange it between check and use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import Fatal, InvalidInput, VgpuctlError
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A copy that the library may rename into its place; what is left of it afterwards is deleted."""
+
+    path: Path
+    sha256: str
+    blake2b: bytes
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusals:
+    """How a library says what is wrong."""
+
+    max_bytes: int
+    too_large: Callable[[], VgpuctlError]
+    """The error for more than that."""
+    digest_differs: str
+    """Code of the error for another content than was announced."""
+    not_stored: str
+    """Code of the error for a disk that does not take the copy."""
+
+
+class PrivateCopies:
+    """In the library's own directory, under names that nobody can guess."""
+
+    def __init__(self, directory: Path, refusals: Refusals) -> None:
+        self._directory = directory
+        self._refusals = refusals
+        for leftover in directory.glob("*.part"):
+            leftover.unlink()
+
+    @contextmanager
+    def of(self, chunks: Iterator[bytes], sha256: str | None) -> Iterator[Copied]:
+        """A copy that has the given SHA-256, if one was given.
+
+        :raises InvalidInput: the content has another digest; which one is told to nobody
+        :raises Fatal: the disk does not take it
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._directory / f"{uuid.uuid4().hex}.part"
+        try:
+            copied = self._copy(chunks, part)
+            if sha256 is not None and copied.sha256 != sha256.lower():
+                raise InvalidInput(
+                    self._refusals.digest_differs,
+                    "the file does not have the given SHA-256",
+                    hint="it is damaged, or the digest belongs to another file",
+                )
+            yield copied
+        except OSError as error:
+            raise Fatal(
+                self._refusals.not_stored,
+                "the file could not be stored",
+                details=str(error),
+                hint="is the disk full?",
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _copy(self, chunks: Iterator[bytes], target: Path) -> Copied:
+        sha256, blake2b, size = hashlib.sha256(), hashlib.blake2b(), 0
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > self._refusals.max_bytes:
+                    raise self._refusals.too_large()
+                sha256.update(chunk)
+                blake2b.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return Copied(target, sha256.hexdigest(), blake2b.digest(), size)

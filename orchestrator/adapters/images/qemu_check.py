@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``qemu-img check`` says of a qcow2 image, in a process that can reach that one file and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from orchestrator.adapters.images.confined import FAILED
+from orchestrator.adapters.images.refused import unsafe
+from orchestrator.core.errors import Fatal
+
+_SECONDS: Final = 900.0
+_CHECKED: Final = frozenset({0, 2, 3})
+"""Exit codes: whole, damaged, with clusters that nobody uses."""
+_MAX_SAID: Final = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Checked:
+    errors: int
+    end: int
+    """Where the last cluster that is used ends, in bytes."""
+
+
+def check(path: Path) -> Checked:
+    """:raises InvalidInput: ``image.unsafe``: it could not be checked within bounds
+    :raises Fatal: ``image.checker_missing``
+    """
+    program = shutil.which("qemu-img")
+    if program is None:
+        raise _missing("it is not installed")
+    words = [sys.executable, "-I", "-m", "orchestrator.adapters.images.confined", str(path)]
+    words += [program, "check", "--output=json", "-f", "qcow2", str(path)]
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise unsafe(f"could not be checked within {_SECONDS:.0f} seconds") from error
+    if done.returncode == FAILED:
+        raise _missing("it cannot be confined")
+    if done.returncode not in _CHECKED or len(done.stdout) > _MAX_SAID:
+        raise unsafe("could not be checked: qemu-img check refuses it")
+    said = json.loads(done.stdout)
+    return Checked(errors=said["check-errors"] + said.get("corruptions", 0), end=said.get("image-end-offset", 0))
+
+
+def _missing(why: str) -> Fatal:
+    return Fatal(
+        "image.checker_missing",
+        f"qcow2 images are checked with qemu-img, and {why}",
+        hint="install qemu-utils (qemu-img) on the server's machine",
+    )

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a family of attacks is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+Attack = Callable[[Path], None]
+"""Makes what it needs in an empty directory of its own, attacks, and asserts what must hold."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """``outcome``: what must come out of every case, as the page says it. ``cases`` by a name that tells them apart."""
+
+    name: str
+    outcome: str
+    cases: Mapping[str, Attack]
+
+    def sample(self, size: int) -> dict[str, Attack]:
+        """The same ones in every run."""
+        chosen = random.Random(self.name).sample(sorted(self.cases), min(size, len(self.cases)))
+        return {case: self.cases[case] for case in chosen}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference/hostile.md as the families say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.hostile.families.all import FAMILIES
+
+PAGE = Path("docs/reference/hostile.md")
+_HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
+# Attacks that are generated, and what comes out of them
+
+Written by `make docs` from `tests/hostile/families`. `make test` runs a sample of each family, `make soak` all of them.
+In every case nothing changes beyond what the attacked thing's owner could have changed. Attacks that were written one
+by one are the other tests of `tests/hostile`.
+
+| family | cases | outcome |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page, with one row for each family."""
+    rows = [f"| {family.name} | {len(family.cases):,} | {family.outcome} |" for family in FAMILIES]
+    total = sum(len(family.cases) for family in FAMILIES)
+    return _HEAD + "\n".join([*rows, f"| together | {total:,} | |", ""])

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.families.all import FAMILIES
+from tests.hostile.families.family import Attack, Family
+
+SAMPLE = 12
+SAMPLED = [
+    pytest.param(attack, id=f"{family.name}: {case}")
+    for family in FAMILIES
+    for case, attack in family.sample(SAMPLE).items()
+]
+
+
+@pytest.mark.parametrize("attack", SAMPLED)
+def test_an_attack_of_a_family_ends_as_its_family_says(tmp_path: Path, attack: Attack) -> None:
+    attack(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_attack_of_a_family_ends_as_its_family_says(tmp_path: Path, family: Family) -> None:
+    for number, attack in enumerate(family.cases.values()):
+        place = tmp_path / str(number)
+        place.mkdir()
+        attack(place)
