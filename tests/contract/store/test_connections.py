@@ -22,7 +22,7 @@ def held_by_all(store: SqlStore, held: ExitStack) -> None:
 
 def test_who_gets_no_connection_in_time_is_told_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'c.sqlite'}", key=KEY, new_site="s")
-    monkeypatch.setattr(store._engine.pool, "_timeout", 0.01)
+    monkeypatch.setattr(store._connections, "patience_s", 0.01)
     with ExitStack() as held, pytest.raises(Retryable) as raised:
         held_by_all(store, held)
     assert raised.value.code == "store.busy"
@@ -31,7 +31,7 @@ def test_who_gets_no_connection_in_time_is_told_to_try_again(tmp_path: Path, mon
 
 def test_no_statement_holds_what_it_has_locked_for_ever(postgres: Cluster) -> None:
     store = SqlStore(postgres.database(), key=KEY, new_site="s")
-    with store._connect("reading") as connection:
+    with store._connections.transaction("reading") as connection:
         limits = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS]
     assert limits == ["1min", "30s", "10s"]
     with pytest.raises(Retryable) as raised:
@@ -41,6 +41,6 @@ def test_no_statement_holds_what_it_has_locked_for_ever(postgres: Cluster) -> No
 
 
 def sleep_longer_than_allowed(store: SqlStore) -> None:
-    with store._connect("reading") as connection:
+    with store._connections.transaction("reading") as connection:
         connection.exec_driver_sql("SET LOCAL statement_timeout = 10")
         connection.exec_driver_sql("SELECT pg_sleep(60)")

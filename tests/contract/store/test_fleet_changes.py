@@ -210,7 +210,7 @@ def test_the_books_of_a_host_are_the_sum_of_its_claims_whatever_is_taken_and_giv
                 tx.vms.update(replace(there, state="stopped", deallocated="lease_over"))
             else:
                 tx.vms.remove(of.id)
-        with store._engine.connect() as db:
+        with store._connections.engine.connect() as db:
             shares = db.execute(select(host_claims).where(host_claims.c.host == "h1")).all()
             books = db.execute(select(host_usage).where(host_usage.c.host == "h1")).one()
         assert (books.vcpus, books.memory_mib, books.disk_bytes) == (

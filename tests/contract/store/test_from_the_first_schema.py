@@ -56,7 +56,7 @@ def test_what_the_first_version_has_stored_and_begun_is_kept_and_finished(tmp_pa
         stored = (tx.hosts.get(T4_HOST), tx.vms.list(), tx.claims.of_host(T4_HOST), tx.images.list())
         secrets = [tx.secrets.get(str(vm.spec.user_data)) for vm in tx.vms.list()]
         ended = [one.id for one in tx.operations.list()]
-    with old.store._engine.connect() as connection, connection.begin():
+    with old.store._connections.engine.connect() as connection, connection.begin():
         back_to_the_first(connection)
     old.store.close()
 

@@ -9,7 +9,7 @@ import pytest
 from pysqlite3 import dbapi2 as sqlite3
 from sqlalchemy import create_engine, make_url
 
-from orchestrator.adapters.store import database
+from orchestrator.adapters.store import connections
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.errors import Retryable
@@ -40,7 +40,7 @@ def locked(url: str) -> Iterator[None]:
 def test_while_the_database_is_locked_writers_end_clean_and_readers_go_on(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_TIMEOUT_MS", BRIEFLY_MS)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT_MS", BRIEFLY_MS)
     file = f"sqlite:///{tmp_path / 'l.sqlite'}"
     url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
     store = SqlStore(url, key=KEY, new_site="site")
