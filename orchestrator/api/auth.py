@@ -17,7 +17,7 @@ from orchestrator.api.permissions import RULES, WATCHING, Rule
 from orchestrator.api.services import ApiServices
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
 from orchestrator.core.errors import Bug, Denied
-from orchestrator.core.operation import unknown_operation
+from orchestrator.core.operation import Watched, unknown_operation
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.services.acting import act_for
 
@@ -109,12 +109,19 @@ async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, service
 
 async def _check_operation(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
     operation_id = connection.path_params["operation_id"]
-    operation = await to_thread.run_sync(services.operations.get, operation_id)
+    connection.state.watched = await to_thread.run_sync(services.operations.watched, operation_id)
+    operation = connection.state.watched.operation
     aimed_at(connection, operation.tenant)
     roles = caller.roles_in(EVERYWHERE if operation.tenant is None else operation.tenant)
     if not roles:
         raise unknown_operation(operation_id)
     _need(rule, roles)
+
+
+def just_read(connection: HTTPConnection) -> Watched:
+    """The operation that the path names, as it was when the caller's rights were checked."""
+    watched: Watched = connection.state.watched
+    return watched
 
 
 def _need_in(rule: Rule, caller: Caller, tenant: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from orchestrator.api.schemas.operations import OperationAnswer
-from orchestrator.core.operation import FINISHED
-from orchestrator.services.messages import Watched
+from orchestrator.core.operation import FINISHED, Watched
 
 MEDIA_TYPE: Final = "text/event-stream"
 ALIVE: Final = ": alive\n\n"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients that wait for an operation to change hold an event each and no thread, however many they are.
 
-A commit of this process wakes them, and the operation is read once for all of them. What another controller commits is
-seen by one question a second, asked while anybody waits, for all operations that are waited for.
+A commit of this process wakes them and says what it wrote, or the operation is read once for all of them. What another
+controller commits is seen by one question a second, asked while anybody waits, for all operations that are waited for.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.operation import FINISHED
-from orchestrator.services.messages import Watched
+from orchestrator.core.operation import FINISHED, Watched
 from orchestrator.services.operations import OperationService
 
 ELSEWHERE_S: Final = 1.0
@@ -95,16 +94,15 @@ class Waiting:
         self._asking = False
         self._closed = False
 
-    async def until_changed(self, operation_id: str, *, since: int, timeout_s: float, request: Request) -> Watched:
-        """The operation as soon as its revision is above ``since`` or it is finished; as it is after ``timeout_s``,
-        when ``request``'s client has gone, and when the process leaves.
+    async def until_changed(self, first: Watched, *, since: int, timeout_s: float, request: Request) -> Watched:
+        """The operation, which has just been read as ``first``, as soon as its revision is above ``since`` or it is
+        finished; as it is after ``timeout_s``, when ``request``'s client has gone, and when the process leaves.
 
         :raises NotFound: ``operation.unknown``
         """
-        watched = await self.read(operation_id)
-        if timeout_s <= 0 or _over(watched, since):
-            return watched
-        with self.watching(operation_id) as watcher, _noticing(request, watcher):
+        if timeout_s <= 0 or _over(first, since):
+            return first
+        with self.watching(first.operation.id) as watcher, _noticing(request, watcher):
             return await watcher.until_changed(since, timeout_s)
 
     async def read(self, operation_id: str) -> Watched:
@@ -140,9 +138,9 @@ class Waiting:
         loop = asyncio.get_running_loop()
         watch = self.watches[operation_id] = _Watch()
 
-        def told() -> None:
+        def told(as_it_is: Watched | None) -> None:
             with suppress(RuntimeError):  # the loop has ended before the operations have
-                loop.call_soon_threadsafe(self._told, operation_id)
+                loop.call_soon_threadsafe(self._told, operation_id, as_it_is)
 
         watch.leave = self._operations.listen(operation_id, told)
         if not self._asking:
@@ -150,9 +148,14 @@ class Waiting:
             self._start(self._ask_elsewhere())
         return watch
 
-    def _told(self, operation_id: str) -> None:
+    def _told(self, operation_id: str, as_it_is: Watched | None = None) -> None:
+        """``as_it_is``: None when it has to be read."""
         watch = self.watches.get(operation_id)
         if watch is None:
+            return
+        if as_it_is is not None:
+            watch.read(as_it_is)
+            watch.wake()
             return
         watch.changed = True
         if not watch.reading:

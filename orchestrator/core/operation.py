@@ -82,6 +82,14 @@ class Operation:
         return self.state in FINISHED and (self.ended_turn or 0) <= turn
 
 
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """An operation and its revision, a number that grows with every change of it."""
+
+    operation: Operation
+    revision: int
+
+
 def unknown_operation(operation_id: str) -> NotFound:
     """The one error for an operation that is not there and for one the caller may not know of."""
     return NotFound(

@@ -12,7 +12,6 @@ from orchestrator.core.host import Host
 from orchestrator.core.host_actions import BootPolicy, HostAction
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
-from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.vm import VmShape
 
@@ -156,11 +155,3 @@ class ProfileInfo:
     hosts: tuple[str, ...]
     """Hosts that offer it."""
     free: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """An operation and its revision, a number that grows with every change of it."""
-
-    operation: Operation
-    revision: int

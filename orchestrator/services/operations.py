@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.operation import FINISHED, Operation
+from orchestrator.core.operation import FINISHED, Operation, Watched
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.stuck import take_up
@@ -15,7 +15,6 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
-from orchestrator.services.messages import Watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,9 @@ class OperationService:
         with self.world.store.read() as tx:
             return tx.operations.revisions(operation_ids)
 
-    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
-        """``told`` is called on some thread after each change that this process commits, until the returned is."""
+    def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
+        """``told`` is called on some thread after each change that this process commits, until the returned is: with
+        the operation as it is then, or None when it has to be read."""
         return self.world.store.listen(operation_id, told)
 
     def cancel(self, operation_id: str) -> Operation:

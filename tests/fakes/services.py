@@ -25,7 +25,7 @@ from orchestrator.core.image import NewImage
 from orchestrator.core.labels import changed_labels, check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
-from orchestrator.core.operation import FINISHED, Operation, unknown_operation
+from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.driver_bundles import DriverBundleService
@@ -37,7 +37,6 @@ from orchestrator.services.messages import (
     CreateVm,
     DryRun,
     Started,
-    Watched,
 )
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
@@ -247,13 +246,13 @@ class Operations:
     def revisions(self, operation_ids: Sequence[str]) -> dict[str, int]:
         return {one: self._watched(one).revision for one in operation_ids}
 
-    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
         """Whoever waits sees the next step at once."""
         if operation_id in self._world.operations:
             watched = self._watched(operation_id)
             if watched.operation.state not in FINISHED:
                 self._world.put(self._moved_on(watched.operation, watched.revision))
-                told()
+                told(self._watched(operation_id))
         return lambda: None
 
     def _moved_on(self, operation: Operation, step: int) -> Operation:

@@ -10,13 +10,10 @@ from orchestrator.core.claim import HostCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
-from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.operation import Operation, StepRecord, Watched
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
-from orchestrator.services.messages import (
-    HostInfo,
-    Watched,
-)
+from orchestrator.services.messages import HostInfo
 
 EPOCH = 1_790_000_000.0
 GPU = "0000:41:00.0"

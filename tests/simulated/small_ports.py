@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
+from orchestrator.core.operation import Watched
 from tests.simulated.schedule import Schedule
 
 EPOCH_S = 1_800_000_000.0
@@ -85,7 +86,7 @@ class SharedStore:
         with self._store.read() as tx:
             yield tx
 
-    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
         return self._store.listen(operation_id, told)
 
     def appended(self) -> tuple[tuple[int, str], ...]:

@@ -2,7 +2,8 @@
 """Operations on a durable queue: bounded in all and per host, one at a time per VM or host it is about.
 
 The operations themselves say what has to run; a poll of them puts what is due into the queue. So an operation that was
-stored is run whatever happened after, and one that waits for another takes a row and no thread.
+stored is run whatever happened after, and one that waits for another takes a row and no thread. What this process has
+stored is asked for by name, and the end of a run makes a poll only while some operation waits for another.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import WorldError
+from orchestrator.ports.store.operations import DueOperation
 from orchestrator.ports.store.transaction import Store
 from orchestrator.ports.timers import TimerHealth
 
@@ -60,6 +62,14 @@ class DurableEngine:
         self._living = living
         self._afterwards = afterwards
         self._wake = threading.Event()
+        self._submitted: set[str] = set()
+        """Since the last poll."""
+        self._behind = False
+        """Whether operations wait for others to end; the end of a run is then news."""
+        self._ended = 0
+        """Runs, as a number that grows."""
+        self._thorough = False
+        """Whether the next poll asks for all operations, because a run has ended."""
         self._stopping = threading.Event()
         self._running = 0
         self._changed = threading.Condition()
@@ -73,6 +83,8 @@ class DurableEngine:
     def submit(self, operation_id: str) -> None:
         """Run it soon. Submitting an operation twice runs it once."""
         log.debug("operation %s is submitted", operation_id)
+        with self._changed:
+            self._submitted.add(operation_id)
         self._wake.set()
 
     def recover(self) -> int:
@@ -117,8 +129,7 @@ class DurableEngine:
             self._beats, self._next_beat = self._beats + 1, now + POLL_S
 
     def _poll(self, *, beat: bool, forget: bool) -> None:
-        with self._store.read() as tx:
-            due = tx.operations.due()
+        due = self._due(whole=beat)
         if self._queue is None:
             with self._living.beat():  # first: what nobody who lives has begun is taken over by the others
                 pass
@@ -140,6 +151,24 @@ class DurableEngine:
             queue, self._queue = self._queue, None
             queue.close()
 
+    def _due(self, *, whole: bool) -> tuple[DueOperation, ...]:
+        """What may run now; unless ``whole``, of what was submitted, or of all when the end of a run is news."""
+        with self._changed:
+            submitted, self._submitted = self._submitted, set()
+            whole, self._thorough, ended = whole or self._thorough, False, self._ended
+        with self._store.read() as tx:
+            due = tx.operations.due(None if whole else submitted)
+            behind = tx.operations.unfinished() > len(due) if whole else False
+        with self._changed:
+            self._behind = behind if whole else self._behind or not submitted <= {one.operation for one in due}
+            if self._behind and self._ended != ended:  # what it waits for may have ended while that was not known
+                self._look_at_all()
+        return due
+
+    def _look_at_all(self) -> None:
+        self._thorough = True
+        self._wake.set()
+
     def _run(self, operation_id: str) -> None:
         with self._changed:
             if self._stopping.is_set():
@@ -147,19 +176,24 @@ class DurableEngine:
             self._running += 1
         try:
             with self._store.read() as tx:
-                job = tx.operations.get(operation_id)
-                due = tx.operations.due(job.operation.subject)
-            if operation_id not in {one.operation for one in due}:
+                due = {one.operation: one for one in tx.operations.due([operation_id])}.get(operation_id)
+            if due is None:
                 return
             with _outlived(f"operation {operation_id}", partial(self._runner.broken, operation_id)):
                 self._runner.run(operation_id, self._stopping.is_set)
-            self._wake.set()
+            self._has_ended()
             if not self._stopping.is_set():
-                self._afterwards(job.host, job.operation.subject)
+                self._afterwards(due.host, due.subject)
         finally:
             with self._changed:
                 self._running -= 1
                 self._changed.notify_all()
+
+    def _has_ended(self) -> None:
+        with self._changed:
+            self._ended += 1
+            if self._behind:
+                self._look_at_all()
 
 
 def _outlived(what: str, broken: Callable[[Exception], None] | None = None) -> Contained:

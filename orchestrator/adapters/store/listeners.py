@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+
+from orchestrator.core.operation import Watched
+
+Told = Callable[[Watched | None], None]
+"""Given the operation as it was committed; None: it has to be read."""
 
 
 class Listeners:
@@ -12,9 +17,9 @@ class Listeners:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, list[Callable[[], None]]] = {}
+        self._told: dict[str, list[Told]] = {}
 
-    def add(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+    def add(self, operation_id: str, told: Told) -> Callable[[], None]:
         """``told`` is called on the thread that commits, so it may not wait; calling what is returned ends it."""
         with self._lock:
             self._told.setdefault(operation_id, []).append(told)
@@ -29,9 +34,9 @@ class Listeners:
 
         return leave
 
-    def tell(self, changed: Iterable[str]) -> None:
+    def tell(self, changed: Mapping[str, Watched | None]) -> None:
         """These have changed, and everybody can read it."""
         with self._lock:
-            told = [one for operation_id in changed for one in self._told.get(operation_id, ())]
-        for one in told:
-            one()
+            told = [(one, as_it_is) for name, as_it_is in changed.items() for one in self._told.get(name, ())]
+        for one, as_it_is in told:
+            one(as_it_is)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, or_, select, update
@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import AnyRow, course_values, operation_of, operation_values, step_of
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
-from orchestrator.core.operation import FINISHED, UNFINISHED, Operation, StepRecord, unknown_operation
+from orchestrator.core.operation import FINISHED, UNFINISHED, Operation, StepRecord, Watched, unknown_operation
 from orchestrator.ports.store.operations import DueOperation, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
@@ -34,7 +34,7 @@ _TAKEN_UP: Final = (
 )
 _CANCELLED: Final = select(operations.c.cancelled).where(_ID)
 _TOUCHED: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
-_ADVANCED: Final = _TOUCHED.where(_NEWEST).returning(operations.c.cancelled)
+_ADVANCED: Final = _TOUCHED.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision)
 _LAST_TURN: Final = select(func.coalesce(func.max(operations.c.ended_turn), 0))
 _NEXT_TURN: Final = {"ended_turn": _LAST_TURN.scalar_subquery() + 1}
 """Two that end beside each other may get the same: who reads it began after both had done all they did."""
@@ -46,6 +46,23 @@ _NUMBER: Final = (
     .scalar_subquery()
 )
 _ADD: Final = insert(operations).values(number=_NUMBER)
+_UNFINISHED: Final = (
+    select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
+    .where(operations.c.state.in_(UNFINISHED))
+    .order_by(
+        case((operations.c.state == "queued", 1), else_=0),
+        operations.c.number,
+        operations.c.created_at,
+        operations.c.id,
+    )
+)
+"""Those that have begun first."""
+_UNFINISHED_BESIDE: Final = _UNFINISHED.where(
+    operations.c.subject.in_(
+        select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(bindparam("operation_ids", expanding=True)))
+    )
+)
+_HOW_MANY: Final = select(count()).select_from(operations).where(operations.c.state.in_(UNFINISHED))
 _ITS_STEPS: Final = select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
 _STEP: Final = update(steps).where(
     steps.c.operation == bindparam("operation_id"), steps.c.position == bindparam("at_position")
@@ -55,8 +72,8 @@ _STEP: Final = update(steps).where(
 class SqlOperations:
     def __init__(self, connection: Connection) -> None:
         self._db = connection
-        self.changed: set[str] = set()
-        """Ids of those that this transaction has changed."""
+        self.changed: dict[str, Watched | None] = {}
+        """What this transaction has changed, as it is now; None: it has to be read."""
 
     def add(self, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()) -> None:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
@@ -110,8 +127,9 @@ class SqlOperations:
         if row is None:
             self.get(operation_id)
             return None
-        self.changed.add(operation_id)
-        return self._job(row)
+        job = self._job(row)
+        self.changed[operation_id] = Watched(operation=job.operation, revision=job.revision)
+        return job
 
     def is_newest(self, operation_id: str, attempt: int) -> bool:
         """Whether no later attempt has begun; none begins before this transaction ends."""
@@ -127,7 +145,8 @@ class SqlOperations:
         row = self._db.execute(_ENDED if ends else _ADVANCED, {**held, **values}).one_or_none()
         if row is None:
             return None
-        self.changed.add(operation.id)
+        written = tuple(moved.get(at, step) for at, step in enumerate(operation.steps))
+        self.changed[operation.id] = Watched(operation=replace(operation, steps=written), revision=row.revision)
         if moved:
             self._db.execute(_STEP, [_step_values(operation.id, at, step) for at, step in moved.items()])
         return bool(row.cancelled)
@@ -182,20 +201,19 @@ class SqlOperations:
         """Those of the tenant are nobody's from now on."""
         self._db.execute(update(operations).where(operations.c.tenant == tenant).values(tenant=None))
 
-    def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
-        """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
+    def due(self, beside: Collection[str] | None = None) -> tuple[DueOperation, ...]:
+        """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
+        that operations with these ids are about.
 
         None of a subject whose operation waits for another one that has not ended."""
-        begun_first = case((operations.c.state == "queued", 1), else_=0)
-        query = (
-            select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
-            .where(operations.c.state.in_(UNFINISHED))
-            .order_by(begun_first, operations.c.number, operations.c.created_at, operations.c.id)
-        )
-        if subject is not None:
-            query = query.where(operations.c.subject == subject)
+        if beside is not None and not beside:
+            return ()
+        if beside is None:
+            rows = self._db.execute(_UNFINISHED)
+        else:
+            rows = self._db.execute(_UNFINISHED_BESIDE, {"operation_ids": tuple(beside)})
         first: dict[str, Any] = {}
-        for row in self._db.execute(query):
+        for row in rows:
             first.setdefault(row.subject, row)
         open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
         return tuple(
@@ -203,6 +221,10 @@ class SqlOperations:
             for row in first.values()
             if open_ones.isdisjoint(row.waits_for or ())
         )
+
+    def unfinished(self) -> int:
+        """How many have not ended."""
+        return int(self._db.execute(_HOW_MANY).scalar_one())
 
     def _unfinished(self, ids: Collection[str]) -> frozenset[str]:
         if not ids:
@@ -212,7 +234,7 @@ class SqlOperations:
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
-        self.changed.add(operation.id)
+        self.changed[operation.id] = None
         change = _TOUCHED.values(_NEXT_TURN) if operation.state in FINISHED else _TOUCHED
         self._db.execute(change, {"operation_id": operation.id, **operation_values(operation)})
 
@@ -240,7 +262,7 @@ class SqlOperations:
         self._touch(operation_id, cancelled=True)
 
     def _touch(self, operation_id: str, **values: Any) -> None:
-        self.changed.add(operation_id)
+        self.changed[operation_id] = None
         self._db.execute(_TOUCHED, {"operation_id": operation_id, **values})
 
     def _all(self, query: Select[Any]) -> tuple[Operation, ...]:

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api import events
-from orchestrator.api.auth import CallerOf
+from orchestrator.api.auth import CallerOf, just_read
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
-from orchestrator.services.messages import Watched
+from orchestrator.core.operation import Watched
 
 router = APIRouter(prefix="/operations", tags=["operations"])
 
@@ -66,7 +66,7 @@ async def get(
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
-    watched = await waiting.until_changed(operation_id, since=since, timeout_s=wait, request=request)
+    watched = await waiting.until_changed(just_read(request), since=since, timeout_s=wait, request=request)
     return OperationAnswer.of(watched.operation, watched.revision, watching=watches_pool(caller))
 
 
@@ -77,6 +77,7 @@ async def get(
 )
 async def stream(
     operation_id: str,
+    request: Request,
     caller: CallerOf,
     waiting: WaitingOf,
     wait: Annotated[float, Query(ge=0, le=MAX_STREAM_S, description="Seconds after which the stream ends")] = 600,
@@ -84,7 +85,7 @@ async def stream(
 ) -> StreamingResponse:
     """Server-sent events, one for each change: the operation as JSON under its revision."""
     deadline = time.monotonic() + wait
-    first = await waiting.read(operation_id)
+    first = just_read(request)
 
     async def poll(since: int) -> Watched | None:
         left = deadline - time.monotonic()

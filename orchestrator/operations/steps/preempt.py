@@ -17,7 +17,7 @@ def _claim(context: Context) -> str:
     try:
         with context.begin() as tx:
             if tx.vms.find_id(context.subject) is not None and tx.claims.find(context.subject) is None:
-                if context.operation_id not in {one.operation for one in tx.operations.due(context.subject)}:
+                if context.operation_id not in {one.operation for one in tx.operations.due([context.operation_id])}:
                     raise Suspended  # too early: who has to go has not gone
                 tx.claims.take(*_planned(context))
     except ClaimLost as error:

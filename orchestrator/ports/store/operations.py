@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,10 +89,14 @@ class Operations(Protocol):
     def disown(self, tenant: str) -> None:
         """Those of the tenant are nobody's from now on."""
 
-    def due(self, subject: str | None = None) -> tuple[DueOperation, ...]:
-        """Of every subject, or of that one: the operation that has begun, else the oldest that waits.
+    def due(self, beside: Collection[str] | None = None) -> tuple[DueOperation, ...]:
+        """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
+        that operations with these ids are about.
 
         None of a subject whose operation waits for another one that has not ended."""
+
+    def unfinished(self) -> int:
+        """How many have not ended."""
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""

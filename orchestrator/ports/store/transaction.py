@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from orchestrator.core.operation import Watched
 from orchestrator.ports.store.audit import Audit
 from orchestrator.ports.store.claims import Claims
 from orchestrator.ports.store.controllers import Controllers
@@ -86,9 +87,10 @@ class Store(Protocol):
     def appended(self) -> tuple[tuple[int, str], ...]:
         """Number and proof of the audit records that this process has committed since it was asked the last time."""
 
-    def listen(self, operation_id: str, told: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
         """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
-        it may not wait. Calling what is returned ends it. Commits of other processes tell nobody."""
+        it may not wait. It is given the operation as it was committed, or None when that has to be read. Calling what
+        is returned ends it. Commits of other processes tell nobody."""
 
     def claim(self) -> AbstractContextManager[Transaction]:
         """Like :meth:`begin`, side by side with other claims where the database can do that: constraints, counters and

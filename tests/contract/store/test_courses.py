@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.errors import NotFound
+from orchestrator.core.operation import Watched
 from tests.contract.store.test_store import operation, vm
 
 
@@ -40,19 +41,30 @@ def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlSto
 def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: SqlStore) -> None:
     with store.begin() as tx:
         tx.operations.add(operation(), host="h1", inputs={})
-    told: list[str] = []
-    store.listen("op", lambda: told.append("told"))
+    told: list[Watched | None] = []
+    store.listen("op", told.append)
     with store.begin() as tx:
         job = tx.operations.take_up("op")
     assert job is not None
-    assert told == ["told"]
+    assert told == [_stored(store)]
+    done = {0: replace(job.operation.steps[0], state="done", message="made")}
     with store.begin() as tx:
-        tx.operations.advance(job.operation, {}, whole=False)
-    assert told == ["told", "told"]
+        tx.operations.advance(job.operation, done, whole=False)
+    assert told[1:] == [_stored(store)]
     with store.begin() as tx:
         tx.operations.advance(replace(job.operation, attempt=7), {}, whole=False)
         tx.operations.is_newest("op", 1)
-    assert told == ["told", "told"]
+    assert len(told) == 2
+    with store.begin() as tx:
+        tx.operations.advance(job.operation, done, whole=False)
+        tx.operations.request_cancel("op")
+    assert told[2:] == [None]  # it is not known as a whole: who listens reads it
+
+
+def _stored(store: SqlStore) -> Watched:
+    with store.read() as tx:
+        job = tx.operations.get("op")
+    return Watched(operation=job.operation, revision=job.revision)
 
 
 def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlStore) -> None:

@@ -249,9 +249,11 @@ def test_finished_operations_are_not_listed_as_unfinished(store: SqlStore) -> No
 def test_an_operation_that_waits_for_others_is_due_once_they_have_ended_in_whatever_way(store: SqlStore) -> None:
     def due() -> list[str]:
         with store.read() as tx:
-            alone = {one.operation for one in tx.operations.due("waiting")}
+            alone = {one.operation for one in tx.operations.due(["waiting", "unknown"])}
             found = [one.operation for one in tx.operations.due()]
             assert alone == {"waiting"} & set(found)
+            assert tx.operations.due([]) == ()
+            assert tx.operations.unfinished() == len(tx.operations.list(unfinished=True))
             return sorted(found)
 
     others = [replace(operation(name), subject=name) for name in ("one", "two")]
@@ -319,7 +321,7 @@ def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(stor
     put(store, vm("a"), claim(vm("a"), 0, 1, function="0000:41:00.4"))
     with store.read() as tx:
         before = (tx.vms.list(), tx.claims.of_host("h1"))
-    with store._engine.connect() as connection, connection.begin():
+    with store._connections.engine.connect() as connection, connection.begin():
         config = alembic_config(connection)
         revision = ScriptDirectory.from_config(config).get_revision("0008")
         command.downgrade(config, str(revision.down_revision))
@@ -349,7 +351,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
-    with store._engine.connect() as connection:
+    with store._connections.engine.connect() as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from starlette.types import Message
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api import waiting
 from orchestrator.api.waiting import Waiting
-from orchestrator.services.messages import Watched
+from orchestrator.core.operation import Watched
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, create_vm, plane_with
 
 CLIENTS = 500
@@ -37,15 +37,20 @@ class Client:
 class Scene:
     plane: ControlPlane
     waiting: Waiting
-    operation: str
-    revision: int
+    first: Watched
+
+    @property
+    def operation(self) -> str:
+        return self.first.operation.id
+
+    @property
+    def revision(self) -> int:
+        return self.first.revision
 
     def begin(self, client: Client) -> asyncio.Task[Watched]:
         return asyncio.ensure_future(
-            self.waiting.until_changed(
-                self.operation, since=self.revision, timeout_s=LONG_S, request=client.request
-            )
-        )  # fmt: skip
+            self.waiting.until_changed(self.first, since=self.revision, timeout_s=LONG_S, request=client.request)
+        )
 
     async def all_wait(self, clients: int) -> None:
         """Until as many wait and nothing is being read."""
@@ -60,8 +65,7 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with plane_with(tmp_path, T4_HOST) as plane:
         operation = str(plane.services.vms.create(create_vm()).operation)
-        revision = plane.services.operations.watched(operation).revision
-        yield Scene(plane, Waiting(plane.services.operations), operation, revision)
+        yield Scene(plane, Waiting(plane.services.operations), plane.services.operations.watched(operation))
 
 
 def test_a_commit_wakes_five_hundred_clients_that_wait_and_hold_no_thread(scene: Scene) -> None:
@@ -116,7 +120,14 @@ def test_a_server_that_leaves_answers_everybody_who_waits(scene: Scene) -> None:
 
 def test_every_commit_of_an_operation_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
     operations, seen = scene.plane.services.operations, [scene.revision]
-    leave = operations.listen(scene.operation, lambda: seen.append(operations.watched(scene.operation).revision))
+
+    def told(as_it_is: Watched | None) -> None:
+        stored = operations.watched(scene.operation)
+        told = stored if as_it_is is None else as_it_is
+        assert replace(told.operation, ended_turn=None) == replace(stored.operation, ended_turn=None)
+        seen.append(told.revision)
+
+    leave = operations.listen(scene.operation, told)
     scene.plane.engine.drain()
     assert operations.watched(scene.operation).operation.state == "done"
     assert seen == list(range(scene.revision, operations.watched(scene.operation).revision + 1))
