@@ -108,7 +108,7 @@ MUTATIONS = (
     ),
     _one(
         "fsync: the control plane's SQLite database loses its last commits with the power",
-        "adapters/store/database.py",
+        "adapters/store/connections.py",
         '"synchronous=FULL",',
         '"synchronous=NORMAL",',
         _STORE, "-k", "durable",
