@@ -32,13 +32,14 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
 
 
 def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
-    """The model with the vGPU types that the group allows."""
+    """The model with the vGPU types that the group allows. Where GPUs may be in MIG mode they may be out of it too: a
+    driver that lists time-sliced types makes them, and no mode is the operator's to forbid."""
     kind = gpu_kind(catalogue, group.gpu_model)
     allowed = {KINDS[mode] for mode in group.modes_allowed}
-    backed = {name for name, _ in kind.backed}
-    types = tuple(one for one in kind.types if ("mig" if one.name in backed else "time_sliced") in allowed)
     if "mig" in allowed:
-        return replace(kind, types=types)
+        return kind
+    backed = {name for name, _ in kind.backed}
+    types = tuple(one for one in kind.types if one.name not in backed and "time_sliced" in allowed)
     return replace(kind, types=types, profiles=(), backed=())
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,15 @@ def layout(client: Client) -> dict[str, tuple[str, int]]:
     return {one["vm"]: (one["profile"], one["start"]) for one in seen["gpu_instances"]}
 
 
+def wait_for_layout(client: Client, wanted: dict[str, tuple[str, int]]) -> None:
+    """What is shown of a GPU is as old as the last look at its host."""
+    for _ in range(600):
+        if layout(client) == wanted:
+            return
+        time.sleep(0.1)
+    assert layout(client) == wanted
+
+
 def fits(client: Client, profile: str) -> int:
     """As capacity counts; explain must say the same."""
     question = {"profile": profile}
@@ -106,7 +116,7 @@ def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(
 def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keeps_its_place(client: Client) -> None:
     assert ended(client, client.create_vm(wish("mig", QUARTER))) == "done"
     assert ended(client, client.stop_vm("mig", "default")) == "done"
-    assert layout(client) == {}
+    wait_for_layout(client, {})
     assert [fits(client, one) for one in (QUARTER, SLICED)] == [3, 0]
     assert ended(client, client.start_vm("mig", "default")) == "done"
     assert ended(client, client.delete_vm("mig", "default")) == "done"
@@ -127,3 +137,12 @@ def test_what_does_not_fit_beside_the_others_is_refused_before_anything_is_made(
         client.create_vm(wish("one", EIGHTH))
     assert layout(client) == before
     assert [vm["name"] for vm in client.vms()] == ["four", "three"]
+
+
+def test_gpus_that_a_fleet_lists_for_mig_alone_keep_what_is_said_of_time_slicing(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET.replace("memory_gib: 128", "memory_gib: 128, modes_allowed: [mig, passthrough]"))
+    with serving(tmp_path / "state", file) as client:
+        for number in range(fits(client, SLICED)):
+            assert ended(client, client.create_vm(wish(f"v{number}", SLICED))) == "done"
+        assert fits(client, SLICED) == 0
