@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator import telemetry
 from orchestrator.adapters.bundles.library import BundleLibrary
+from orchestrator.adapters.controllers.door import credential, open_door
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
-from orchestrator.adapters.state.keys import database_key
+from orchestrator.adapters.state.keys import database_key, settle_site_key
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.state.own import AuditHead, KnownStarts, OwnFiles
 from orchestrator.adapters.store.backup import url_of
@@ -41,6 +42,7 @@ from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
+from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.fleet_index import FleetIndex
@@ -86,6 +88,7 @@ class Services:
     operations: OperationService
     capacity: CapacityService
     findings: FindingService
+    controllers: ControllerService
     tenancy: Tenancy
 
 
@@ -145,14 +148,17 @@ def build(
     ``site_prefix``: how the site id of such a database begins.
 
     :raises Conflict: ``serve.already_running``, ``store.newer_schema``, ``serve.real_state``, ``serve.paper_state``,
-        ``store.restored``
+        ``serve.other_key``, ``store.restored``
     """
     telemetry.configure()
     secrets = settings.state / "secrets"
     secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = ExecutorLock(settings.state / "executor.lock")
-    key = database_key(secrets / "database_key")
+    key_file = secrets / "database_key"
+    drawn = not key_file.exists()
+    key = database_key(key_file)
     store = _store(settings, key, site_prefix)
+    settle_site_key(store, key_file, drawn=drawn)
     starts = _begun(settings, store)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach)
@@ -162,6 +168,15 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, HostInspection(reach.scan_key, reach.inspector), key)
     services.networks.ensure_default()
+    if settings.database_server is not None:
+        open_door(
+            store,
+            controller_name(settings.state),
+            listen=settings.listen,
+            advertise=settings.advertise,
+            certificate=settings.tls_cert,
+            shown=credential(secrets / "controller_credential"),
+        )
     reach.when_lost(reconciler.observe_soon)
     watcher = Watcher(store, world.link, reconciler.observe_soon, most=settings.hosts_watched)
 
@@ -172,6 +187,7 @@ def build(
         "observe": reconciler.round,
         "retention": retention.round,
         "audit": services.tenancy.audit.seal,
+        **reach.rounds,
     }
     timer = Timer(rounds, settings.refresh_seconds)
     engine.recover()
@@ -315,6 +331,7 @@ def services_of(
         networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),
+        controllers=ControllerService(store=store, clock=clock, files=world.images, key=key),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(
             store,

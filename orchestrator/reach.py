@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
+from orchestrator.adapters.controllers.door import credential
+from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.agent.build_zipapp import build_agent
@@ -47,19 +50,23 @@ class Reach:
     leave: Callable[[], None] = _nothing
     """End at once what takes minutes."""
     close: Callable[[], None] = _nothing
+    rounds: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    """What is done again and again for them, by name."""
 
 
 def over_ssh(settings: Settings, store: SqlStore) -> Reach:
     """Agents over SSH, put on their hosts by Ansible."""
     secrets = settings.state / "secrets"
-    keys = HostKeyFiles(secrets / "hosts")
+    keys = HostKeyFiles(secrets / "hosts", store)
+    public = agent_key(secrets / "agent_key", store)
     link = SshHostLink(site=store.site, key_file=secrets / "agent_key", most=settings.hosts_connected)
+    images = images_of(settings, store)
     configurator = AnsibleConfigurator(
         site=store.site,
         state=settings.state,
         playbooks=_playbooks(),
         provisioning_key=lambda host: keys.path(host.name),
-        authorized_keys=(agent_key(secrets / "agent_key"),),
+        authorized_keys=(public,),
         build_agent=build_agent,
     )
     return Reach(
@@ -67,12 +74,21 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         configurator=configurator,
         scan_key=_scan,
         keys=keys,
-        images=ImageLibrary(settings.state / "images"),
+        images=images,
+        rounds={"images": images.round},
         inspector=configurator,
         when_lost=link.when_lost,
         leave=configurator.leave,
         close=link.close,
     )
+
+
+def images_of(settings: Settings, store: SqlStore, kind: type[FetchedImages] = FetchedImages) -> FetchedImages:
+    """Those of this controller, and of the others that it reaches."""
+    name = controller_name(settings.state)
+    shared = settings.images_directory
+    library = ImageLibrary(shared or settings.state / "images", "" if shared is None else f"{name}.")
+    return kind(library, store, name, credential(settings.state / "secrets" / "controller_credential"))
 
 
 def _scan(address: str, port: int) -> HostKey:

@@ -72,6 +72,12 @@ class Settings(BaseSettings):
     """PEM file: the server's certificate and those between it and the root."""
     tls_key: Path | None = None
     """PEM file: its key, without a password."""
+    advertise: str | None = Field(default=None, pattern=r"^(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]{1,255}):[0-9]{1,5}$")
+    """``HOST:PORT`` where other controllers of the database reach this one; None: what ``listen`` says, and this
+    machine's name where that is every address."""
+    images_directory: Path | None = None
+    """Where base images are kept: one that all controllers share needs nothing to be fetched. None: in the state
+    directory."""
 
     oidc_issuer: str | None = None
     """Address of the identity provider, as its tokens name it; None: nobody logs in."""

@@ -19,6 +19,7 @@ from orchestrator.api.request_keys import AnsweredBefore, KeepAnswers, answer_ag
 from orchestrator.api.routes import (
     audit,
     capacity,
+    controllers,
     driver_bundles,
     driver_lock,
     findings,
@@ -93,6 +94,7 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
     app.include_router(health.router)
+    app.include_router(controllers.router)
     errors.install(app)
     app.add_exception_handler(AnsweredBefore, answer_again)
     app.add_middleware(LimitBody)

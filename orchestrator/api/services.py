@@ -15,6 +15,7 @@ from orchestrator.ports.timers import TimerHealth
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.capacity import CapacityService
+from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.gpus import GpuService
@@ -60,6 +61,8 @@ class ApiServices(Protocol):
     def operations(self) -> OperationService: ...
     @property
     def findings(self) -> FindingService: ...
+    @property
+    def controllers(self) -> ControllerService: ...
     @property
     def tenancy(self) -> Tenancy: ...
 

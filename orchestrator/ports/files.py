@@ -9,6 +9,7 @@ from typing import Protocol
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.store.transaction import Transaction
 
 
 class SeedBuilder(Protocol):
@@ -25,7 +26,12 @@ class ImageFiles(Protocol):
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.digest_differs``
         """
 
-    def path(self, sha256: str, image_format: ImageFormat) -> Path: ...
+    def path(self, sha256: str, image_format: ImageFormat) -> Path:
+        """:raises Retryable: ``image.elsewhere``: another controller has it, and does not answer"""
+
+    def local(self, sha256: str, image_format: ImageFormat) -> Path | None:
+        """The file, if this controller has it."""
+
     def remove(self, sha256: str, image_format: ImageFormat) -> None: ...
 
 
@@ -51,9 +57,9 @@ class NotedHead(Protocol):
 
 
 class HostKeys(Protocol):
-    """Provisioning keys, a file of mode 0600 for each host."""
+    """Provisioning keys: kept encrypted with the host, so that every controller has them."""
 
-    def put(self, host: str, text: str) -> None:
+    def put(self, tx: Transaction, host: str, text: str) -> None:
         """:raises InvalidInput: ``host.key_invalid`` when it is no private key"""
 
-    def remove(self, host: str) -> None: ...
+    def remove(self, tx: Transaction, host: str) -> None: ...

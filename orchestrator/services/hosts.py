@@ -59,7 +59,7 @@ class HostService:
             tx.hosts.add(host)
             operation = new_operation("add_host", host, clock=self.clock, ids=self.ids)
             record(tx, operation, host=host.name, inputs={"gpus": request.gpus, "take_over": request.take_over})
-            self.keys.put(host.name, request.provisioning_key)
+            self.keys.put(tx, host.name, request.provisioning_key)
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=host.name)
 
@@ -112,7 +112,7 @@ class HostService:
                 raise Conflict("host.has_vms", f"host {name} has VMs: {shown}", hint="delete or move them first")
             if host.state == "forgotten":  # nobody is there to be asked
                 tx.hosts.remove(name)
-                self.keys.remove(name)
+                self.keys.remove(tx, name)
                 return Started(operation=None, name=name)
             started = self._begin(tx, host, "remove_host", "removing")
         return self._submitted(started)

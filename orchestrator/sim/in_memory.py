@@ -28,6 +28,9 @@ class InMemoryImages:
     def path(self, sha256: str, image_format: ImageFormat) -> Path:
         return Path(f"{sha256}.{image_format}")
 
+    def local(self, sha256: str, image_format: ImageFormat) -> Path | None:
+        return None
+
     def remove(self, sha256: str, image_format: ImageFormat) -> None:
         """Nothing is kept."""
 

@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.state.keys import HostKeyFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import IN_MEMORY_SITE, App, build
 from orchestrator.core.errors import Fatal, InvalidInput, error_from_dict
+from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import NewImage
 from orchestrator.core.snapshot import HostSnapshot
-from orchestrator.reach import Reach
+from orchestrator.core.tenant import digest_of
+from orchestrator.reach import Reach, images_of
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
 from orchestrator.sim.build import DOMAIN
@@ -34,6 +36,13 @@ _AHEAD: Final = 200
 """Snapshots in memory at a time."""
 SOCKET_NAME: Final = "hosts.sock"
 PROCESS: Final = "orchestrator.sim.hosts_process"
+
+
+class _Images(FetchedImages):
+    """All but one are files."""
+
+    def has(self, sha256: str, image_format: ImageFormat) -> bool:
+        return sha256 == digest_of(IMAGE) or super().has(sha256, image_format)
 
 
 @contextmanager
@@ -82,6 +91,8 @@ def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
     link = HostsLink(socket, site=store.site)
     _enrol(store, link)
 
+    images = images_of(settings, store, _Images)
+
     def scan_here(address: str, port: int) -> HostKey:
         link.locate(address)
         return scan(address, port)
@@ -90,8 +101,9 @@ def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
         link=link,
         configurator=link,
         scan_key=scan_here,
-        keys=HostKeyFiles(settings.state / "secrets" / "hosts"),
-        images=ImageLibrary(settings.state / "images"),
+        keys=HostKeyFiles(settings.state / "secrets" / "hosts", store),
+        images=images,
+        rounds={"images": images.round},
         close=link.close,
     )
 

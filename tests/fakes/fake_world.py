@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
+from orchestrator.ports.store.transaction import Transaction
 
 
 @dataclass
@@ -66,6 +67,9 @@ class FakeImages:
     def path(self, sha256: str, image_format: ImageFormat) -> Path:
         return Path(f"/images/{sha256}.{image_format}")
 
+    def local(self, sha256: str, image_format: ImageFormat) -> Path | None:
+        return self.path(sha256, image_format) if sha256 in self.files else None
+
     def remove(self, sha256: str, image_format: ImageFormat) -> None:
         self.files.discard(sha256)
 
@@ -74,10 +78,10 @@ class FakeImages:
 class FakeKeys:
     keys: dict[str, str] = field(default_factory=dict)
 
-    def put(self, host: str, text: str) -> None:
+    def put(self, _tx: Transaction, host: str, text: str) -> None:
         self.keys[host] = text
 
-    def remove(self, host: str) -> None:
+    def remove(self, _tx: Transaction, host: str) -> None:
         self.keys.pop(host, None)
 
 

@@ -28,6 +28,7 @@ from orchestrator.core.network import Network
 from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
+from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.fleet_index import FleetIndex
@@ -41,6 +42,7 @@ from orchestrator.services.messages import (
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
+from tests.fakes.fake_world import FakeImages
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
@@ -319,6 +321,7 @@ class InMemory:
         kept, files = self.tenancy.tenants, BundleLibrary(Path(self._files.name) / "bundles")
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
+        self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
 
     def as_services(self) -> ApiServices:
         """For the API, which names the real classes."""

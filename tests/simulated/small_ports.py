@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
 from orchestrator.core.operation import Watched
+from orchestrator.ports.store.transaction import Transaction
 from tests.simulated.schedule import Schedule
 
 EPOCH_S = 1_800_000_000.0
@@ -51,10 +52,10 @@ class InMemorySeeds:
 class InMemoryKeys:
     """Implements ports.files.HostKeys."""
 
-    def put(self, host: str, text: str) -> None:
+    def put(self, _tx: Transaction, host: str, text: str) -> None:
         """Nothing is kept."""
 
-    def remove(self, host: str) -> None:
+    def remove(self, _tx: Transaction, host: str) -> None:
         """Nothing is kept."""
 
 

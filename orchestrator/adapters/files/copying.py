@@ -6,6 +6,7 @@ What is checked is our own copy: nobody can exchange it between check and use.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import uuid
@@ -43,10 +44,12 @@ class Refusals:
 class PrivateCopies:
     """In the library's own directory, under names that nobody can guess."""
 
-    def __init__(self, directory: Path, refusals: Refusals) -> None:
+    def __init__(self, directory: Path, refusals: Refusals, owner: str = "") -> None:
+        """``owner``: of several controllers that share the directory, this one."""
         self._directory = directory
         self._refusals = refusals
-        for leftover in directory.glob("*.part"):
+        self._owner = owner
+        for leftover in directory.glob(f"{glob.escape(owner)}*.part"):
             leftover.unlink()
 
     @contextmanager
@@ -57,7 +60,7 @@ class PrivateCopies:
         :raises Fatal: the disk does not take it
         """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._directory / f"{uuid.uuid4().hex}.part"
+        part = self._directory / f"{self._owner}{uuid.uuid4().hex}.part"
         try:
             copied = self._copy(chunks, part)
             if sha256 is not None and copied.sha256 != sha256.lower():

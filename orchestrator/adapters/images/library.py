@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
@@ -16,7 +17,8 @@ from orchestrator.core.image import Image, NewImage
 class ImageLibrary:
     """Implements ports/files.ImageFiles below one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, owner: str = "") -> None:
+        """``owner``: of several controllers that share the directory, this one."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._copies = PrivateCopies(
@@ -27,10 +29,15 @@ class ImageLibrary:
                 digest_differs="image.digest_differs",
                 not_stored="image.not_stored",
             ),
+            owner,
         )
 
     def path(self, sha256: str, image_format: ImageFormat) -> Path:
         return self._directory / f"{sha256}.{image_format}"
+
+    def local(self, sha256: str, image_format: ImageFormat) -> Path | None:
+        path = self.path(sha256, image_format)
+        return path if path.is_file() else None
 
     def remove(self, sha256: str, image_format: ImageFormat) -> None:
         self.path(sha256, image_format).unlink(missing_ok=True)
@@ -52,3 +59,11 @@ class ImageLibrary:
             virtual_size_bytes=found.virtual_bytes,
             created_at=now,
         )
+
+    def keep(self, chunks: Iterator[bytes], sha256: str, image_format: ImageFormat) -> None:
+        """What another controller has taken and checked.
+
+        :raises InvalidInput: ``image.digest_differs``; :raises Fatal: ``image.not_stored``
+        """
+        with self._copies.of(chunks, sha256) as copied:
+            copied.path.replace(self.path(sha256, image_format))

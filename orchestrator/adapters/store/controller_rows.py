@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controllers that share this database, and that they live."""
+"""The controllers that share this database: that they live, where they are reached, who is invited."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.adapters.store.tables import controllers
+from orchestrator.adapters.store.tables import controller_doors, controllers, invitations
+from orchestrator.core.controller import Door
 
 
 class SqlControllers:
@@ -21,3 +24,27 @@ class SqlControllers:
 
     def remove(self, name: str) -> None:
         self._db.execute(delete(controllers).where(controllers.c.name == name))
+
+    def put_door(self, door: Door) -> None:
+        self.remove_door(door.name)
+        self._db.execute(insert(controller_doors).values(asdict(door)))
+
+    def remove_door(self, name: str) -> None:
+        self._db.execute(delete(controller_doors).where(controller_doors.c.name == name))
+
+    def doors(self) -> tuple[Door, ...]:
+        found = self._db.execute(select(controller_doors).order_by(controller_doors.c.name))
+        return tuple(Door(**row) for row in found.mappings())
+
+    def invite(self, invitation_id: str, digest: str, now: float, expires_at: float) -> None:
+        self._db.execute(delete(invitations).where(invitations.c.expires_at <= now))
+        self._db.execute(insert(invitations).values(id=invitation_id, digest=digest, expires_at=expires_at))
+
+    def use_invitation(self, invitation_id: str, digest: str, now: float) -> bool:
+        """The row is the right to use it: of two at the same time, one takes it away."""
+        good = (
+            invitations.c.id == invitation_id,
+            invitations.c.digest == digest,
+            invitations.c.expires_at > now,
+        )
+        return self._db.execute(delete(invitations).where(*good)).rowcount == 1

@@ -105,21 +105,30 @@ class SqlSecrets:
         self._cipher = cipher
 
     def put(self, secret_id: str, text: str) -> None:
+        self.remove(secret_id)
         self._db.execute(insert(secrets).values(id=secret_id, blob=self._cipher.encrypt(text.encode())))
 
-    def get(self, secret_id: str) -> str:
-        """:raises Bug: ``secret.missing``; :raises Fatal: ``secret.unreadable``"""
+    def find(self, secret_id: str) -> str | None:
+        """:raises Fatal: ``secret.unreadable``"""
         blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == secret_id)).scalar_one_or_none()
-        if blob is None:
-            raise Bug("secret.missing", "stored user data is missing")
         try:
-            return self._cipher.decrypt(blob).decode()
+            return None if blob is None else self._cipher.decrypt(blob).decode()
         except InvalidToken as error:
             raise Fatal(
                 "secret.unreadable",
-                "stored user data cannot be decrypted",
+                "a stored secret cannot be decrypted",
                 hint="the key file in the state directory is not the one that the database was written with",
             ) from error
+
+    def get(self, secret_id: str) -> str:
+        """:raises Bug: ``secret.missing``; :raises Fatal: ``secret.unreadable``"""
+        text = self.find(secret_id)
+        if text is None:
+            raise Bug("secret.missing", "a stored secret is missing")
+        return text
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._db.execute(select(secrets.c.id).order_by(secrets.c.id)).scalars())
 
     def remove(self, secret_id: str) -> None:
         self._db.execute(delete(secrets).where(secrets.c.id == secret_id))

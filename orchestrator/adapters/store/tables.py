@@ -249,10 +249,27 @@ controllers = Table(
     Column("beats", Integer, nullable=False),
 )
 
+controller_doors = Table(
+    "controller_doors",
+    metadata,
+    Column("name", String(80), primary_key=True),
+    Column("address", String(280), nullable=False),
+    Column("certificate", String(64), nullable=False),
+    Column("credential", String(64), nullable=False),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("expires_at", Float, nullable=False),
+)
+
 secrets = Table(
     "secrets",
     metadata,
-    Column("id", String(36), primary_key=True),
+    Column("id", String(100), primary_key=True),
     Column("blob", LargeBinary, nullable=False),
 )
 

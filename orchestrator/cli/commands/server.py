@@ -100,6 +100,25 @@ def restore(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="What 
     _become(ctx, "orchestrator.backup", "restore", str(file))
 
 
+@app.command("invite")
+def invite(
+    ctx: typer.Context,
+    lifetime: Annotated[str, typer.Option("--for", help="How long the token is good; it is good once.")] = "15m",
+) -> None:
+    """Make a token with which one more controller of this server's database can join.
+
+    Run it beside a server that listens on the network."""
+    _become(ctx, "orchestrator.join", "invite", lifetime)
+
+
+@app.command("join")
+def join(ctx: typer.Context) -> None:
+    """Make this state directory that of one more controller: fetch the site's key from the one that invited it.
+
+    The token is read from standard input."""
+    _become(ctx, "orchestrator.join", "join")
+
+
 @app.command("settle-restored")
 def settle_restored(ctx: typer.Context) -> None:
     """Let the hosts obey a database that pg_restore brought back.

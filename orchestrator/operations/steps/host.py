@@ -44,9 +44,9 @@ def forget_host(context: Context) -> None:
     with context.begin() as tx:
         known = [host for host in tx.hosts.list() if host.name == context.host_name]
         tx.hosts.remove(context.host_name)
+        context.world.keys.remove(tx, context.host_name)
     for host in known:
         context.world.link.forget(host)
-    context.world.keys.remove(context.host_name)
 
 
 def _check_enrolling(context: Context) -> str:

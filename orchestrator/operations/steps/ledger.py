@@ -9,14 +9,21 @@ from orchestrator.core.host_actions import KnownVm, SettleLedger
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.ports.store.transaction import Transaction
 
 
 def _raise_epoch(context: Context) -> str:
     """The attempts that the ledger knew are lost with it: what is still on its way must be older than what comes."""
-    with context.begin() as tx:
+    with context.world.store.read() as tx:
+        epoch = tx.hosts.get(context.host_name).epoch + 1
+
+    def write(tx: Transaction) -> None:
+        """With the end of the step: however often it is done, the epoch is raised once."""
         host = tx.hosts.get(context.host_name)
-        tx.hosts.update(replace(host, epoch=host.epoch + 1))
-    return f"epoch {host.epoch + 1}"
+        tx.hosts.update(replace(host, epoch=max(host.epoch, epoch)))
+
+    context.write_at_end(write)
+    return f"epoch {epoch}"
 
 
 def _settle(context: Context) -> str:

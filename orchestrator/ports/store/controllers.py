@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from orchestrator.core.controller import Door
+
 
 class Controllers(Protocol):
     """Who else executes operations of this database."""
@@ -14,3 +16,16 @@ class Controllers(Protocol):
 
     def remove(self, name: str) -> None:
         """It has stopped in good order, or is gone. Gone already is fine."""
+
+    def put_door(self, door: Door) -> None:
+        """Where the others reach it from now on."""
+
+    def remove_door(self, name: str) -> None: ...
+    def doors(self) -> tuple[Door, ...]:
+        """By name; also of those that do not run now."""
+
+    def invite(self, invitation_id: str, digest: str, now: float, expires_at: float) -> None:
+        """``digest``: SHA-256 of its secret. Those that are over by now are forgotten."""
+
+    def use_invitation(self, invitation_id: str, digest: str, now: float) -> bool:
+        """Whether it was good; it is not from now on."""

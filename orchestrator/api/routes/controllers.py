@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/controllers: what servers of one database ask each other for. No part of the versioned API; each shows a secret."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header
+from fastapi.responses import FileResponse
+
+from orchestrator.api.schemas.controllers import JoinAnswer, JoinBody
+from orchestrator.api.services import ServicesOf
+from orchestrator.core.errors import Denied, NotFound
+from orchestrator.core.host_actions import ImageFormat
+
+router = APIRouter(prefix="/controllers", include_in_schema=False)
+
+_FILE: Final = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)", re.ASCII)
+_PARTS: Final = 3
+_FORMATS: Final[dict[str, ImageFormat]] = {"qcow2": "qcow2", "raw": "raw"}
+
+
+@router.post("/join")
+def join(body: JoinBody, services: ServicesOf) -> JoinAnswer:
+    """The site's key, for the token of an invitation."""
+    site, key = services.controllers.join(body.id, body.secret)
+    return JoinAnswer(site=site, key=key)
+
+
+@router.get("/images/{file}")
+def image(file: str, services: ServicesOf, authorization: Annotated[str, Header()] = "") -> FileResponse:
+    """The content of a base image."""
+    shown = authorization.split(" ")
+    if len(shown) != _PARTS or shown[0] != "Controller":
+        raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
+    wanted = _FILE.fullmatch(file)
+    if wanted is None:
+        raise NotFound("image.unknown", "that is no image", hint="ask for its SHA-256 and format")
+    path = services.controllers.image(shown[1], shown[2], wanted[1], _FORMATS[wanted[2]])
+    return FileResponse(path, media_type="application/octet-stream")

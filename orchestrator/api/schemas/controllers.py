@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that controllers send each other."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody
+
+
+class JoinBody(RequestBody):
+    """From the token."""
+
+    id: str = Field(max_length=12)
+    secret: str = Field(max_length=100)
+
+
+class JoinAnswer(AnswerBody):
+    """What the new controller needs."""
+
+    site: str
+    key: str

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What controllers of one database ask each other for."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.controller import MAX_INVITATION_S, Door, Invitation
+from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound
+from orchestrator.core.host_actions import ImageFormat
+from orchestrator.core.tenant import digest_of
+from orchestrator.ports.clock import Clock
+from orchestrator.ports.files import ImageFiles
+from orchestrator.ports.store.transaction import Store
+
+_ID_BYTES = 6
+_SECRET_BYTES = 32
+
+
+def invite(store: Store, clock: Clock, name: str, lifetime_s: float) -> Invitation:
+    """A token that lets one more controller fetch the site's key from ``name``, once.
+
+    :raises InvalidInput: ``controller.lifetime``; :raises Conflict: ``controller.no_address``
+    """
+    if not 0 < lifetime_s <= MAX_INVITATION_S:
+        raise InvalidInput("controller.lifetime", "a token to join with is good for a day at most", hint="--for 15m")
+    secret, invitation_id, now = secrets.token_urlsafe(_SECRET_BYTES), secrets.token_hex(_ID_BYTES), clock.now()
+    with store.begin() as tx:
+        door = next((door for door in tx.controllers.doors() if door.name == name), None)
+        if door is None:
+            raise Conflict(
+                "controller.no_address",
+                "no server of this state directory is reached by other controllers",
+                hint="set database_url, listen, tls_cert and tls_key in config.yaml and start it",
+            )
+        tx.controllers.invite(invitation_id, digest_of(secret), now, now + lifetime_s)
+        tx.audit.append(
+            at=now, actor="server", action="invite_controller", subject=invitation_id, outcome=f"for {lifetime_s:g} s"
+        )
+    return Invitation(address=door.address, certificate=door.certificate, id=invitation_id, secret=secret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerService:
+    """``key``: the one that the database's secrets are encrypted with."""
+
+    store: Store
+    clock: Clock
+    files: ImageFiles
+    key: bytes
+
+    def join(self, invitation_id: str, secret: str) -> tuple[str, str]:
+        """The site and its key, for who was invited.
+
+        :raises Denied: ``controller.not_invited``: unknown, used and old tokens are told apart by nobody
+        """
+        now = self.clock.now()
+        with self.store.begin() as tx:
+            if not tx.controllers.use_invitation(invitation_id, digest_of(secret), now):
+                raise Denied(
+                    "controller.not_invited",
+                    "this token is not good, or is not any more",
+                    hint="it is good once and not for long: 'vgpuctl server invite' makes a new one",
+                )
+            tx.audit.append(at=now, actor="server", action="join_controller", subject=invitation_id, outcome="done")
+        return self.store.site, self.key.decode("ascii")
+
+    def image(self, name: str, secret: str, sha256: str, image_format: ImageFormat) -> Path:
+        """The file of an image, for a controller that shows its secret.
+
+        :raises Denied: ``controller.unknown``; :raises NotFound: ``image.unknown``
+        """
+        with self.store.read() as tx:
+            known = _door(tx.controllers.doors(), name)
+            there = any((one.sha256, one.format) == (sha256, image_format) for one in tx.images.list())
+        if known is None or not hmac.compare_digest(known.credential, digest_of(secret)):
+            raise Denied("controller.unknown", "no controller of this site shows that", hint="only controllers may ask")
+        path = self.files.local(sha256, image_format)
+        if not there or path is None:
+            raise NotFound("image.unknown", "this controller does not have that image", hint="ask another one")
+        return path
+
+
+def _door(doors: tuple[Door, ...], name: str) -> Door | None:
+    return next((door for door in doors if door.name == name), None)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several real servers of one database, each with a state directory of its own, and simulated hosts in a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
+from orchestrator.core.units import GIB
+from tests.fakes.certificate import new_certificate
+
+FLEET = """\
+groups:
+  - {{name: l40s, count: {hosts}, gpu_model: L40S, gpus_per_host: 2, vcpus: 64, memory_gib: 256}}
+"""
+LIMIT_S = 240.0
+SERVE = "orchestrator.serve"
+
+
+def wish(name: str, image: str = "demo") -> dict[str, Any]:
+    return {
+        "name": name, "profile": "NVIDIA L40S-12Q", "image": image,
+        "vcpus": 1, "memory_mib": 512, "disk_bytes": GIB,
+    }  # fmt: skip
+
+
+def until(reached: Callable[[], object], what: str = "it", limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.1)
+
+
+@dataclass
+class Server:
+    """One controller. ``program``: the module that it runs."""
+
+    directory: Path
+    hosts: Path
+    program: str = SERVE
+    process: subprocess.Popen[bytes] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def configure(self, database_url: str, **more: object) -> None:
+        """It listens on loopback over TLS."""
+        self.directory.mkdir(parents=True)
+        certificate, key = new_certificate(self.directory)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        settings = {
+            "database_url": database_url, "listen": listen, "tls_cert": str(certificate), "tls_key": str(key),
+            "refresh_seconds": 1.0, **more,
+        }  # fmt: skip
+        (self.directory / "config.yaml").write_text(yaml.safe_dump(settings))
+
+    def run(self, *words: str, said: str = "", module: str = "orchestrator.cli.main") -> tuple[int, str, str]:
+        """A command beside it: exit code, what it wrote, what it complained of."""
+        done = subprocess.run(
+            [sys.executable, "-m", module, *words], env=self._environment(), input=said, capture_output=True, text=True,
+            timeout=LIMIT_S,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def start(self) -> None:
+        with (self.directory / "serve.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.program, "--simulate", str(self.hosts)],
+                env=self._environment(), stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        until(self.answers, f"start of {self.directory.name}: {self.log()[-2000:]}")
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        return connect_running(self.directory) is not None
+
+    def log(self) -> str:
+        return (self.directory / "serve.log").read_text(errors="replace")
+
+    def client(self) -> Client:
+        """With a connection of its own."""
+        connection = connect_running(self.directory)
+        assert connection is not None, f"{self.directory.name} does not answer"
+        return Client(connection)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Also while it is stopped."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "VGPUCTL_STATE": str(self.directory), **self.environment}
+
+
+@contextmanager
+def simulated_fleet(directory: Path, hosts: int, *options: str) -> Iterator[Path]:
+    """The socket of a process that simulates so many hosts."""
+    (directory / "fleet.yaml").write_text(FLEET.format(hosts=hosts))
+    path = directory / "hosts.sock"
+    words = ["orchestrator.sim.hosts_process", str(directory / "fleet.yaml"), str(path), str(directory / "machines")]
+    with subprocess.Popen(
+        [sys.executable, "-m", *words, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as fleet:
+        assert fleet.stdout is not None
+        assert fleet.stdout.readline() == b"{}\n", "the hosts did not start"
+        yield path
+
+
+@contextmanager
+def joined(
+    directory: Path, database_url: str, hosts: Path, names: Sequence[str], **more: Any
+) -> Iterator[list[Server]]:
+    """The first makes the database; the others join it, as people do. All answer."""
+    program, settings = more.pop("program", SERVE), more
+    servers = [Server(directory / name, hosts, program) for name in names]
+    for server in servers:
+        server.configure(database_url, **settings)
+    first, *others = servers
+    try:
+        first.start()
+        first.ready()
+        for server in others:
+            code, token, complaint = first.run("server", "invite")
+            assert code == 0, complaint
+            code, _, complaint = server.run("server", "join", said=token)
+            assert code == 0, complaint
+            server.start()
+        for server in others:
+            server.ready()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
