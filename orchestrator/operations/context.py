@@ -179,9 +179,23 @@ class Context:
 
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""
-        host, began = self.host(), self.world.clock.now()
-        snapshot = self.world.link.observe(host)
+        snapshot, keep = self._observed()
         with self.world.store.begin() as tx:
-            tx.hosts.put_snapshot(host.name, snapshot, self._carried.turn)
-            tx.hosts.observed(host.name, began)
+            keep(tx)
         return snapshot
+
+    def observe_for_the_end(self) -> HostSnapshot:
+        """Look at the host; what was seen is remembered in the commit that ends the step."""
+        snapshot, keep = self._observed()
+        self.write_at_end(keep)
+        return snapshot
+
+    def _observed(self) -> tuple[HostSnapshot, Write]:
+        host, turn, began = self.host(), self._carried.turn, self.world.clock.now()
+        snapshot = self.world.link.observe(host)
+
+        def keep(tx: Transaction) -> None:
+            tx.hosts.put_snapshot(host.name, snapshot, turn)
+            tx.hosts.observed(host.name, began)
+
+        return snapshot, keep

@@ -46,9 +46,10 @@ class Journal:
         self._clock = clock
 
     def take_up(self, operation_id: str) -> Job | None:
-        """Begin the next attempt; None when the operation has ended."""
+        """Begin the next attempt, and with it the first step of an operation that has none begun; None when it has
+        ended."""
         with self._store.begin() as tx:
-            return tx.operations.take_up(operation_id)
+            return tx.operations.take_up(operation_id, self._clock.now())
 
     def is_cancelled(self, operation_id: str) -> bool:
         with self._store.read() as tx:

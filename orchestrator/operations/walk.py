@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from orchestrator.core.errors import Conflict, Retryable, Unknown, VgpuctlError
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
-from orchestrator.operations.journal import Journal, Move, Written
+from orchestrator.operations.journal import Journal, Move, Write, Written
 from orchestrator.operations.retrying import retry
 from orchestrator.operations.step import Definition, Step
 
@@ -35,8 +35,12 @@ class Walk:
         self._stopping = stopping
         self._operation, self._cancelled = taken_up.operation, taken_up.cancelled
         self._position = 0
-        self._begun = -1
-        """The step that this attempt has begun, onwards or back, in the commit that ended the one before."""
+        first_begun = self._operation.attempt == 1 and self._operation.steps[0].state == "running"
+        self._begun = 0 if first_begun else -1
+        """The step that this attempt has begun, onwards or back, in the commit that ended the one before or that took
+        the operation up."""
+        self._held: tuple[list[Move], tuple[Write, ...]] = ([], ())
+        """What is written together with the next step, which only writes."""
 
     def note(self, message: str) -> None:
         self._journal.note(self._operation, self._position, message)
@@ -85,14 +89,18 @@ class Walk:
         return self._retry(context, step, step.do)
 
     def _done(self, context: Context, message: str) -> None:
-        moves, following = [Move(self._position, "done", message)], self._position + 1
-        writes = context.take_writes()
+        (held, held_writes), self._held = self._held, ([], ())
+        moves, following = [*held, Move(self._position, "done", message)], self._position + 1
+        writes = (*held_writes, *context.take_writes())
         if following == len(self._operation.steps):
             self._is_now(self._journal.ended(self._operation, "done", tuple(context.warnings), moves, writes))
             return
         if self._operation.steps[following].state == "pending" and not self._stopping():
             moves.append(Move(following, "running", ""))
             self._begun = following
+            if self._steps[self._operation.steps[following].name].only_writes:
+                self._held = moves, writes
+                return
         self._is_now(self._journal.advance(self._operation, moves, writes))
         if writes:
             context.read_again()

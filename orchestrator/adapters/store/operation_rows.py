@@ -119,17 +119,30 @@ class SqlOperations:
             raise unknown_operation(operation_id)
         return bool(row.cancelled)
 
-    def take_up(self, operation_id: str) -> Job | None:
-        """Begin its next attempt, older ones can write no more; None when it has ended.
+    def take_up(self, operation_id: str, now: float) -> Job | None:
+        """Begin its next attempt, older ones can write no more; None when it has ended. When none of its steps has
+        begun and nobody has cancelled it, the first one begins ``now``.
 
         :raises NotFound: ``operation.unknown``"""
         row = self._db.execute(_TAKEN_UP, {"operation_id": operation_id}).one_or_none()
         if row is None:
             self.get(operation_id)
             return None
-        job = self._job(row)
+        job = self._begun(self._job(row), now)
         self.changed[operation_id] = Watched(operation=job.operation, revision=job.revision)
         return job
+
+    def _begun(self, job: Job, now: float) -> Job:
+        first, *others = job.operation.steps
+        if (
+            job.operation.state != "running"
+            or job.cancelled
+            or {one.state for one in job.operation.steps} != {"pending"}
+        ):
+            return job
+        begun = replace(first, state="running", started_at=now)
+        self._db.execute(_STEP, _step_values(job.operation.id, 0, begun))
+        return replace(job, operation=replace(job.operation, steps=(begun, *others)))
 
     def is_newest(self, operation_id: str, attempt: int) -> bool:
         """Whether no later attempt has begun; none begins before this transaction ends."""

@@ -15,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.core.errors import Retryable
 
-_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON")
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "foreign_keys=ON")
+"""NORMAL: when its machine loses power the queue may forget its last moments, and stays whole. What it forgot is queued
+again, and a run of what has ended does nothing."""
 _PAUSED_MS = 10_000
 
 

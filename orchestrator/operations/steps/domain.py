@@ -59,7 +59,7 @@ def _see_guest(context: Context) -> str:
             context.warnings.append(warning)
             return warning
         context.pause(world.limits.guest_poll)
-    context.observe()  # the host as it is with the VM, for whoever asks from now on
+    context.observe_for_the_end()  # the host as it is with the VM, for whoever asks from now on
     context.write_at_end(lambda tx: tx.vms.set_addresses(vm.id, addresses))
     return ", ".join(addresses)
 
@@ -80,7 +80,7 @@ def _addresses_of_running(context: Context) -> tuple[str, ...]:
 
 def _see_nothing(context: Context) -> None:
     """Deleting is believed when the host shows nothing of the VM any more."""
-    left = things_of(context.observe(), context.subject)
+    left = things_of(context.observe_for_the_end(), context.subject)
     if left:
         raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
 

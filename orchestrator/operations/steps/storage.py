@@ -30,9 +30,9 @@ def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
 
 
 def _send_image(context: Context) -> str:
-    image = _image_of(context, context.known_vm())
+    vm = context.known_vm()
     with context.world.store.read() as tx:
-        seen = tx.hosts.snapshot(context.host_name)
+        image, seen = tx.images.get(vm.spec.image), tx.hosts.snapshot(context.host_name)
     name = f"{image.sha256}.{image.format}"
     if seen is not None and any(file.name == name for file in seen.images):
         return "there already"

@@ -36,9 +36,13 @@ def drop_vm(tx: Transaction, vm: Vm) -> None:
 def forget_vm(context: Context) -> None:
     """Release everything the VM holds in the database. Gone already is fine."""
     with context.begin() as tx:
-        vm = tx.vms.find_id(context.subject)
-        if vm is not None:
-            drop_vm(tx, vm)
+        _forget(tx, context.subject)
+
+
+def _forget(tx: Transaction, vm_id: str) -> None:
+    vm = tx.vms.find_id(vm_id)
+    if vm is not None:
+        drop_vm(tx, vm)
 
 
 def set_vm_state(context: Context, state: VmState, wanted: WantedState | None = None) -> None:
@@ -92,19 +96,19 @@ def _as_observed(context: Context) -> None:
 
 
 def _release(context: Context) -> None:
-    forget_vm(context)
-    _close_stuck(context)
+    def released(tx: Transaction) -> None:
+        _forget(tx, context.subject)
+        _close_stuck(tx, context)
+
+    context.write_at_end(released)
 
 
-def _close_stuck(context: Context) -> None:
+def _close_stuck(tx: Transaction, context: Context) -> None:
     """Nothing is left of the VM, so nothing remains of its operations that had got stuck."""
-    with context.begin() as tx:
-        for operation in tx.operations.of_subject(context.subject):
-            if operation.state == "stuck":
-                note = f"what remained was removed by operation {context.operation_id}"
-                tx.operations.update(
-                    replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note))
-                )
+    for operation in tx.operations.of_subject(context.subject):
+        if operation.state == "stuck":
+            note = f"what remained was removed by operation {context.operation_id}"
+            tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
 
 
 def _running(context: Context) -> None:
@@ -144,8 +148,16 @@ STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
 DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
-RUNNING = Step(name="vm_running.1", title="record that it runs", do=_running, no_undo_reason=_NO_RECORD_UNDO)
-STOPPED = Step(name="vm_stopped.1", title="record that it is stopped", do=_stopped, no_undo_reason=_NO_RECORD_UNDO)
+RUNNING = Step(
+    name="vm_running.1", title="record that it runs", do=_running, only_writes=True, no_undo_reason=_NO_RECORD_UNDO
+)
+STOPPED = Step(
+    name="vm_stopped.1",
+    title="record that it is stopped",
+    do=_stopped,
+    only_writes=True,
+    no_undo_reason=_NO_RECORD_UNDO,
+)
 DEALLOCATED = Step(
     name="free_place.1",
     title="give its place back, keep its disk",
@@ -157,6 +169,7 @@ RELEASE = Step(
     name="release.1",
     title="release the claim",
     do=_release,
+    only_writes=True,
     no_undo_reason="nothing of the VM is left on the host",
     remains=claim_text,
 )

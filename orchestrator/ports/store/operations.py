@@ -41,8 +41,9 @@ class Operations(Protocol):
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
 
-    def take_up(self, operation_id: str) -> Job | None:
-        """Begin its next attempt, older ones can write no more; None when it has ended.
+    def take_up(self, operation_id: str, now: float) -> Job | None:
+        """Begin its next attempt, older ones can write no more; None when it has ended. When none of its steps has
+        begun and nobody has cancelled it, the first one begins ``now``.
 
         :raises NotFound: ``operation.unknown``"""
 

@@ -17,8 +17,8 @@ def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlSto
     with store.begin() as tx:
         tx.operations.add(replace(operation(), state="queued"), host="h1", inputs={})
     with store.begin() as tx:
-        first = tx.operations.take_up("op")
-        second = tx.operations.take_up("op")
+        first = tx.operations.take_up("op", 1.0)
+        second = tx.operations.take_up("op", 1.0)
     assert first is not None
     assert second is not None
     assert (second.operation.state, second.operation.attempt - first.operation.attempt) == ("running", 1)
@@ -33,9 +33,9 @@ def test_only_the_newest_attempt_at_an_operation_writes_its_course(store: SqlSto
         assert tx.operations.advance(replace(second.operation, state="done"), {}, whole=True) is True
         after = tx.operations.get("op")
         assert (after.operation.state, after.operation.steps[0]) == ("done", moved[0])
-        assert tx.operations.take_up("op") is None
+        assert tx.operations.take_up("op", 1.0) is None
         with pytest.raises(NotFound):
-            tx.operations.take_up("other")
+            tx.operations.take_up("other", 1.0)
 
 
 def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: SqlStore) -> None:
@@ -44,7 +44,7 @@ def test_who_listens_to_an_operation_hears_of_every_step_of_its_course(store: Sq
     told: list[Watched | None] = []
     store.listen("op", told.append)
     with store.begin() as tx:
-        job = tx.operations.take_up("op")
+        job = tx.operations.take_up("op", 1.0)
     assert job is not None
     assert told == [_stored(store)]
     done = {0: replace(job.operation.steps[0], state="done", message="made")}
@@ -86,3 +86,24 @@ def test_what_a_step_writes_of_a_vm_leaves_the_rest_of_it_as_it_is(store: SqlSto
         assert tx.vms.find_id("vm") == replace(
             one, state="stopped", wanted="stopped", addresses=(), devices=devices, deallocated="lease_over"
         )
+
+
+def test_who_takes_up_an_operation_begins_its_first_step_unless_one_has_begun_or_it_is_cancelled(
+    store: SqlStore,
+) -> None:
+    waits = replace(operation(), steps=tuple(replace(one, state="pending") for one in operation().steps))
+    with store.begin() as tx:
+        for name in ("first", "again", "cancelled"):
+            tx.operations.add(replace(waits, id=name, state="queued"), host="h1", inputs={})
+        tx.operations.request_cancel("cancelled")
+        tx.operations.take_up("again", 1.0)
+    with store.begin() as tx:
+        jobs = {name: tx.operations.take_up(name, 7.0) for name in ("first", "again", "cancelled")}
+    begun = {name: job.operation.steps[0] for name, job in jobs.items() if job is not None}
+    assert {name: (step.state, step.started_at) for name, step in begun.items()} == {
+        "first": ("running", 7.0),
+        "again": ("running", 1.0),
+        "cancelled": ("pending", None),
+    }
+    with store.read() as tx:
+        assert all(tx.operations.get(name).operation == job.operation for name, job in jobs.items() if job is not None)
