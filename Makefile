@@ -113,9 +113,9 @@ bench: bench-placement bench-control-plane bench-server bench-api bench-create-v
 .PHONY: bench-placement bench-control-plane bench-server bench-api bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
-bench-control-plane: dev ## claims against bare inserts, operations, 1,000 SSH connections, memory with 10,000 hosts
+bench-control-plane: dev ## claims, operations over HTTP, 1,000 SSH connections, memory; BENCH_CONTROL_PLANE="--part operations --policy sqlite" chooses
 	@$(ENSURE) tests/bench/control_plane/packages.txt
-	@$(BIN)/python -m tests.bench.control_plane
+	@$(BIN)/python -m tests.bench.control_plane $(BENCH_CONTROL_PLANE)
 bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BENCH_SERVER="--hosts 10 --policy sqlite" chooses
 	@$(ENSURE) tests/bench/control_plane/packages.txt
 	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)

@@ -11,7 +11,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,11 +43,13 @@ class Measured:
     bare_seconds: list[float]
 
 
-def suite() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory() as directory:
-        yield from _case("sqlite", f"sqlite:///{Path(directory) / 'claims.sqlite'}", controllers=1)
-    with cluster("max_connections=50") as postgres:
-        yield from _case("postgresql", postgres.database(), controllers=2)
+def suite(policies: Sequence[str]) -> Iterator[Row]:
+    if "sqlite" in policies:
+        with tempfile.TemporaryDirectory() as directory:
+            yield from _case("sqlite", f"sqlite:///{Path(directory) / 'claims.sqlite'}", controllers=1)
+    if "postgresql" in policies:
+        with cluster("max_connections=50") as postgres:
+            yield from _case("postgresql", postgres.database(), controllers=2)
 
 
 def _case(case: str, url: str, *, controllers: int) -> Iterator[Row]:
@@ -141,7 +143,7 @@ def _claiming(store: SqlStore) -> Callable[[Slot], None]:
     def claim(slot: Slot) -> None:
         made = _vm(slot)
         device = DeviceClaim(gpu=slot[1], cut=CUT, slots=(slot[2],), function=None)
-        with store.begin() as tx:
+        with store.claim() as tx:
             tx.vms.add(made)
             tx.claims.take(
                 Claim(vm=made.id, host=slot[0], devices=(device,), vcpus=1, memory_mib=1, disk_bytes=1),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +24,13 @@ from tests.postgres.cluster import cluster
 WAITING = 1000
 
 
-def suite() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory() as directory:
-        yield from _case("sqlite", Path(directory), f"sqlite:///{Path(directory) / 'e.sqlite'}")
-    with tempfile.TemporaryDirectory() as directory, cluster("max_connections=50") as postgres:
-        yield from _case("postgresql", Path(directory), postgres.database())
+def suite(policies: Sequence[str]) -> Iterator[Row]:
+    if "sqlite" in policies:
+        with tempfile.TemporaryDirectory() as directory:
+            yield from _case("sqlite", Path(directory), f"sqlite:///{Path(directory) / 'e.sqlite'}")
+    if "postgresql" in policies:
+        with tempfile.TemporaryDirectory() as directory, cluster("max_connections=50") as postgres:
+            yield from _case("postgresql", Path(directory), postgres.database())
 
 
 def _case(case: str, directory: Path, url: str) -> Iterator[Row]:

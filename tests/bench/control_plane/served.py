@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,8 @@ NEVER: Final = 2**60
 """A revision that no operation reaches: the answer comes when it has ended."""
 
 
-def suite() -> Iterator[Row]:
-    for case in ("sqlite", "postgresql"):
+def suite(policies: Sequence[str]) -> Iterator[Row]:
+    for case in policies:
         with ExitStack() as held:
             directory = Path(held.enter_context(tempfile.TemporaryDirectory()))
             server = held.enter_context(cluster("max_connections=60")) if case == "postgresql" else None

@@ -39,6 +39,12 @@ def read(path: Path) -> list[Row]:
     return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
+def keep(rows: Iterable[Row], path: Path) -> None:
+    """In place of the rows of the same figures; all others stay."""
+    for row in rows:
+        write([one for one in read(path) if one[:4] != row[:4]] + [row], path)
+
+
 def table(rows: list[Row]) -> str:
     """A line per case and policy, a column per metric; a block per suite."""
     lines: list[str] = []

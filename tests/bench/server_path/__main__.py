@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.core.errors import VgpuctlError
-from tests.bench.placement.rows import Row, read, rows_of, table, write
+from tests.bench.placement.rows import Row, keep, read, rows_of, table
 from tests.bench.server_path.measure import measured
 from tests.bench.server_path.site import Site, site
 from tests.postgres.cluster import cluster
@@ -35,8 +35,7 @@ def main() -> None:
     wanted = parser.parse_args()
     for hosts in wanted.hosts:
         for policy in wanted.policy:
-            for row in _case(hosts, policy):
-                _keep(row)
+            keep(_case(hosts, policy), REPORT)
     sys.stdout.write(f"{table(read(REPORT))}\n")
 
 
@@ -63,11 +62,6 @@ def _values(here: Site) -> Iterator[tuple[str, float]]:
         yield from measured(here)
     except VgpuctlError as error:
         print(f"no further figures: {error.message} [{error.code}] {error.details or ''}", flush=True)
-
-
-def _keep(row: Row) -> None:
-    """In place of the row of the same figure."""
-    write([one for one in read(REPORT) if one[:4] != row[:4]] + [row], REPORT)
 
 
 if __name__ == "__main__":
