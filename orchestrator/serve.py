@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import stat
 import sys
 import time
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.engine.timer import Timer
+from orchestrator.api.admission import take_descriptors
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import group_socket_of, tls_of
 from orchestrator.api.process import only_one, serve_until_done
@@ -26,7 +28,7 @@ from orchestrator.api.services import Process
 from orchestrator.bootstrap import App, build
 from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
 from orchestrator.client.location import state_directory
-from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
 from orchestrator.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
         except OSError as error:
             raise state_unusable(state, error) from error
         app = _build(settings, fleet, held)
+        take_descriptors()
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)
@@ -95,8 +98,16 @@ def _leave_if_lost(app: App) -> None:
 def _make(state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = state.stat()
     except OSError as error:
         raise state_unusable(state, error) from error
+    if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        whose = "is another user's" if found.st_uid != os.geteuid() else "can be written by everybody"
+        raise Fatal(
+            "server.state_unsafe",
+            f"{ascii(str(state))[1:-1]} {whose}: what is in it could be exchanged",
+            hint="run the server as its owner, or 'chmod 0700' what is yours",
+        )
 
 
 def _build(settings: Settings, fleet: Path | None, held: ExitStack) -> App:
