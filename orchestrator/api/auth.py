@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Annotated
+from typing import Annotated, Final
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends
@@ -24,6 +25,8 @@ from orchestrator.services.acting import act_for
 PREFIX = "/v1"
 """All routes are included below it; a route of HTTP itself knows only the rest of its path."""
 _SCHEME = "bearer "
+PROVIDER_S: Final = 15.0
+"""How long a login waits for the provider's keys."""
 
 
 async def authorize(connection: HTTPConnection) -> Caller:
@@ -69,7 +72,10 @@ async def _identified(
     if given is not None:
         if not given.lower().startswith(_SCHEME):
             raise Denied("token.refused", "only bearer tokens are taken", hint="Authorization: Bearer vgpuctl_...")
-        return await to_thread.run_sync(access.of_token, given[len(_SCHEME) :].strip(), limiter=threads)
+        text = given[len(_SCHEME) :].strip()
+        if (asked := access.awaited(text)) is not None:  # waits here and holds no thread
+            await asyncio.wait([asyncio.wrap_future(asked)], timeout=PROVIDER_S)
+        return await to_thread.run_sync(access.of_token, text, limiter=threads)
     uid = uid_of(connection)
     if uid is None:
         raise Denied("token.missing", "this needs a token", hint="Authorization: Bearer vgpuctl_...")

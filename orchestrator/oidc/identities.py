@@ -4,26 +4,24 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from joserfc import jwt
-from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet, KeySetSerialization
+from joserfc import jws, jwt
+from joserfc.errors import ExpiredTokenError, JoseError
 
 from orchestrator.core.errors import Denied
 from orchestrator.core.tenant import login_names
+from orchestrator.oidc.keys import PublishedKeys
 from orchestrator.oidc.provider import Provider
 from orchestrator.ports.clock import Clock
 
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 """Only those with a public key: a secret shared with the provider could sign as well as check."""
 _LEEWAY_S: Final = 60
-_KEYS_KEPT_S: Final = 3600.0
-_KEYS_AT_MOST_EVERY_S: Final = 30.0
-"""Keys change now and then; a forged key id must not make us ask the provider each time."""
+_MAX_KEY_ID: Final = 200
 _NAME: Final = re.compile(r"[!-~]{1,180}", re.ASCII)
 
 
@@ -35,9 +33,17 @@ class OidcIdentities:
     audience: str
     groups_claim: str
     clock: Clock
-    _keys: KeySet | None = field(default=None, init=False)
-    _asked_at: float = field(default=float("-inf"), init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _keys: PublishedKeys = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._keys = PublishedKeys(self.provider, self.clock)
+
+    def awaited(self, text: str) -> Future[None] | None:
+        """See :class:`~orchestrator.ports.identity.Identities`."""
+        try:
+            return self._keys.awaited(_key_id(text))
+        except (JoseError, ValueError):
+            return None
 
     def subjects(self, text: str) -> tuple[str, ...]:
         """See :class:`~orchestrator.ports.identity.Identities`."""
@@ -49,10 +55,8 @@ class OidcIdentities:
             raise Denied("token.refused", "this token is not valid", hint="vgpuctl login") from error
 
     def _claims(self, text: str) -> dict[str, Any]:
-        try:
-            token = jwt.decode(text, self._published(_KEYS_KEPT_S), algorithms=ALGORITHMS)
-        except InvalidKeyIdError:
-            token = jwt.decode(text, self._published(_KEYS_AT_MOST_EVERY_S), algorithms=ALGORITHMS)
+        _key_id(text)  # what is no token at all is told so, whether there are keys or not
+        token = jwt.decode(text, self._keys.known(), algorithms=ALGORITHMS)
         jwt.JWTClaimsRegistry(
             now=lambda: int(self.clock.now()),
             leeway=_LEEWAY_S,
@@ -75,13 +79,10 @@ class OidcIdentities:
         if made_for != self.audience and not (made_for is None and alone):
             raise ValueError("a login at another client")
 
-    def _published(self, kept_s: float) -> KeySet:
-        with self._lock:
-            if self._keys is None or self.clock.monotonic() - self._asked_at > kept_s:
-                keys = self.provider.get(str(self.provider.metadata().get("jwks_uri")))
-                self._keys = KeySet.import_key_set(cast(KeySetSerialization, keys))
-                self._asked_at = self.clock.monotonic()
-            return self._keys
+
+def _key_id(text: str) -> str:
+    """Empty: it names none. :raises JoseError: this is no token"""
+    return str(jws.extract_compact(text.encode()).protected.get("kid", ""))[:_MAX_KEY_ID]
 
 
 def _names(claims: Mapping[str, Any], groups_claim: str) -> tuple[str, ...]:

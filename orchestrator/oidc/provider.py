@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import httpx2
 from orchestrator.core.errors import InvalidInput, Retryable
 
 _TIMEOUT: Final = httpx2.Timeout(10.0)
+_WHOLE_S: Final = 20.0
 _MAX_BYTES: Final = 1024 * 1024
 _LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 
@@ -56,10 +58,13 @@ class Provider:
             httpx2.Client(verify=trust, timeout=_TIMEOUT, trust_env=not _is_here(url)) as client,
             client.stream(method, url, data=form, headers={"Accept": "application/json"}) as response,
         ):
+            began = time.monotonic()
             for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > _MAX_BYTES:
                     break
+                if time.monotonic() - began > _WHOLE_S:
+                    raise httpx2.ReadTimeout("it answers too slowly")
         return body[:_MAX_BYTES]
 
     def _strange(self, details: str) -> Retryable:

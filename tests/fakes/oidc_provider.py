@@ -27,7 +27,7 @@ class OidcProvider:
         self.issuer = f"http://127.0.0.1:{port}/pool"
         self.key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
         self.claims: dict[str, object] = {}
-        self.refuses = False
+        self.refuses = self.away = False
         self.challenges: dict[str, str] = {}
 
     def token(self, claims: Mapping[str, object] | None = None, *, key: RSAKey | None = None, typ: str = "JWT") -> str:
@@ -40,6 +40,8 @@ class OidcProvider:
 
     def answer(self, path: str, given: dict[str, str]) -> tuple[int, dict[str, Any] | str]:
         """Status, and what is said: an object, or where the browser is sent."""
+        if self.away:
+            return 503, {"error": "temporarily_unavailable"}
         match path:
             case "/pool/.well-known/openid-configuration":
                 places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from orchestrator.core.access import EVERYWHERE, Caller, Grant
@@ -38,6 +39,10 @@ class AccessService:
         :raises Denied: ``peer.denied``: a member of nothing
         """
         return self.of_owner(uid) or self._member((f"uid:{uid}",))
+
+    def awaited(self, text: str) -> Future[None] | None:
+        """What there is to wait for before :meth:`of_token` can say who it is: an identity provider."""
+        return None if self.identities is None or token_id_of(text) is not None else self.identities.awaited(text)
 
     def of_token(self, text: str) -> Caller:
         """One of ours, or one that shows a login.

@@ -27,16 +27,23 @@ def identities(provider: OidcProvider) -> OidcIdentities:
     return OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", SystemClock())
 
 
+def subjects(identities: OidcIdentities, text: str) -> tuple[str, ...]:
+    """As the server asks: what there is to wait for is waited for."""
+    if (asked := identities.awaited(text)) is not None:
+        asked.result(60)
+    return identities.subjects(text)
+
+
 def test_a_login_is_known_by_subject_verified_address_and_groups(
     provider: OidcProvider, identities: OidcIdentities
 ) -> None:
     claims = {"email": "ann@example.org", "email_verified": True, "groups": ["ml", "all people", 7, "ops"]}
-    assert identities.subjects(provider.token(claims)) == (
+    assert subjects(identities, provider.token(claims)) == (
         "oidc:sub:ann", "oidc:ann@example.org", "oidc:@ml", "oidc:@ops",
     )  # fmt: skip
-    assert identities.subjects(provider.token({**claims, "email_verified": "yes"}))[1:] == ("oidc:@ml", "oidc:@ops")
-    assert identities.subjects(provider.token({"aud": ["other", CLIENT], "azp": CLIENT})) == ("oidc:sub:ann",)
-    assert identities.subjects(provider.token({"aud": [CLIENT], "typ": "ID"})) == ("oidc:sub:ann",)
+    assert subjects(identities, provider.token({**claims, "email_verified": "yes"}))[1:] == ("oidc:@ml", "oidc:@ops")
+    assert subjects(identities, provider.token({"aud": ["other", CLIENT], "azp": CLIENT})) == ("oidc:sub:ann",)
+    assert subjects(identities, provider.token({"aud": [CLIENT], "typ": "ID"})) == ("oidc:sub:ann",)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_a_token_that_says_something_else_is_refused(
     provider: OidcProvider, identities: OidcIdentities, claims: dict[str, object]
 ) -> None:
     with pytest.raises(Denied) as refused:
-        identities.subjects(provider.token(claims))
+        subjects(identities, provider.token(claims))
     assert refused.value.code == "token.refused"
 
 
@@ -86,32 +93,61 @@ def _forged(provider: OidcProvider) -> list[str]:
 def test_forged_tokens_are_refused(provider: OidcProvider, identities: OidcIdentities) -> None:
     for text in _forged(provider):
         with pytest.raises(Denied):
-            identities.subjects(text)
+            subjects(identities, text)
+
+
+class Clock(SystemClock):
+    later = 0.0
+
+    def monotonic(self) -> float:
+        return self.later
 
 
 def test_a_new_key_is_taken_up_though_not_each_time_somebody_names_one(provider: OidcProvider) -> None:
-    class Clock(SystemClock):
-        later = 0.0
-
-        def monotonic(self) -> float:
-            return self.later
-
     clock = Clock()
     identities = OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", clock)
-    identities.subjects(provider.token())
+    subjects(identities, provider.token())
     old, provider.key = provider.key, RSAKey.generate_key(2048, {"kid": "new"})
     with pytest.raises(Denied):
-        identities.subjects(provider.token())
+        subjects(identities, provider.token())
     clock.later = 31.0
-    assert identities.subjects(provider.token()) == ("oidc:sub:ann",)
+    assert subjects(identities, provider.token()) == ("oidc:sub:ann",)
     with pytest.raises(Denied):
-        identities.subjects(provider.token(key=old))
+        subjects(identities, provider.token(key=old))
+
+
+def test_a_key_that_nobody_published_is_asked_for_once(provider: OidcProvider) -> None:
+    clock = Clock()
+    identities = OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", clock)
+    forged = provider.token(key=RSAKey.generate_key(2048, {"kid": "forged"}))
+    asked = 0
+    for _ in range(10):
+        clock.later += 20.0
+        asked += identities.awaited(forged) is not None
+        with pytest.raises(Denied):
+            subjects(identities, forged)
+    assert asked == 1
+
+
+def test_known_keys_go_on_for_a_day_while_the_provider_is_away(provider: OidcProvider) -> None:
+    clock = Clock()
+    identities = OidcIdentities(Provider(issuer=provider.issuer), CLIENT, "groups", clock)
+    token = provider.token()
+    subjects(identities, token)
+    provider.away = True
+    for clock.later in (3700.0, 40000.0, 86000.0):
+        assert subjects(identities, token) == ("oidc:sub:ann",)
+    clock.later = 87000.0
+    with pytest.raises(Retryable) as told:
+        subjects(identities, token)
+    provider.away = False
+    assert provider.issuer not in f"{told.value.message} {told.value.hint} {told.value.details}"
 
 
 def test_a_provider_that_is_not_there_or_another_one_is_told(provider: OidcProvider) -> None:
     for issuer in ("http://127.0.0.1:1", provider.issuer + "/other", provider.issuer + "/"):
         with pytest.raises(Retryable) as told:
-            OidcIdentities(Provider(issuer=issuer), CLIENT, "groups", SystemClock()).subjects(provider.token())
+            subjects(OidcIdentities(Provider(issuer=issuer), CLIENT, "groups", SystemClock()), provider.token())
         assert told.value.code == "login.unreachable"
 
 
