@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from orchestrator.api.admission import KEPT_BACK, Listener, Room, room_for_group, room_for_strangers
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
@@ -120,13 +121,14 @@ def _tls_unusable(why: str, details: str) -> InvalidInput:
 
 
 @contextmanager
-def unix_socket(path: Path, gid: int | None = None) -> Iterator[socket.socket]:
+def unix_socket(path: Path, gid: int | None = None) -> Iterator[Listener]:
     """A socket that only its owner (and root) can reach, and the group's users when there is one.
 
     The lock says that a file in the way is a leftover.
     """
     path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with Listener(made, Room(), KEPT_BACK) if gid is None else Listener(made, room_for_group()) as listener:
         before = os.umask(0o177)
         try:
             with SocketAddress(path) as address:
@@ -144,18 +146,18 @@ def unix_socket(path: Path, gid: int | None = None) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def network_socket(tls: Tls) -> Iterator[socket.socket]:
+def network_socket(tls: Tls) -> Iterator[Listener]:
     """:raises Fatal: ``serve.cannot_listen``"""
     family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
     try:
-        listener = socket.create_server((tls.host, tls.port), family=family, backlog=BACKLOG)
+        made = socket.create_server((tls.host, tls.port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise Fatal(
             "serve.cannot_listen",
             f"cannot listen on {tls.host} port {tls.port}: {error.strerror or error}",
             hint="is the port taken, is the address one of this machine's?",
         ) from error
-    with listener:
+    with Listener(made, room_for_strangers()) as listener:
         yield listener
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import struct
 from typing import Final, cast
 
 from starlette.requests import HTTPConnection
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-_UCRED: Final = struct.Struct("3i")
+from orchestrator.api.admission import peer_credentials
+from orchestrator.api.deadlines import TimedHttpProtocol
+
 _UID_PREFIX: Final = "uid:"
 _UID: Final = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
 
@@ -26,11 +26,11 @@ def _peer(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
     connected = transport.get_extra_info("socket")
     if connected is None or connected.family != socket.AF_UNIX:
         return None
-    pid, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    pid, uid, _ = peer_credentials(connected)
     return f"{_UID_PREFIX}{uid}", pid
 
 
-class PeerHttpProtocol(H11Protocol):
+class PeerHttpProtocol(TimedHttpProtocol):
     """HTTP on a unix socket; ``scope["client"]`` is the peer's uid and pid."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # the base narrows the type, asyncio does not

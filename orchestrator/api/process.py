@@ -15,8 +15,10 @@ import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI
 
+from orchestrator.api.admission import Listener
 from orchestrator.api.app import create_app
-from orchestrator.api.listening import GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
+from orchestrator.api.deadlines import HANDSHAKE_S
+from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
 from orchestrator.api.services import ApiServices, Process
@@ -31,7 +33,28 @@ TICK_S: Final = 0.2
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handling, which would end the process before operations are parked."""
+    """uvicorn without its signal handling, which would end the process before operations are parked, and with a
+    deadline for handshakes, which it leaves at a minute."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def protocol() -> PeerHttpProtocol:
+            return PeerHttpProtocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=one,
+                ssl=config.ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=HANDSHAKE_S if config.ssl else None,
+                ssl_shutdown_timeout=HANDSHAKE_S if config.ssl else None,
+            )
+            for one in sockets or []
+        ]
+        self.started = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -91,7 +114,7 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
 
 
 async def _serve(
-    unix: list[socket.socket], network: tuple[Tls, socket.socket] | None, services: ApiServices, process: Process
+    unix: list[Listener], network: tuple[Tls, Listener] | None, services: ApiServices, process: Process
 ) -> None:
     app = create_app(services, process)
     ears = [(_Server(_config(app, None)), listener) for listener in unix]

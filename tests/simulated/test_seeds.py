@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.simulated.run import Report, RunPlan, simulate
@@ -19,10 +21,10 @@ JUMPING = RunPlan(clocks=True)
 SCARCE = RunPlan(hosts=2, urgent=True)
 
 
-def sampled(name: str, numbers: range, at_once: int) -> pytest.MarkDecorator:
+def sampled(name: str, values: Sequence[object], at_once: int) -> pytest.MarkDecorator:
     """The first ``at_once`` in make test, the rest in make soak."""
-    later = [pytest.param(number, marks=pytest.mark.soak) for number in numbers[at_once:]]
-    return pytest.mark.parametrize(name, [*numbers[:at_once], *later])
+    later = [pytest.param(value, marks=pytest.mark.soak) for value in values[at_once:]]
+    return pytest.mark.parametrize(name, [*values[:at_once], *later])
 
 
 @pytest.mark.fault("F10", "F20", "F21", "F30", "F58", "F103")

@@ -10,13 +10,17 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import cast
 
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.api.limits import Activity
+from orchestrator.api.listening import Tls
 from orchestrator.api.process import only_one, serve_until_done
 from orchestrator.api.services import ApiServices, Process
 from orchestrator.client.location import state_directory
+from orchestrator.ports.identity import Identities
 from orchestrator.services.capacity import CapacityService
 from tests.fakes.control_plane import ControlPlane, Services, control_plane
 
@@ -43,17 +47,23 @@ def _run_operations(plane: ControlPlane) -> None:
 def main() -> None:
     state = state_directory()
     state.mkdir(parents=True, exist_ok=True)
-    plane = control_plane(state)
+    serve(state, control_plane(state))
+
+
+def serve(state: Path, plane: ControlPlane, tls: Tls | None = None, identities: Identities | None = None) -> None:
+    """Until it is told to stop. ``identities``: who reads the tokens of those who log in."""
     planner = plane.services.vms.planner
     images = replace(plane.services.images, files=ImageLibrary(state / "images"))
+    tenancy = plane.services.tenancy
+    tenancy = replace(tenancy, access=replace(tenancy.access, identities=identities))
     served = Served(
-        replace(plane.services, images=images),
+        replace(plane.services, images=images, tenancy=tenancy),
         CapacityService(store=plane.store, index=planner.index, clock=planner.clock),
     )
     threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     with only_one(state, 0):
-        serve_until_done(state, cast(ApiServices, served), process)
+        serve_until_done(state, cast(ApiServices, served), process, tls, partial(print, flush=True))
 
 
 if __name__ == "__main__":

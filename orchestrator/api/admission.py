@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may connect, and how often: a stranger must not take the descriptors that everybody else needs.
+
+asyncio accepts in a loop and asks nobody, so the socket that it is given decides: a connection too many is closed as it
+is taken. Where the process has no descriptor left, asyncio would log each one that waits and start as many loops.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import itertools
+import os
+import resource
+import socket
+import struct
+import weakref
+from asyncio.trsock import TransportSocket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+_UCRED: Final = struct.Struct("3i")
+_USED_UP: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_SENT_AWAY_AT_ONCE: Final = 64
+"""Then the event loop does something else first."""
+DESCRIPTORS: Final = 65536
+"""As many as deploy/vgpuctl.service gives; what a process may take by itself is taken."""
+KEPT_BACK: Final = 16
+"""For connections on the owner's socket, when everything else is taken."""
+
+Peer = str
+"""``uid:1000``; an address; of IPv6 the first 64 bits, which are one customer's."""
+
+
+class Room:
+    """For so many connections, and for so many of one peer. None: for any number.
+
+    When it is full, who has least goes before who has most: the newest connection of that peer is ended.
+    """
+
+    def __init__(self, total: int | None = None, of_peer: int | None = None) -> None:
+        self._total, self._of_peer = total, of_peer
+        self._open: dict[Peer, dict[int, weakref.ref[Connection]]] = {}
+        self._numbers = itertools.count()
+
+    def has_place(self, peer: Peer) -> bool:
+        """For one more of this peer, ended ones not counted."""
+        own = len(self._open.get(peer, ()))
+        if self._of_peer is not None and own >= self._of_peer:
+            return False
+        if self._total is None or sum(map(len, self._open.values())) < self._total:
+            return True
+        most = max(self._open.values(), key=len)
+        newest = most[max(most)]() if len(most) > own + 1 else None
+        return newest is not None and newest.end()
+
+    def enter(self, peer: Peer, taken: socket.socket, freed: Callable[[], object]) -> Connection:
+        """Its place is free again when it is closed. ``freed``: told when its descriptor is, before anybody has it."""
+        number = next(self._numbers)
+        connection = Connection(taken, partial(self._leave, peer, number), freed)
+        self._open.setdefault(peer, {})[number] = weakref.ref(connection)
+        return connection
+
+    def _leave(self, peer: Peer, number: int) -> None:
+        of_peer = self._open.get(peer, {})
+        of_peer.pop(number, None)
+        if not of_peer:
+            self._open.pop(peer, None)
+
+
+class Spare:
+    """Descriptors that are held so that they can be given up."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self.fill()
+
+    def fill(self) -> None:
+        """As many again, as far as there are any."""
+        with suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def give_up(self) -> int:
+        """How many there were; then there is one less."""
+        count = len(self._held)
+        if count:
+            os.close(self._held.pop())
+        return count
+
+
+class Connection(socket.socket):
+    """Says when it is closed, however it ends."""
+
+    def __init__(self, taken: socket.socket, left: Callable[[], object], freed: Callable[[], object]) -> None:
+        super().__init__(taken.family, taken.type, taken.proto, fileno=taken.detach())
+        self._left = weakref.finalize(self, left)
+        self._left.atexit = False
+        self._freed = freed
+
+    def end(self) -> bool:
+        """Whoever has it reads its end. Its place is free from now on, its descriptor soon."""
+        self._left()
+        with suppress(OSError):  # the other end has gone already
+            self.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def close(self) -> None:
+        super().close()
+        self._left()
+        self._freed()
+
+
+class Listener(socket.socket):
+    """A socket that listens and takes no more connections than there is ``room`` for.
+
+    ``kept_back``: how many it still takes when the process has no descriptor left. Those that come then are closed as
+    they are taken: one that waits would be told of again and again.
+    """
+
+    def __init__(self, listening: socket.socket, room: Room, kept_back: int = 0) -> None:
+        super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
+        self._room = room
+        self._spare = Spare(kept_back + 1)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next one that there is room for. :raises BlockingIOError: none is there now"""
+        for _ in range(_SENT_AWAY_AT_ONCE):
+            taken, address, stays = self._taken()
+            peer = _peer(taken, address)
+            if stays and self._room.has_place(peer):
+                return self._room.enter(peer, taken, self._spare.fill), address
+            taken.close()
+            self._spare.fill()
+        raise BlockingIOError(errno.EAGAIN, "others first")
+
+    def close(self) -> None:
+        while self._spare.give_up():
+            pass
+        super().close()
+
+    def _taken(self) -> tuple[socket.socket, Any, bool]:
+        """And whether there is a descriptor for it to stay: the last one is there to send others away."""
+        try:
+            return *super().accept(), True
+        except OSError as error:
+            if error.errno not in _USED_UP:
+                raise
+        had = self._spare.give_up()
+        try:
+            return *super().accept(), had > 1
+        except OSError as error:  # that none is left is said also where nobody waits
+            self._spare.fill()
+            raise BlockingIOError(errno.EAGAIN, "none waits, or no descriptor is left") from error
+
+
+def _peer(taken: socket.socket, address: Any) -> Peer:
+    if taken.family == socket.AF_UNIX:
+        return f"uid:{peer_credentials(taken)[1]}"
+    found = ipaddress.ip_address(address[0].partition("%")[0])
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+
+
+def peer_credentials(connected: socket.socket | TransportSocket) -> tuple[int, int, int]:
+    """Of the other end of a unix socket: pid, uid, gid. The kernel says so (SO_PEERCRED, unix(7))."""
+    pid, uid, gid = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid, gid
+
+
+def take_descriptors() -> None:
+    """As many as this process may have without asking anybody, up to :data:`DESCRIPTORS`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def room_for_strangers() -> Room:
+    """On the network: half of all descriptors, a quarter of that for one address; the rest is for hosts and files."""
+    return _share(2, 2048)
+
+
+def room_for_group() -> Room:
+    """On the socket of a group of users."""
+    return _share(8, 512)
+
+
+def _share(part: int, at_most: int) -> Room:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    total = at_most if soft == resource.RLIM_INFINITY else max(8, min(at_most, soft // part))
+    return Room(total, max(4, total // 4))
