@@ -24,5 +24,8 @@ def interface(vm: Vm) -> ET.Element:
     ET.SubElement(element, "mac", address=mac_address(vm.id))
     ET.SubElement(element, "source", network=vm.spec.network)
     ET.SubElement(element, "model", type="virtio")
-    ET.SubElement(element, "filterref", filter="clean-traffic")
+    ET.SubElement(element, "port", isolated="yes")  # tenants share networks: to its host and beyond, to no other VM
+    guard = ET.SubElement(element, "filterref", filter="clean-traffic")
+    # Else the address of a guest's first packet is taken for its own, and may be another VM's.
+    ET.SubElement(guard, "parameter", name="CTRL_IP_LEARNING", value="dhcp")
     return element

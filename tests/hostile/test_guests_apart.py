@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest may do on its network, as libvirt reads the definition: any VM, whatever it is called or asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import libvirt
+import pytest
+
+from orchestrator.core.domain_xml import domain_xml
+from tests.unit.core.test_domain_xml import DEVICES, SPEC, vm
+
+NETWORKS = ("default", "red", "a" * 63)
+TENANTS = ("default", "red", "x-1")
+
+
+@pytest.fixture
+def connection() -> Iterator[libvirt.virConnect]:
+    opened = libvirt.open("test:///default")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("tenant", TENANTS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_guest_reaches_another_or_takes_its_address(
+    connection: libvirt.virConnect, network: str, tenant: str
+) -> None:
+    """An isolated port passes nothing to other isolated ports: no DHCP answer, no router advertisement, no ARP. What a
+    guest may send from is what our DHCP has given to it."""
+    wanted = vm(DEVICES["mdev"], replace(SPEC, network=network, tenant=tenant))
+    read = ET.fromstring(connection.defineXML(domain_xml(wanted)).XMLDesc())
+    cards = read.findall("devices/interface")
+    assert len(cards) == 1
+    for card in cards:
+        port, guard = card.find("port"), card.find("filterref")
+        assert port is not None
+        assert port.get("isolated") == "yes"
+        assert guard is not None
+        assert guard.get("filter") == "clean-traffic"
+        assert [(one.get("name"), one.get("value")) for one in guard] == [("CTRL_IP_LEARNING", "dhcp")]
