@@ -5,22 +5,25 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, column, inspect, select, table
 
 from orchestrator.core.errors import Conflict
 
-_MIGRATIONS = str(Path(__file__).with_name("migrations"))
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+_MIGRATIONS: Final = Path(__file__).with_name("migrations")
+_VERSION: Final = select(table("alembic_version", column("version_num")).c.version_num)
 
 
 def alembic_config(connection: Connection) -> Config:
     """Alembic's settings for this connection; env.py takes it from the attributes."""
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", _MIGRATIONS)
+    config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
     return config
 
@@ -28,13 +31,15 @@ def alembic_config(connection: Connection) -> Config:
 def bring_up_to_date(connection: Connection) -> None:
     """Upgrade to this program's schema inside the connection's transaction: all of it or nothing.
 
+    The library is slow to import, and most servers start on a database that needs nothing of it.
+
     :raises Conflict: ``store.newer_schema``
     """
-    current = MigrationContext.configure(connection).get_current_revision()
-    known = _revisions()
-    if current == known[0]:
+    there = inspect(connection).has_table("alembic_version")
+    current = connection.execute(_VERSION).scalar_one_or_none() if there else None
+    if current == newest_revision():
         return
-    if current is not None and current not in known:
+    if current is not None and current not in _revisions():
         raise Conflict(
             "store.newer_schema",
             f"the database has schema {current}, which this version of vgpuctl does not know",
@@ -42,10 +47,19 @@ def bring_up_to_date(connection: Connection) -> None:
         )
     if connection.dialect.name == "postgresql":  # to move large tables takes as long as it takes
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+    from alembic import command
+
     command.upgrade(alembic_config(connection), "head")
 
 
+def newest_revision() -> str:
+    """As the names of the migrations' files say it: each begins with its revision."""
+    return max(file.name.partition("_")[0] for file in _MIGRATIONS.glob("versions/[0-9]*.py"))
+
+
 @cache
-def _revisions() -> tuple[str, ...]:
-    """Newest first; to find them is to run every migration's file."""
-    return tuple(script.revision for script in ScriptDirectory(_MIGRATIONS).walk_revisions())
+def _revisions() -> frozenset[str]:
+    """All of them; to find them is to run every migration's file."""
+    from alembic.script import ScriptDirectory
+
+    return frozenset(script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions())

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from orchestrator.adapters.store.schema import alembic_config
+from orchestrator.adapters.store import schema
+from orchestrator.adapters.store.schema import alembic_config, newest_revision
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import Crash, no_fault
 
@@ -78,3 +80,8 @@ def test_what_the_first_version_has_stored_and_begun_is_kept_and_finished(tmp_pa
     assert (machine.mdevs, machine.domains, machine.volumes) == ({}, {}, {})
     assert new.services.vms.list(None) == ()
     new.store.close()
+
+
+def test_the_names_of_the_migrations_say_which_one_is_the_newest() -> None:
+    heads = ScriptDirectory(str(Path(schema.__file__).with_name("migrations"))).get_heads()
+    assert heads == [newest_revision()]
