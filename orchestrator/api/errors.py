@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from orchestrator.api.http_rules import allowed
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import (
+    DATABASE_AWAY,
     Bug,
     Conflict,
     Denied,
@@ -30,7 +31,10 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN_INPUT = 60
-_STATUS = {"token.missing": 401, "token.refused": 401, "request.media_type": 415}
+_STATUS = {
+    "token.missing": 401, "token.refused": 401, "request.media_type": 415,
+    **dict.fromkeys(DATABASE_AWAY, 503),
+}  # fmt: skip
 """Where HTTP has a finer one than the family's."""
 
 

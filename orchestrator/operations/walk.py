@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orchestrator.core.errors import Conflict, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import DATABASE_AWAY, Conflict, Retryable, Unknown, VgpuctlError
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Move, Write, Written
@@ -72,6 +72,7 @@ class Walk:
             try:
                 message = self._do(context, self._steps[record.name])
             except VgpuctlError as error:
+                _wait_for_the_database(error)
                 self._failed(context, error)
                 return
             self._done(context, message)
@@ -138,6 +139,7 @@ class Walk:
             try:
                 self._undo(context, step)
             except VgpuctlError as error:
+                _wait_for_the_database(error)
                 self._stuck(context, error, [Move(self._position, "undo_failed", error.message)])
                 return
             self._undone(context, step, left)
@@ -199,3 +201,9 @@ class Walk:
     def _suspend_if_stopping(self) -> None:
         if self._stopping():
             raise Suspended
+
+
+def _wait_for_the_database(error: VgpuctlError) -> None:
+    """Nothing is wrong with the operation: the next attempt goes on where this one ends."""
+    if error.code in DATABASE_AWAY:
+        raise error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Fatal, NoCapacity, NotFound
+from orchestrator.core.errors import Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.operation import Operation
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
@@ -61,6 +61,43 @@ def test_without_disk_or_memory_the_create_is_taken_back_and_says_why(
     assert plane.machine(T4_HOST).state() == before
     plane.hosts.strike = no_fault
     assert made(plane).state == "done"
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize("effect", ["CreateVolume", "WriteSeed", "CreateMdev", "DefineDomain"])
+def test_on_a_host_that_may_only_be_read_nothing_new_is_made_and_what_runs_is_left_alone(
+    plane: ControlPlane, effect: str
+) -> None:
+    """What the agent answers when it cannot write down what it is about to do."""
+    assert made(plane, "runs").state == "done"
+    before = plane.machine(T4_HOST).state()
+    error = Fatal("agent.ledger_unusable", "the agent cannot write down what it is about to do")
+    plane.hosts.strike = lambda _, moment, name: error if (moment, name) == ("before", effect) else None
+    operation = made(plane, "new")
+    assert (operation.error or {})["code"] == error.code
+    assert plane.services.vms.get("default", "runs").state == "running"
+    plane.hosts.strike = no_fault
+    if operation.state == "stuck":
+        plane.services.operations.retry(operation.id)
+        assert finished(plane, operation.id).state == "undone"
+    assert plane.machine(T4_HOST).state() == before
+
+
+@pytest.mark.parametrize("code", ["store.unavailable", "store.damaged", "store.connection_lost", "store.busy"])
+def test_while_the_database_is_away_a_step_is_neither_undone_nor_stuck_and_goes_on_when_it_is_back(
+    plane: ControlPlane, code: str
+) -> None:
+    away = Retryable(code, "the database cannot be used")
+    plane.hosts.strike = lambda _, moment, name: away if (moment, name) == ("after", "CreateMdev") else None
+    begun = plane.services.vms.create(create_vm("train", profile=T4_PROFILE)).operation
+    assert begun is not None
+    with pytest.raises(Retryable):
+        plane.engine.drain()
+    assert plane.services.operations.get(begun).state == "running"
+    plane.hosts.strike = no_fault
+    plane.engine.submit(begun)
+    assert finished(plane, begun).state == "done"
+    assert len(plane.machine(T4_HOST).mdevs) == 1
 
 
 @pytest.mark.fault("F39")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import URL
 
-from orchestrator.core.errors import Fatal
+from orchestrator.core.errors import Fatal, Retryable
 
 
 def url_of(file: Path) -> str:
@@ -20,14 +20,14 @@ def url_of(file: Path) -> str:
 def copy_database(source: Path, target: Path) -> None:
     """One consistent state of ``source``; writers are not held up.
 
-    :raises Fatal: ``store.unavailable``
+    :raises Retryable: ``store.unavailable``; :raises Fatal: ``store.damaged``
     """
     try:
         with closing(sqlite.connect(f"file:{source}?mode=ro", uri=True)) as old, closing(sqlite.connect(target)) as new:
             old.backup(new)
             damage = [row[0] for row in new.execute("PRAGMA integrity_check") if row[0] != "ok"]
     except sqlite.Error as error:
-        raise Fatal(
+        raise Retryable(
             "store.unavailable",
             f"{source} cannot be copied",
             details=str(error),

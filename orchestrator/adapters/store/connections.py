@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, NullPool, RootTransaction, create_engine, event, make_url
-from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, OperationalError
 
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
@@ -29,6 +29,11 @@ _BEGINNINGS: Final[dict[str, str]] = {
 }
 _OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03", "57014"})
 _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
+_READ_ONLY = frozenset({"25006"})
+_DAMAGED = frozenset({"XX001", "XX002"})
+_CANNOT = frozenset({"53", "58"})
+"""Classes (PostgreSQL, appendix A): it has no disk, memory or connections left; its disk fails."""
+_SOON: Final = "ask again in a moment"
 
 
 class Connections:
@@ -46,7 +51,8 @@ class Connections:
     def transaction(self, how: Mode) -> Iterator[Connection]:
         """Commits at the end of the block, rolls back when it raises.
 
-        :raises Retryable: ``store.busy``, ``store.connection_lost``; :raises Fatal: ``store.unavailable``
+        :raises Retryable: ``store.busy``, ``store.connection_lost``, ``store.unavailable``
+        :raises Fatal: ``store.damaged``
         """
         if not self._free.acquire(timeout=self.patience_s):
             raise busy(f"{_MOST} connections are in use")
@@ -103,22 +109,26 @@ def _our_error(error: DBAPIError) -> WorldError | None:
     """What the database did not do; None for mistakes of ours, which must show as they are."""
     text = str(error.orig)
     state = getattr(error.orig, "sqlstate", None) or ""
-    if error.connection_invalidated or state in _SERVER_GOES or state.startswith("08"):
-        return Retryable("store.connection_lost", "the connection to the database was lost", details=text)
+    closed = isinstance(error, InterfaceError) and "closed" in text  # found out before anything was sent
+    if error.connection_invalidated or closed or state in _SERVER_GOES or state.startswith("08"):
+        return Retryable("store.connection_lost", "the connection to the database was lost", details=text, hint=_SOON)
     if state in _OTHERS_HOLD_IT or (isinstance(error, OperationalError) and ("locked" in text or "busy" in text)):
         return busy(text)
-    if isinstance(error, OperationalError) or type(error) is DatabaseError:
-        return Fatal(
+    if state in _DAMAGED or type(error) is DatabaseError:
+        hint = "stop the server and restore the newest backup: docs/howto/back-up.md"
+        return Fatal("store.damaged", "the database is damaged", details=text, hint=hint)
+    if state in _READ_ONLY or state[:2] in _CANNOT or isinstance(error, OperationalError):
+        return Retryable(
             "store.unavailable",
             "the database cannot be used",
             details=text,
-            hint="is its disk full or read-only, is the file damaged, does the server run?",
+            hint="is its disk full or read-only, does its server run?",
         )
     return None
 
 
 def busy(details: str) -> Retryable:
-    return Retryable("store.busy", "the database is busy", details=details)
+    return Retryable("store.busy", "the database is busy", details=details, hint=_SOON)
 
 
 def _engine(url: str) -> Engine:

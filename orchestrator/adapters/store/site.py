@@ -7,13 +7,13 @@ from sqlalchemy import create_engine, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.adapters.store.tables import meta
-from orchestrator.core.errors import Fatal
+from orchestrator.core.errors import Retryable
 
 
 def site_at(url: str) -> str | None:
     """None: no server has begun there.
 
-    :raises Fatal: ``store.unavailable``
+    :raises Retryable: ``store.unavailable``
     """
     try:
         engine = create_engine(url)
@@ -22,7 +22,7 @@ def site_at(url: str) -> str | None:
                 return None
             return connection.execute(select(meta.c.value).where(meta.c.key == "site")).scalar_one_or_none()
     except (SQLAlchemyError, ModuleNotFoundError) as error:
-        raise Fatal(
+        raise Retryable(
             "store.unavailable",
             "the database cannot be used",
             details=str(error),

@@ -365,7 +365,7 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(Fatal) as caught:
         SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
-    assert caught.value.code == "store.unavailable"
+    assert caught.value.code == "store.damaged"
 
 
 @pytest.mark.parametrize("way", [SqlStore.begin, SqlStore.read])
