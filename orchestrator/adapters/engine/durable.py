@@ -148,6 +148,7 @@ class DurableEngine:
         if beat:
             self._idle_beats = 0 if due else self._idle_beats + 1
         if self._idle_beats >= RESTED_AFTER and not self._running:
+            self._queue.forget_ended()  # one that rests often is seldom open when it is time for that
             queue, self._queue = self._queue, None
             queue.close()
 

@@ -27,6 +27,8 @@ _LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 _POLL_S: Final = 0.2
 _KEPT: Final = 1000
 """Ended runs are kept only to be looked at."""
+_BATCH: Final = 1000
+"""So many are deleted at once."""
 _NEVER_BEGAN: Final = 5
 """A run that this process has taken and that was seen not to run as many times in a row was lost on its way."""
 
@@ -154,8 +156,7 @@ class WorkQueue:
         :raises Retryable: ``store.queue``
         """
         with self._errors():
-            ended = _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_KEPT)
-            if ended:
+            while ended := _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_BATCH):
                 DBOS.delete_workflows([run.workflow_id for run in ended])
 
     def _never_began(self, own: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from dbos._core import execute_dequeued_workflow
 from dbos._error import DBOSQueryTimeoutError
 
 from orchestrator.adapters.engine import durable as engine_module
+from orchestrator.adapters.engine import work_queue
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.timer import Timer
@@ -213,6 +214,30 @@ def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_opera
         closed.get(timeout=LIMIT_S)
     engine.stop()
     assert runs.order == ["op0", "op1"]
+
+
+def test_however_much_was_run_the_rows_of_the_queue_do_not_grow(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: queue.SimpleQueue[int] = queue.SimpleQueue()
+    close = WorkQueue.close
+
+    def counted(self: WorkQueue) -> None:
+        left.put(len(DBOS.list_workflows()))
+        close(self)
+
+    monkeypatch.setattr(WorkQueue, "close", counted)
+    monkeypatch.setattr(work_queue, "_KEPT", 2)
+    monkeypatch.setattr(work_queue, "_BATCH", 3)
+    monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
+    runs = Recording(store)
+    runs.gate.set()
+    engine, ended = engine_of(runs)
+    for number in range(11):
+        engine.submit(add(store, f"op{number}", subject=f"vm{number}"))
+    wait_for(ended, 11)
+    assert left.get(timeout=LIMIT_S) == 2
+    engine.stop()
 
 
 def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
