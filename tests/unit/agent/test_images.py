@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import io
 import struct
@@ -41,7 +42,7 @@ def received(storage: Storage, content: bytes, image_format: ImageFormat = "qcow
     return digest
 
 
-@pytest.mark.fault("F123", "F124")
+@pytest.mark.fault("F124")
 def test_what_a_crash_left_half_written_is_gone_after_the_start(storage: Storage) -> None:
     assert storage.volumes() == ()
 
@@ -68,6 +69,23 @@ def test_what_is_no_qcow2_is_refused_without_running_anything_on_it(storage: Sto
     with pytest.raises(Fatal) as refused:
         received(storage, content)
     assert refused.value.code == "image.malformed"
+    assert storage.images() == ()
+
+
+@pytest.mark.fault("F123")
+def test_a_pool_that_is_full_in_the_middle_of_a_copy_keeps_no_part_of_it(storage: Storage, tmp_path: Path) -> None:
+    content = io.BytesIO(b"x" * 3 * MIB)
+
+    def read(size: int) -> bytes:
+        if content.tell() >= MIB:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return content.read(min(size, MIB))
+
+    files = {path for path in (tmp_path / "storage").rglob("*") if path.is_file()}
+    with pytest.raises(Fatal) as full:
+        storage.receive_image("0" * 64, "raw", 3 * MIB, read)
+    assert full.value.code == "host.disk_full"
+    assert {path for path in (tmp_path / "storage").rglob("*") if path.is_file()} == files
     assert storage.images() == ()
 
 

@@ -51,10 +51,15 @@ def test_anyone_but_root_uses_sudo(user: str, become: bool) -> None:
     assert group["hosts"]["gpu-1"]["ansible_become"] is become
 
 
-def test_the_users_own_ansible_settings_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANSIBLE_CONFIG", "ANSIBLE_ROLES_PATH", "ANSIBLE_HOST_KEY_CHECKING", "SSH_AUTH_SOCK", "PATH"):
+@pytest.mark.fault("F108")
+def test_the_users_own_ansible_settings_path_and_locale_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "ANSIBLE_CONFIG", "ANSIBLE_ROLES_PATH", "ANSIBLE_HOST_KEY_CHECKING", "SSH_AUTH_SOCK", "PATH", "LANG", "LC_ALL",
+        "LC_NUMERIC", "LANGUAGE",
+    ):  # fmt: skip
         monkeypatch.setenv(name, "of-the-user")
     made = environment(Path("/s"), Path("/p/ansible.cfg"))
     assert "of-the-user" not in "".join(made.values())
     assert made["ANSIBLE_CONFIG"] == "/p/ansible.cfg"
     assert made["ANSIBLE_HOST_KEY_CHECKING"] == "True"
+    assert (made["LANG"], made["LC_ALL"]) == ("C.UTF-8", "C.UTF-8")

@@ -52,6 +52,7 @@ FAILED = [
 ]
 
 
+@pytest.mark.fault("F108")
 @pytest.mark.parametrize(("message", "output", "family", "code"), FAILED)
 def test_a_failed_task_becomes_the_error_of_its_row(
     message: str, output: str, family: type[VgpuctlError], code: str
