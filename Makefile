@@ -61,7 +61,8 @@ test: dev lab-packages ## every test that needs no GPU, most of the lab's includ
 test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS choose some
 	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
 	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
-LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py
+LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
+  tests/lab/test_driver_upgrade.py
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py)
 
@@ -108,9 +109,9 @@ lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's stric
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-server bench-api bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-server bench-api bench-create-vm
+.PHONY: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims, operations over HTTP, 1,000 SSH connections, memory; BENCH_CONTROL_PLANE="--part operations --policy sqlite" chooses
@@ -121,6 +122,8 @@ bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BE
 	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
 	@$(BIN)/python -m tests.bench.api
+bench-upgrade: dev ## rolling driver upgrade of 1,000 hosts in virtual time; nobody is out beyond the limit
+	@$(BIN)/python -m tests.bench.upgrade
 bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install
 	@$(ENSURE) tests/bench/packages.txt
 	@$(BIN)/python -m tests.bench.create_vm

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab.commands import replace_process, run
+from lab.driver.bundle import FAILURES, write_bundle
 from lab.errors import LabError
 from lab.fleet import BOOT_LIMIT_S, Fleet
+from lab.image.base import base
 from lab.machine.console import attach
 from lab.machine.fault import SWITCHES, fault_command
 from lab.places import PROJECT, places
-from lab.scenario import model_names, read_scenarios
+from lab.scenario import DRIVER_VERSION, model_names, read_scenarios
 
 _DEFAULT_SCENARIO = PROJECT / "lab/scenarios/t4.yaml"
 
@@ -72,6 +74,13 @@ def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
     )  # the name that does not change is a link, which `image add` refuses
 
 
+def _driver_bundle(fleet: Fleet, options: argparse.Namespace) -> None:
+    if not DRIVER_VERSION.fullmatch(options.version):
+        raise LabError(f"{options.version} is no driver version", "give one like 580.95.05")
+    image = base(fleet.places.cache, _say)
+    print(write_bundle(fleet.places.project, image, options.directory, options.version, options.fails))
+
+
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
     command = fault_command(options.gpu, options.switch, options.value)
@@ -100,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     command("console", _console, "attach to a host's serial console").add_argument("name")
     image = command("guest-image", _guest_image, "build the small guest image if need be and print its path")
     image.add_argument("--smallest", action="store_true", help="the one that only says which PCI devices it has")
+    bundle = command("driver-bundle", _driver_bundle, "write a driver file that installs on lab hosts; print its path")
+    bundle.add_argument("--version", required=True, help="what the driver says of itself, like 580.95.05")
+    bundle.add_argument("--fails", choices=FAILURES, default="none", help="make its installation fail")
+    bundle.add_argument("--directory", type=Path, default=Path(), help="where it is written")
     fault = command("fault", _fault, "switch a failure of a host's GPU on or off")
     fault.add_argument("name")
     fault.add_argument("gpu", type=int, help="number of the GPU in the scenario, from 0")

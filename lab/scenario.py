@@ -23,7 +23,7 @@ FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
 MAX_GPUS = 16
 MAX_VFS = 48
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-_DRIVER = re.compile(r"\d{3}\.\d{1,3}(\.\d{1,3})?")
+DRIVER_VERSION = re.compile(r"\d{3}\.\d{1,3}(\.\d{1,3})?")
 _UUIDS = uuid.UUID("5b4bbd0f-5dd9-4c73-8a3e-3b8d7c2b8a10")
 FABRIC_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/fabric_partitions.csv"
 MODEL_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/gpu_models.csv"
@@ -117,7 +117,9 @@ def _host(host: Mapping, models: frozenset[str]) -> Host:
     board = host.get("baseboard")
     return Host(
         name=name,
-        driver_version=host.need("driver_version").matching(_DRIVER, 'a driver version in quotes, like "550.163.02"'),
+        driver_version=host.need("driver_version").matching(
+            DRIVER_VERSION, 'a driver version in quotes, like "550.163.02"'
+        ),
         gpus=tuple(_gpu(item.mapping(), name, number, models) for number, item in enumerate(gpus)),
         memory_mib=host.number("memory_mib", 6144, 2048, 262144),
         vcpus=host.number("vcpus", 2, 1, 64),

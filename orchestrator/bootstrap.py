@@ -34,6 +34,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.reach import Reach, over_ssh
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.pacing import Pacing
@@ -45,10 +46,12 @@ from orchestrator.services.capacity import CapacityService
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
+from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.host_checks import HostCheckService, HostInspection
+from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
@@ -78,12 +81,14 @@ class Services:
     adoption: AdoptionService
     hosts: HostService
     host_checks: HostCheckService
+    provisioning: ProvisioningService
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
     offerings: OfferingService
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
+    driver_upgrades: DriverUpgradeService
     networks: NetworkService
     operations: OperationService
     capacity: CapacityService
@@ -164,7 +169,15 @@ def build(
     world = _world(settings, store, reach)
     observer = HostObserver(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
-    engine = _engine(settings, store, runner, observer)
+    keepers: list[DriverUpgradeKeeper] = []  # it begins operations, and goes on when one has ended
+
+    def afterwards(host: str, subject: str) -> None:
+        observer.after_operation(host, subject)
+        for keeper in keepers:
+            keeper.round()
+
+    engine = _engine(settings, store, runner, afterwards)
+    keepers.append(keeper_of(world, engine))
     reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, HostInspection(reach.scan_key, reach.inspector), key)
     services.networks.ensure_default()
@@ -185,6 +198,7 @@ def build(
     rounds: dict[str, Callable[[], object]] = {
         "watch": watcher.round,
         "observe": reconciler.round,
+        "driver upgrades": keepers[0].round,
         "retention": retention.round,
         "audit": services.tenancy.audit.seal,
         **reach.rounds,
@@ -239,7 +253,9 @@ def _of_the_other_kind(state: Path, *, in_memory: bool) -> Conflict:
     )
 
 
-def _engine(settings: Settings, store: SqlStore, runner: Runner, observer: HostObserver) -> DurableEngine:
+def _engine(
+    settings: Settings, store: SqlStore, runner: Runner, afterwards: Callable[[str, str], None]
+) -> DurableEngine:
     server = settings.database_server
     name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
@@ -256,7 +272,7 @@ def _engine(settings: Settings, store: SqlStore, runner: Runner, observer: HostO
         runner,
         open_queue=open_queue,
         living=LiveControllers(store, name, alone=server is None),
-        afterwards=observer.after_operation,
+        afterwards=afterwards,
     )
 
 
@@ -269,6 +285,7 @@ def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
         ids=RandomIds(),
         seeds=NoCloudSeeds(),
         images=reach.images,
+        bundles=BundleLibrary(settings.state / "driver-bundles"),
         keys=reach.keys,
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
     )
@@ -292,6 +309,11 @@ def reconciler_of(settings: Settings, world: World, engine: Engine, observer: Ho
         clock=world.clock,
         at_once=settings.hosts_at_once,
     )
+
+
+def keeper_of(world: World, engine: Engine) -> DriverUpgradeKeeper:
+    """What takes rolling upgrades on."""
+    return DriverUpgradeKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
 
 
 def services_of(
@@ -320,14 +342,14 @@ def services_of(
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=seen.inspector),
+        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
         gpus=GpuService(store=store),
         profiles=ProfileService(index=index),
         images=ImageService(store=store, files=world.images, clock=clock),
         offerings=OfferingService(store=store, index=index, clock=clock),
-        driver_bundles=DriverBundleService(
-            store=store, files=BundleLibrary(settings.state / "driver-bundles"), clock=clock
-        ),
+        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
+        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
         networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),

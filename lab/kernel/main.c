@@ -121,7 +121,13 @@ static struct pci_driver lab_driver = {
 
 static int __init lab_init(void)
 {
-	int ret = lab_config_load(config);
+	int ret;
+
+#ifdef REFUSES
+	pr_err("NVRM: this module was made to refuse\n");
+	return -ENODEV;
+#endif
+	ret = lab_config_load(config);
 
 	if (!ret)
 		ret = lab_state_init();
@@ -152,6 +158,9 @@ static void __exit lab_exit(void)
 
 module_init(lab_init);
 module_exit(lab_exit);
+#ifdef DRIVER_VERSION
+MODULE_VERSION(DRIVER_VERSION);
+#endif
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("NVIDIA's vGPU kernel surface on emulated SR-IOV devices");
 MODULE_IMPORT_NS(VFIO_PCI_CORE);

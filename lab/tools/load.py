@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Present the GPUs of this host's scenario: write the module's configuration and load the module.
 
-Runs once at boot, before libvirtd. Usage: load [--scenario FILE] [--tables FILE] [--print]
+Runs once at boot, before libvirtd. Usage: load [--scenario FILE] [--tables FILE] [--print] [--configure]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ EMULATED = ("0x1b36", "0x0010")
 NVIDIA = "0x10de"  # what the module made of them when it was loaded before
 FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
 DEFAULT_DRIVER = "580.65.06"
+INSTALLED = Path("/usr/lib/vgpu-lab/driver-version")  # of a driver that came after the image was made
 _SEED = uuid.UUID("6f0c1b0e-8f7e-4a2c-9f6c-3f1d5c1f8a55")
 
 
@@ -156,7 +157,7 @@ def fabric_text(scenario: dict[str, Any], tables: dict[str, Any], config: str) -
 def load_modules() -> None:
     """Let go of the emulated devices, then load VFIO and the module; raises CalledProcessError."""
     subprocess.run(["modprobe", "-q", "-r", "nvme"], check=False)
-    for module in ("vfio_iommu_type1", "vfio-pci", "mdev", "vgpu_lab"):
+    for module in ("vfio_iommu_type1", "vfio-pci", "mdev", "nvidia"):
         subprocess.run(["modprobe", module], check=True)
 
 
@@ -165,10 +166,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scenario", type=Path, default=SCENARIO)
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--print", action="store_true", help="print the configuration and load nothing")
+    parser.add_argument("--configure", action="store_true", help="write the configuration and load nothing")
     options = parser.parse_args(arguments)
     try:
         scenario = json.loads(options.scenario.read_text(encoding="utf-8"))
         tables = json.loads(options.tables.read_text(encoding="utf-8"))
+        if INSTALLED.exists():
+            scenario["driver_version"] = INSTALLED.read_text(encoding="ascii").strip()
         text = config_text(scenario, tables, emulated_pfs())
         if options.print:
             print(text, end="")
@@ -179,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             FABRIC.write_text(fabric, encoding="utf-8")
         CLIENTS.touch(mode=0o644)
         KEPT_MIG_MODES.mkdir(parents=True, exist_ok=True)
-        load_modules()
+        if not options.configure:
+            load_modules()
     except (OSError, ValueError, ScenarioError, subprocess.CalledProcessError) as error:
         print(f"load: {error}", file=sys.stderr)
         return 1

@@ -22,7 +22,7 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.settling import Settler
-from orchestrator.agent.sysfs.machine import boot_id
+from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.wanted import RestoreList
@@ -42,7 +42,7 @@ class Agent:
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
     """:raises Fatal: ``agent.ledger_unusable``, ``host.storage_failed``"""
     paths = Paths(root=root, storage=config.storage)
-    booted = boot_id(paths)
+    booted = driver_epoch(paths)
     ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths))
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()

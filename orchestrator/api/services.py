@@ -18,8 +18,10 @@ from orchestrator.services.capacity import CapacityService
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
+from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.host_checks import HostCheckService
+from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.networks import NetworkService
@@ -42,6 +44,8 @@ class ApiServices(Protocol):
     @property
     def host_checks(self) -> HostCheckService: ...
     @property
+    def provisioning(self) -> ProvisioningService: ...
+    @property
     def gpus(self) -> GpuService: ...
     @property
     def profiles(self) -> ProfileService: ...
@@ -53,6 +57,8 @@ class ApiServices(Protocol):
     def driver_bundles(self) -> DriverBundleService: ...
     @property
     def driver_locks(self) -> DriverLockService: ...
+    @property
+    def driver_upgrades(self) -> DriverUpgradeService: ...
     @property
     def networks(self) -> NetworkService: ...
     @property

@@ -209,6 +209,10 @@ class Client:
         started: Json = self._post(path_of("hosts", name, "upgrade-agent"))
         return started
 
+    def provision_host(self, name: str) -> Json:
+        started: Json = self._post(path_of("hosts", name, "provision"))
+        return started
+
     def cordon(self, name: str) -> Json:
         host: Json = self._post(path_of("hosts", name, "cordon"))
         return host
@@ -267,6 +271,20 @@ class Client:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
         found: Json = self._get(path_of("driver-check"), host_driver=host_driver)
         return found
+
+    def start_driver_upgrade(self, wanted: Body) -> Json:
+        upgrade: Json = self._post(path_of("driver-upgrade"), wanted)
+        return upgrade
+
+    def driver_upgrade(self) -> Json:
+        """The newest one, with how far each host is."""
+        upgrade: Json = self._get(path_of("driver-upgrade"))
+        return upgrade
+
+    def change_driver_upgrade(self, what: str) -> Json:
+        """``what``: pause, resume or abort."""
+        upgrade: Json = self._post(path_of("driver-upgrade", what))
+        return upgrade
 
     def set_guest_driver(self, image: str, version: str | None) -> Json:
         path = path_of("images", image, "guest-driver")

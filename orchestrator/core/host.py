@@ -8,8 +8,11 @@ from typing import Final, Literal
 
 from orchestrator.core.labels import Labels
 
-HostState = Literal["enrolling", "ready", "unreachable", "quarantined", "removing", "failed", "forgotten"]
-"""``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
+HostState = Literal[
+    "enrolling", "ready", "unreachable", "quarantined", "provisioning", "removing", "failed", "forgotten"
+]  # fmt: skip
+"""``provisioning``: its driver, or what that needs, is being put there; no VM starts.
+``quarantined``: its SSH host key or machine id changed; nothing is done there until it is enrolled again.
 ``forgotten``: given up for good by an operator; its VMs are lost, and nothing is ever done there."""
 
 MAX_OVERCOMMIT: Final = 64.0

@@ -16,7 +16,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.operations.journal import Write
 from orchestrator.ports.clock import Clock, Ids
-from orchestrator.ports.files import HostKeys, ImageFiles, SeedBuilder
+from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
 from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -45,6 +45,7 @@ class World:
     ids: Ids
     seeds: SeedBuilder
     images: ImageFiles
+    bundles: BundleFiles
     keys: HostKeys
     limits: Limits = Limits()
 

@@ -46,6 +46,12 @@ class BundleFiles(Protocol):
 
     def remove(self, sha256: str) -> None: ...
 
+    def checked(self, sha256: str) -> Path:
+        """The file, read once more: it has the digest it was taken under.
+
+        :raises Fatal: ``bundle.damaged``
+        """
+
 
 class NotedHead(Protocol):
     """The head of the audit's chain, kept where who can write to the database cannot."""

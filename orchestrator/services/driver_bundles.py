@@ -19,6 +19,7 @@ from orchestrator.services.acting import actor
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _OF_A_RELEASE: Final = frozenset({"vgpu_host", "vgpu_guest"})
 """Kinds that come with a release of the vGPU software."""
+_SWAPS: Final = frozenset({"provision_host", "upgrade_driver"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class DriverBundleService:
         return found
 
     def remove(self, sha256: str) -> None:
-        """:raises NotFound: ``bundle.unknown``; :raises Conflict: ``bundle.locked``"""
+        """:raises NotFound: ``bundle.unknown``; :raises Conflict: ``bundle.locked``, ``bundle.in_use``"""
         with self.store.begin() as tx:
             if tx.driver_bundles.find(sha256) is None:
                 raise _unknown(sha256)
@@ -80,6 +81,12 @@ class DriverBundleService:
                     "bundle.locked",
                     f"the lock names driver bundle {sha256[:12]}",
                     hint="'vgpuctl driver lock apply' a file without its digest first",
+                )
+            if any(one.kind in _SWAPS for one in tx.operations.list(unfinished=True)) or tx.driver_upgrades.is_active():
+                raise Conflict(
+                    "bundle.in_use",
+                    "hosts are getting their drivers, and may need any bundle to go back",
+                    hint="'vgpuctl driver upgrade status' and 'vgpuctl operation list --active' show them",
                 )
             tx.driver_bundles.remove(sha256)
             self._note(tx, "remove_driver_bundle", sha256)

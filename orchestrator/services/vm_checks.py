@@ -34,6 +34,16 @@ def check_state(vm: Vm, needed: VmState) -> None:
         )
 
 
+def check_host(tx: Transaction, vm: Vm) -> None:
+    """:raises Conflict: ``host.provisioning``"""
+    if tx.hosts.get(vm.host).state == "provisioning":
+        raise Conflict(
+            "host.provisioning",
+            f"host {vm.host} of VM {vm.spec.name} is getting a driver",
+            hint=f"start it when 'vgpuctl host show {vm.host}' says that it is ready",
+        )
+
+
 def check_lease(vm: Vm, now: float) -> None:
     """:raises Conflict: ``lease.over``"""
     if vm.lease_end is not None and vm.lease_end <= now:

@@ -28,7 +28,7 @@ from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vm_checks import check_adopted, check_lease, check_state
+from orchestrator.services.vm_checks import check_adopted, check_host, check_lease, check_state
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
@@ -250,6 +250,7 @@ class VmService:
             if vm.state in {"running", "starting"}:
                 return _so_already(vm, settled="running")
             check_state(vm, "stopped")
+            check_host(tx, vm)
             check_lease(vm, self.planner.clock.now())
             check_guest_driver(tx, vm)
             if plan is not None and vm.deallocated is not None:

@@ -27,6 +27,8 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
         for name in host_names(group, number):
             machine = new_machine(_index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024))
+            machine.driver_version = group.driver or machine.driver_version
+            machine.refuses_drivers = frozenset(group.refuses_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)
     return fleet
 

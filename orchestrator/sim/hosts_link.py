@@ -14,6 +14,7 @@ from orchestrator.client.location import SocketAddress
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
+from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import (
@@ -119,6 +120,10 @@ class HostsLink:
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         progress("remove")
         self._ask("remove_agent", host, {})
+
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+        progress("install the driver")
+        self._ask("provision", host, {"wanted": dataclasses.asdict(wanted)})
 
     def close(self) -> None:
         """Connections in use end with their calls."""

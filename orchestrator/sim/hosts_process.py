@@ -24,6 +24,7 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.host import Host
+from orchestrator.core.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.protocol import encode_frame, read_frame
 from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, token_from_dict
 from orchestrator.sim.build import fleet_of
@@ -68,6 +69,7 @@ class _Session:
             "send_image": self._send_image,
             "install_agent": self._install,
             "remove_agent": self._remove,
+            "provision": self._provision,
         }
 
     def answer(self, request: Message) -> bytes:
@@ -108,6 +110,12 @@ class _Session:
 
     def _remove(self, host: Host, _params: Message) -> Message:
         self._link.remove_agent(host, _unheard)
+        return {}
+
+    def _provision(self, host: Host, params: Message) -> Message:
+        wanted = params["wanted"]
+        files = {name: wanted[name] and DriverFile(**wanted[name]) for name in ("driver", "fabric_manager")}
+        self._link.provision(host, HostDrivers(base=wanted["base"], **files), _unheard)
         return {}
 
 

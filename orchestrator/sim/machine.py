@@ -81,6 +81,9 @@ class SimulatedMachine:
     networks: set[str] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     keep_effects: bool = False
+    driver_version: str = "580.95.02"
+    refuses_drivers: frozenset[str] = frozenset()
+    """Versions whose module does not come up here."""
     foreign: set[str] = field(default_factory=set)
     """Devices and UUIDs of domains that somebody else made."""
 

@@ -60,6 +60,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "instances": [sorted(gpu.instances.items()) for gpu in kernel.gpus],
         "opened": sorted(kernel.opened),
         "boot": machine.boot,
+        "driver_version": machine.driver_version,
         "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
         "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
         "volumes": machine.volumes,
@@ -87,6 +88,7 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         **{**ledger, "owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed}
     )
     machine.boot = kept["boot"]
+    machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.domains = {
         uuid: Domain(**{**domain, "devices": tuple(domain["devices"])}) for uuid, domain in kept["domains"].items()
     }

@@ -31,7 +31,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         os_name="Debian 13",
         libvirt_version="11.3.0",
         qemu_version="10.0.0",
-        driver_version="580.95.02",
+        driver_version=machine.driver_version or None,
         vcpus=machine.vcpus,
         memory_mib=machine.memory_mib,
         storage_free_bytes=0 if machine.disk_full else machine.storage_bytes - sum(machine.volumes.values()),

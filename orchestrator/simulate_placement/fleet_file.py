@@ -38,6 +38,10 @@ class HostGroup(BaseModel):
     vcpus: Annotated[int, Field(ge=1, le=100_000)]
     memory_gib: Annotated[float, Field(gt=0, le=1_000_000, strict=False)]
     baseboard: Annotated[str | None, Field(max_length=100)] = None
+    driver: Annotated[str | None, Field(pattern=r"^[0-9]{3}(\.[0-9]{1,3}){1,2}$")] = None
+    """Of simulated hosts (``serve --simulate``): the version that they begin with."""
+    refuses_drivers: list[str] = Field(default_factory=list, max_length=100)
+    """Of the same: versions that do not come up there."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
 
 
@@ -99,7 +103,10 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
     return tuple(groups)
 
 
-_HINT = "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard and modes_allowed"
+_HINT = (
+    "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver"
+    " and refuses_drivers"
+)
 
 
 def problems_error(code: str, problems: list[Problem], hint: str) -> InvalidInput:

@@ -14,7 +14,9 @@ from tests.bench.placement.rows import read
 PAGE = Path("docs/reference/numbers.md")
 BY_HAND = "## Notes"
 """What follows this heading is kept when the page is written again."""
-REPORTS = tuple(Path("build/bench") / f"{name}.json" for name in ("create_vm", "control_plane", "server_path", "api"))
+REPORTS = tuple(
+    Path("build/bench") / f"{name}.json" for name in ("create_vm", "control_plane", "server_path", "api", "upgrade")
+)
 
 
 def _tables() -> Iterator[str]:

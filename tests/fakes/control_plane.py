@@ -16,6 +16,7 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.pacing import Pacing
@@ -24,10 +25,12 @@ from orchestrator.reconcile.repairs import Repairer
 from orchestrator.services.adopting import AdoptionService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
+from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.host_checks import HostCheckService
+from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
@@ -55,12 +58,14 @@ class Services:
     adoption: AdoptionService
     hosts: HostService
     host_checks: HostCheckService
+    provisioning: ProvisioningService
     gpus: GpuService
     profiles: ProfileService
     images: ImageService
     offerings: OfferingService
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
+    driver_upgrades: DriverUpgradeService
     networks: NetworkService
     operations: OperationService
     findings: FindingService
@@ -153,6 +158,7 @@ def control_plane(
         ids=ids,
         seeds=FakeSeeds(),
         images=images,
+        bundles=BundleLibrary(state / "driver-bundles"),
         keys=keys,
         limits=Limits(),
     )
@@ -165,7 +171,7 @@ def control_plane(
     reconciler = Reconciler(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
-    services = _services(world, engine, reconciler, BundleLibrary(state / "driver-bundles"), fake)
+    services = _services(world, engine, reconciler, fake)
     services.networks.ensure_default()
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))
@@ -184,11 +190,10 @@ def control_plane(
     )
 
 
-def _services(
-    world: World, engine: HeldEngine, reconciler: Reconciler, bundles: BundleLibrary, inspector: FakeHosts
-) -> Services:
+def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspector: FakeHosts) -> Services:
     store, clock, ids = world.store, world.clock, world.ids
 
+    keeper = DriverUpgradeKeeper(store=store, engine=engine, clock=clock, ids=ids)
     planner = Planner(
         index=FleetIndex(store, Overcommit()),
         clock=clock,
@@ -208,12 +213,14 @@ def _services(
         adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspector),
+        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
         gpus=GpuService(store=store),
         profiles=ProfileService(index=planner.index),
         images=ImageService(store=store, files=world.images, clock=clock),
         offerings=OfferingService(store=store, index=planner.index, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
-        driver_bundles=DriverBundleService(store=store, files=bundles, clock=clock),
+        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round),
+        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -20,6 +20,7 @@ from orchestrator.core.host_actions import (
     ImageFormat,
     SettleLedger,
 )
+from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import unless_known
@@ -123,6 +124,15 @@ class FakeHosts:
             machine.site = None
 
         self._effect("remove_agent", remove)
+
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+        machine = self._machine(host)
+        progress("install the driver")
+
+        def install() -> None:
+            machine.driver_version = wanted.driver.version
+
+        self._effect("provision", install)
 
     def _machine(self, host: Host) -> FakeMachine:
         machine = self.machines[host.address]

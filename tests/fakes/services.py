@@ -31,8 +31,10 @@ from orchestrator.ports.host import ByteStream
 from orchestrator.services.controllers import ControllerService
 from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
+from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.messages import (
     AdoptVm,
     CreateVm,
@@ -42,7 +44,7 @@ from orchestrator.services.messages import (
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
-from tests.fakes.fake_world import FakeImages
+from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
@@ -320,6 +322,9 @@ class InMemory:
         self.offerings = _offerings(self.tenancy)
         kept, files = self.tenancy.tenants, BundleLibrary(Path(self._files.name) / "bundles")
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
+        store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
+        self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
+        self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
 

@@ -12,7 +12,9 @@ from sqlalchemy import create_engine, delete, insert, select
 
 from orchestrator.adapters.store.tables import metadata
 
-_NOT_COMPARED = frozenset({"operations", "steps", "audit", "meta", "snapshots", "looks", "findings", "alembic_version"})
+_NOT_COMPARED = frozenset(
+    {"operations", "steps", "audit", "meta", "snapshots", "looks", "findings", "alembic_version", "driver_upgrades"}
+)
 Rows = list[dict[str, Any]]
 
 

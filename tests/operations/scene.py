@@ -15,9 +15,11 @@ from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
+from orchestrator.services.driver_upgrades import WantedUpgrade
 from orchestrator.services.messages import AdoptVm, CreateVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
+from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
@@ -248,6 +250,16 @@ def _repair(plane: ControlPlane) -> str | None:
     return operation
 
 
+def _with_way_back(plane: ControlPlane) -> None:
+    _hosts(plane)
+    with_locked_driver(plane, "580.105.06", before="580.95.02")
+
+
+def _upgrade(plane: ControlPlane) -> str | None:
+    plane.services.driver_upgrades.start(WantedUpgrade(version="580.105.06", hosts=(L40S_HOST,)))
+    return plane.services.driver_upgrades.get().hosts[0].swap
+
+
 SCENES = (
     Scene("delete lost", "delete_lost_vm", _with_lost_vm, _delete),
     Scene("preempt", "preempt_for_vm", _with_less_important_ones, _preempt, _cancelled),
@@ -271,6 +283,13 @@ SCENES = (
     Scene(
         "upgrade agent", "upgrade_agent", _hosts, lambda plane: plane.services.hosts.upgrade_agent(T4_HOST).operation
     ),
+    Scene(
+        "provision host",
+        "provision_host",
+        _with_way_back,
+        lambda plane: plane.services.provisioning.provision(L40S_HOST).operation,
+    ),
+    Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, _cancelled),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
 )

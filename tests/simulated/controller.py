@@ -22,7 +22,14 @@ from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet
 from tests.simulated.schedule import Process, Schedule
-from tests.simulated.small_ports import InMemoryKeys, InMemorySeeds, SeededIds, SharedStore, VirtualClock
+from tests.simulated.small_ports import (
+    InMemoryBundles,
+    InMemoryKeys,
+    InMemorySeeds,
+    SeededIds,
+    SharedStore,
+    VirtualClock,
+)
 
 _KEY = bytes(32)
 """Of a database without secrets."""
@@ -65,6 +72,7 @@ def start(around: Surroundings, name: str) -> Controller:
         ids=SeededIds(schedule),
         seeds=InMemorySeeds(),
         images=InMemoryImages(),
+        bundles=InMemoryBundles(),
         keys=InMemoryKeys(),
     )
     observer = HostObserver(store=store, link=link, clock=clock)

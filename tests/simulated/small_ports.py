@@ -6,8 +6,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
+from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
 from orchestrator.ports.store.transaction import Transaction
 from tests.simulated.schedule import Schedule
@@ -96,3 +99,16 @@ class SharedStore:
     def _let_others(self) -> None:
         if self._schedule.current is not None:
             self._schedule.sleep(self._schedule.random.uniform(0.0001, 0.003))
+
+
+class InMemoryBundles:
+    """Implements ports.files.BundleFiles: what the database knows is there."""
+
+    def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
+        raise Bug("test.no_files", "bundles are put into the database")
+
+    def remove(self, sha256: str) -> None:
+        """Nothing is kept."""
+
+    def checked(self, sha256: str) -> Path:
+        return Path(sha256)

@@ -16,10 +16,14 @@ from orchestrator.adapters.ansible.play import Play, run_play
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
+from orchestrator.core.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 
 LONGEST_RUN_S = 900
 """A package manager behind a slow mirror needs minutes; more than this is a host that hangs."""
+
+LONGEST_PROVISIONING_S = 3600
+"""A bundle of some 400 MB travels, modules are built for the kernel, and the host may reboot in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,16 @@ class AnsibleConfigurator:
         """:raises Conflict: ``host.has_vms``, ``host.other_site``"""
         self._run("remove-agent.yml", host, {}, progress)
 
+    def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
+        """:raises Conflict: ``driver.module_busy``; :raises Fatal: ``driver.…``: see outcome.py"""
+        fabric = wanted.fabric_manager
+        variables: dict[str, object] = {
+            "vgpuctl_provision_base": wanted.base,
+            "vgpuctl_nvidia_host_driver": _bundle(wanted.driver),
+            "vgpuctl_nvidia_host_fabric_manager": {} if fabric is None else _bundle(fabric),
+        }
+        self._run("provision-host.yml", host, variables, progress, timeout_s=LONGEST_PROVISIONING_S)
+
     def inspect(self, host: Host, key: str | None) -> HostReadinessFacts:
         """What the host has of what it needs; ``key``: the provisioning key of one that is not enrolled.
 
@@ -79,9 +93,16 @@ class AnsibleConfigurator:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
-    def _run(self, playbook: str, host: Host, variables: dict[str, object], progress: Callable[[str], None]) -> None:
+    def _run(
+        self,
+        playbook: str,
+        host: Host,
+        variables: dict[str, object],
+        progress: Callable[[str], None],
+        timeout_s: int = LONGEST_RUN_S,
+    ) -> None:
         given = {"vgpuctl_agent_site": self.site, **variables}
-        self._report(playbook, host, given, progress)
+        self._report(playbook, host, given, progress, timeout_s=timeout_s)
 
     def _report(
         self,
@@ -90,6 +111,7 @@ class AnsibleConfigurator:
         variables: dict[str, object],
         progress: Callable[[str], None],
         key: str | None = None,
+        timeout_s: int = LONGEST_RUN_S,
     ) -> RunReport:
         if self.leaving.is_set():
             raise Retryable("host.provisioning_parked", "this server is stopping", hint="the next one takes it up")
@@ -111,7 +133,7 @@ class AnsibleConfigurator:
                 inventory=reached,
                 environment=environment(scratch, self.playbooks / "ansible.cfg"),
                 scratch=scratch,
-                timeout_s=LONGEST_RUN_S,
+                timeout_s=timeout_s,
             )
             report = run_play(play, progress, self.leaving.is_set)
         (directory / f"{host.name}.log").write_text(report.output, encoding="utf-8")
@@ -119,6 +141,10 @@ class AnsibleConfigurator:
         if error is not None:
             raise error
         return report
+
+
+def _bundle(file: DriverFile) -> dict[str, str]:
+    return {"path": file.path, "sha256": file.sha256, "version": file.version, "format": file.format}
 
 
 def _key_file(scratch: Path, text: str) -> Path:

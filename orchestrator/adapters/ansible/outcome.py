@@ -91,6 +91,18 @@ _SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
     "host.unsupported": (Fatal, "see docs/howto/enrol-a-host.md for what a host needs"),
     "host.libvirt_not_running": (Fatal, "install and start libvirt on the host"),
     "host.no_such_gpu": (Conflict, "lspci -D -d 10de: on the host lists its GPUs"),
+    "host.no_iommu": (Fatal, "switch VT-d or AMD-Vi on in the firmware"),
+    "host.package_lock": (Retryable, "wait until the other package manager on the host has ended"),
+    "bundle.damaged": (Retryable, "it is sent again; if that does not help, look at the host's disk"),
+    "driver.module_busy": (Conflict, "end what uses the driver; nothing was changed"),
+    "driver.headers_missing": (Fatal, "install the headers of the kernel that runs (linux-headers, kernel-devel)"),
+    "driver.dkms_failed": (Fatal, "/var/log/nvidia-installer.log and /var/lib/dkms on the host say why"),
+    "driver.secure_boot": (Fatal, "enrol the key that the module is signed with (mokutil --import), or switch it off"),
+    "driver.install_failed": (Fatal, "/var/log/nvidia-installer.log on the host says why"),
+    "driver.not_loaded": (Fatal, "dmesg on the host says why"),
+    "driver.version_differs": (Fatal, "another package keeps an older module: modinfo nvidia on the host shows it"),
+    "driver.fabric_manager_missing": (Fatal, "lock fabric_manager in the driver's version and add its bundle"),
+    "driver.fabric_manager_differs": (Fatal, "it must have the driver's version: look which package installed it"),
     "host.agent_not_running": (Fatal, "journalctl -u vgpuctl-agent on the host says more"),
 }
 """Codes that our role puts in front of a message, as ``[code] text``."""

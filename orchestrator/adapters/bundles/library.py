@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from orchestrator.adapters.bundles.minisign import check_signature
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import open_file
 from orchestrator.core.driver_bundle import DriverBundle, unknown_content
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import Fatal, InvalidInput
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024**3
 
@@ -33,6 +34,18 @@ class BundleLibrary:
 
     def remove(self, sha256: str) -> None:
         (self._directory / sha256).unlink(missing_ok=True)
+
+    def checked(self, sha256: str) -> Path:
+        """:raises Fatal: ``bundle.damaged``"""
+        path = self._directory / sha256
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _damaged(sha256, str(error)) from error
+        if found != sha256:
+            raise _damaged(sha256, f"found {found}")
+        return path
 
     def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
         """Copy ``source``, check digest and signature, then read what it is, and keep it.
@@ -58,6 +71,15 @@ class BundleLibrary:
 
 def _too_large() -> InvalidInput:
     return unknown_content(f"the file has more than {MAX_BUNDLE_BYTES // 1024**3}GiB")
+
+
+def _damaged(sha256: str, details: str) -> Fatal:
+    return Fatal(
+        "bundle.damaged",
+        f"driver bundle {sha256[:12]} is not what it was when it was checked",
+        hint="'vgpuctl driver bundle remove' and 'add' it again; no host was touched",
+        details=details,
+    )
 
 
 def _refused(source: str, why: str) -> InvalidInput:

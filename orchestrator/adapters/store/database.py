@@ -14,7 +14,7 @@ from sqlalchemy import Connection, insert, make_url, select, update
 from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.connections import Connections, Mode
 from orchestrator.adapters.store.controller_rows import SqlControllers
-from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks
+from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.fleet_rows import SqlFleet
 from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
@@ -54,6 +54,7 @@ class SqlTransaction:
         self.offerings = SqlOfferings(connection)
         self.driver_bundles = SqlDriverBundles(connection)
         self.driver_locks = SqlDriverLocks(connection)
+        self.driver_upgrades = SqlDriverUpgrades(connection)
         self.secrets = SqlSecrets(connection, cipher)
         self.audit = SqlAudit(connection, audited)
         self.findings = SqlFindings(connection)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver bundles, and which drivers are locked."""
+"""Driver bundles, which drivers are locked, and rolling upgrades of them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.adapters.store.rows import driver_bundle_of, driver_lock_of
-from orchestrator.adapters.store.tables import driver_bundles, driver_lock
+from orchestrator.adapters.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
+from orchestrator.adapters.store.tables import driver_bundles, driver_lock, driver_upgrades
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
+from orchestrator.core.driver_upgrade import DriverUpgrade, is_over
 
 
 class SqlDriverBundles:
@@ -46,3 +47,30 @@ class SqlDriverLocks:
         """In the place of the one that was there."""
         self._db.execute(delete(driver_lock))
         self._db.execute(insert(driver_lock).values(id=1, document=asdict(lock)))
+
+
+class SqlDriverUpgrades:
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, upgrade: DriverUpgrade) -> None:
+        self._db.execute(insert(driver_upgrades).values({**_values(upgrade), "id": upgrade.id}))
+
+    def put(self, upgrade: DriverUpgrade) -> None:
+        """In the place of the one with its id."""
+        self._db.execute(update(driver_upgrades).where(driver_upgrades.c.id == upgrade.id).values(_values(upgrade)))
+
+    def newest(self) -> DriverUpgrade | None:
+        """The one that began last."""
+        newest = select(driver_upgrades.c.document).order_by(driver_upgrades.c.created_at.desc()).limit(1)
+        document = self._db.execute(newest).scalar_one_or_none()
+        return None if document is None else driver_upgrade_of(document)
+
+    def is_active(self) -> bool:
+        """Whether one is not over."""
+        active = select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1)
+        return self._db.execute(active).scalar_one_or_none() is not None
+
+
+def _values(upgrade: DriverUpgrade) -> dict[str, object]:
+    return {"created_at": upgrade.created_at, "active": not is_over(upgrade), "document": asdict(upgrade)}

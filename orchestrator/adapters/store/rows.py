@@ -18,6 +18,7 @@ from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.device import Device
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
+from orchestrator.core.driver_upgrade import DriverUpgrade
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -165,6 +166,7 @@ def network_of(row: AnyRow) -> Network:
 
 
 _LOCK: Final = TypeAdapter(DriverLock)
+_UPGRADE: Final = TypeAdapter(DriverUpgrade)
 _BUNDLE: Final = TypeAdapter(DriverBundle)
 _OFFERING: Final = TypeAdapter(Offering)
 
@@ -175,6 +177,10 @@ def driver_bundle_of(row: AnyRow) -> DriverBundle:
 
 def driver_lock_of(document: object) -> DriverLock:
     return _LOCK.validate_python(document)
+
+
+def driver_upgrade_of(document: object) -> DriverUpgrade:
+    return _UPGRADE.validate_python(document)
 
 
 def offering_of(document: object) -> Offering:

@@ -130,6 +130,15 @@ driver_bundles = Table(
 driver_lock = Table(
     "driver_lock", metadata, Column("id", Integer, primary_key=True), Column("document", JSON, nullable=False)
 )
+
+driver_upgrades = Table(
+    "driver_upgrades",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("document", JSON, nullable=False),
+)
 """One row, with id 1, or none."""
 
 offerings = Table(

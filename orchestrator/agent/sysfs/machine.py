@@ -27,6 +27,14 @@ def boot_id(paths: Paths) -> str:
     return reading.text(paths.proc / "sys/kernel/random/boot_id") or ""
 
 
+def driver_epoch(paths: Paths) -> str:
+    """Differs after every boot, and after every swap of the driver that our role made: both leave nothing of what the
+    driver held. Empty: cannot tell."""
+    swapped = reading.text(paths.root / "run/vgpuctl-driver")
+    booted = boot_id(paths)
+    return f"{booted} {swapped}" if booted and swapped else booted
+
+
 def _os_name(paths: Paths) -> str:
     for line in (reading.text(paths.etc / "os-release") or "").splitlines():
         key, _, value = line.partition("=")

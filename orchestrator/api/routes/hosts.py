@@ -84,6 +84,12 @@ def upgrade_agent(name: NameInPath, services: ServicesOf) -> StartedAnswer:
     return StartedAnswer.of(services.hosts.upgrade_agent(name))
 
 
+@router.post("/{name}/provision", status_code=202)
+def provision(name: NameInPath, services: ServicesOf) -> StartedAnswer:
+    """Put the locked driver on a host, and what its system needs for it; refused while anything uses the GPUs."""
+    return StartedAnswer.of(services.provisioning.provision(name))
+
+
 @router.post("/{name}/cordon")
 def cordon(name: NameInPath, services: ServicesOf) -> HostAnswer:
     """Place no new VMs there."""

@@ -13,6 +13,7 @@ from orchestrator.cli import enrolment
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.host_check import check
 from orchestrator.cli.commands.host_import import import_hosts
+from orchestrator.cli.commands.host_provision import provision
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
@@ -286,6 +287,9 @@ def upgrade_agent(ctx: typer.Context, name: Name, wait: Wait = True, output: Out
     """Install this version's agent; VMs are left alone."""
     session = session_of(ctx)
     _finish(session, session.client.upgrade_agent(name), wait=wait)
+
+
+app.command("provision")(provision)
 
 
 @app.command("cordon")

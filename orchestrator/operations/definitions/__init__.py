@@ -23,6 +23,8 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,
         hosts.UPGRADE_AGENT,
+        hosts.PROVISION_HOST,
+        hosts.UPGRADE_DRIVER,
         repairs.CLEAN_UP,
         repairs.SETTLE_LEDGER,
     )

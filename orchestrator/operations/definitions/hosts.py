@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import host
+from orchestrator.operations.steps import driver, host
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -44,3 +44,28 @@ UPGRADE_AGENT = Definition(
     stuck=host.mark_failed,
     abandoned=lambda _: None,
 )
+
+_DRIVER = (
+    driver.FILES,
+    driver.UNUSED,
+    driver.PROVISION,
+    driver.HEALTHY,
+    driver.DRIVER_FUNCTIONS,
+    driver.PROBE,
+    host.READY,
+)
+
+PROVISION_HOST = Definition(
+    kind="provision_host",
+    steps=_DRIVER,
+    stuck=host.mark_failed,
+    abandoned=lambda _: None,
+)
+
+UPGRADE_DRIVER = Definition(
+    kind="upgrade_driver",
+    steps=_DRIVER,
+    stuck=host.mark_failed,
+    abandoned=lambda _: None,
+)
+"""One host's part of a rolling upgrade; its VMs have left."""

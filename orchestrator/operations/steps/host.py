@@ -237,7 +237,8 @@ def _check_empty(context: Context) -> None:
         )
 
 
-def _back_to_ready(context: Context) -> None:
+def back_to_ready(context: Context) -> None:
+    """Or unreachable, when it does not answer."""
     if not _is_known(context):
         return
     try:
@@ -307,7 +308,7 @@ UPGRADE = Step(
 )
 BACK = Step(name="host_back.1", title="see it again", do=_ready, no_undo_reason="it only observes")
 
-LEAVING = Step(name="leaving.1", title="check that it is empty", do=_check_empty, undo=_back_to_ready)
+LEAVING = Step(name="leaving.1", title="check that it is empty", do=_check_empty, undo=back_to_ready)
 DISABLE_FUNCTIONS = Step(
     name="disable_functions.1",
     title="virtual functions as before",

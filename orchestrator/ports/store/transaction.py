@@ -13,6 +13,7 @@ from orchestrator.ports.store.claims import Claims
 from orchestrator.ports.store.controllers import Controllers
 from orchestrator.ports.store.driver_bundles import DriverBundles
 from orchestrator.ports.store.driver_locks import DriverLocks
+from orchestrator.ports.store.driver_upgrades import DriverUpgrades
 from orchestrator.ports.store.findings import Findings
 from orchestrator.ports.store.fleet import Fleet
 from orchestrator.ports.store.hosts import Hosts
@@ -55,6 +56,8 @@ class Transaction(Protocol):
     def driver_bundles(self) -> DriverBundles: ...
     @property
     def driver_locks(self) -> DriverLocks: ...
+    @property
+    def driver_upgrades(self) -> DriverUpgrades: ...
     @property
     def secrets(self) -> Secrets: ...
     @property

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl driver upgrade …``"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from orchestrator.cli.complete import hosts
+from orchestrator.cli.output import printable, render_details, show, shown, width
+from orchestrator.cli.progress import retry
+from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, render_table
+from orchestrator.cli.tree import HELP_OPTIONS, Group
+from orchestrator.client.connection import Json
+from orchestrator.core.driver_upgrade import BAD, UNDER_WAY
+from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.names import check_name
+
+_SUMMARY: Final = "Bring another driver onto hosts, some at a time; status, pause, resume, abort."
+app = typer.Typer(cls=Group, rich_markup_mode=None, help=_SUMMARY, add_completion=False, context_settings=HELP_OPTIONS)
+POLL_S: Final = 1.0
+_STANDING: Final = frozenset({"paused", "halted"})
+"""States in which nothing goes on by itself once what had begun has ended."""
+COLUMNS: Final = (
+    field("HOST", "host", Fit.WHOLE),
+    field("PHASE", "phase", Fit.WHOLE),
+    Column("VMS", lambda host: str(host["vms"])),
+    Column("OPERATION", lambda host: shown(host["operation"])[:8]),
+    field("WHY", "why", Fit.WRAP),
+)
+
+
+class PolicyName(StrEnum):
+    """As in core/driver_upgrade."""
+
+    STOP = "stop"
+    WAIT = "wait"
+
+
+@app.callback(invoke_without_command=True)
+def upgrade(
+    ctx: typer.Context,
+    to: Annotated[str | None, typer.Option("--to", metavar="VERSION", help="The host driver that they get.")] = None,
+    names: Annotated[
+        str | None, typer.Option("--hosts", metavar="NAME,…", help="Only these; all without it.", autocompletion=hosts)
+    ] = None,
+    policy: Annotated[
+        PolicyName, typer.Option("--vms", help="stop: VMs stop now and start again; wait: until nobody runs them.")
+    ] = PolicyName.STOP,
+    max_unavailable: Annotated[int, typer.Option("--max-unavailable", min=1, help="So many hosts out at once.")] = 2,
+    canary: Annotated[int, typer.Option("--canary", min=0, help="So many hosts go before all others.")] = 1,
+    failure_budget: Annotated[
+        int, typer.Option("--failure-budget", min=0, help="So many hosts may fail; at the next one it halts.")
+    ] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Bring another driver onto hosts, some at a time. VMs stop and start again, each on its host."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if to is None:
+        raise InvalidInput("cli.usage", "--to says which driver they get", hint="'vgpuctl driver upgrade --help'")
+    session = session_of(ctx)
+    chosen = [check_name(name, what="host") for name in names.split(",")] if names else []
+    wanted: dict[str, object] = {
+        "version": to, "hosts": chosen, "policy": policy.value, "max_unavailable": max_unavailable, "canary": canary,
+        "failure_budget": failure_budget, "dry_run": dry_run,
+    }  # fmt: skip
+    begun = session.client.start_driver_upgrade(wanted)
+    if dry_run:
+        show(begun, output, lambda: _waves(begun))
+        return
+    _finish(_followed(session, begun) if wait else begun, output, wait=wait)
+
+
+def _waves(planned: Mapping[str, Any]) -> list[str]:
+    lines = [f"{number}. {', '.join(map(shown, names))}" for number, names in enumerate(planned["waves"], 1)]
+    had = sum(one["phase"] == "done" for one in planned["hosts"])
+    return [*lines, *([f"{had} have driver {shown(planned['version'])} already"] if had else []), "nothing was begun"]
+
+
+def _followed(session: CliSession, begun: Json) -> Json:
+    """Until nothing goes on any more; a line on standard error for each host that goes on."""
+    before: dict[str, str] = {}
+    upgrade = begun
+    while True:
+        for one in upgrade["hosts"]:
+            if one["phase"] not in {"waiting", before.get(one["host"])} and one["why"] != "it had this driver":
+                why = f": {one['why']}" if one["why"] else ""
+                print(printable(f"{one['host']}: {one['phase']}{why}"), file=sys.stderr, flush=True)
+            before[one["host"]] = one["phase"]
+        if not _goes_on(upgrade):
+            return upgrade
+        time.sleep(POLL_S)
+        upgrade = retry(session, session.client.driver_upgrade)
+
+
+def _goes_on(upgrade: Json) -> bool:
+    under_way = any(one["phase"] in UNDER_WAY for one in upgrade["hosts"])
+    return under_way or upgrade["state"] == "running"
+
+
+def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
+    """:raises Fatal: ``upgrade.halted``, ``upgrade.hosts_failed``, after the table that says why"""
+    show(upgrade, output, lambda: details(upgrade))
+    bad = [one["host"] for one in upgrade["hosts"] if one["phase"] in BAD]
+    if wait and upgrade["state"] == "halted":
+        raise Fatal(
+            "upgrade.halted",
+            f"it halted: {len(bad)} hosts failed, {', '.join(bad[:5])}",
+            hint="'vgpuctl driver upgrade resume' goes on when they are mended, 'abort' ends it",
+        )
+    if wait and bad:
+        raise Fatal(
+            "upgrade.hosts_failed",
+            f"{len(bad)} of {len(upgrade['hosts'])} hosts do not have the new driver: {', '.join(bad[:5])}",
+            hint="mend them and run it again: hosts that have the driver are left alone",
+        )
+
+
+def details(upgrade: Mapping[str, Any]) -> list[str]:
+    """An upgrade for people; those that wait are counted."""
+    counts = Counter(one["phase"] for one in upgrade["hosts"])
+    pairs = [
+        ("to", shown(upgrade["version"])),
+        ("state", shown(upgrade["state"])),
+        ("hosts", ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))),
+        ("at once", f"{upgrade['max_unavailable']}, {upgrade['canary']} before all others"),
+        ("may fail", f"{upgrade['failure_budget']}"),
+        ("VMs", shown(upgrade["policy"])),
+    ]
+    rows = [one for one in upgrade["hosts"] if one["phase"] != "waiting"]
+    return [*render_details(pairs), *(["", *render_table(rows, COLUMNS, width())] if rows else [])]
+
+
+def _shown(upgrade: Json, output: Format) -> None:
+    show(upgrade, output, lambda: details(upgrade))
+
+
+@app.command("status")
+def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show the newest upgrade and how far each host is."""
+    _shown(session_of(ctx).client.driver_upgrade(), output)
+
+
+@app.command("pause")
+def pause(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Begin no further host; what has begun ends."""
+    _shown(session_of(ctx).client.change_driver_upgrade("pause"), output)
+
+
+@app.command("resume")
+def resume(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """Go on after a pause or a halt; the failures so far are forgiven."""
+    _shown(session_of(ctx).client.change_driver_upgrade("resume"), output)
+
+
+@app.command("abort")
+def abort(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+    """End it: hosts that wait stay as they are, what has begun ends."""
+    _shown(session_of(ctx).client.change_driver_upgrade("abort"), output)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rolling upgrade of drivers: how far each host is, and which may begin now. Pure.
+
+A host is *out* from the moment it is cordoned until its VMs run again, and for as long as it could not be brought back
+and nobody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+UpgradeState = Literal["running", "paused", "halted", "aborted", "done"]
+"""``halted``: more hosts have failed than were allowed. ``aborted``: nothing more begins; what had begun has ended or
+still ends."""
+
+HostPhase = Literal["waiting", "emptying", "swapping", "refilling", "done", "rolled_back", "failed", "kept"]
+"""``rolled_back``: the old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs
+could not leave, so it was not touched."""
+
+Policy = Literal["stop", "wait"]
+"""How VMs leave: stopped now and started again, or waited for until nobody runs them."""
+
+UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "refilling"})
+BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
+ENDED: Final[frozenset[HostPhase]] = BAD | {"done"}
+OVER: Final[frozenset[UpgradeState]] = frozenset({"aborted", "done"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostUpgrade:
+    """One host of an upgrade."""
+
+    host: str
+    phase: HostPhase = "waiting"
+    outcome: HostPhase | None = None
+    """While it is refilled: what it ends as."""
+    cordoned_before: bool = False
+    """By a person: it stays so."""
+    vms: tuple[str, ...] = ()
+    """Ids of the VMs that ran there and run again afterwards."""
+    operations: tuple[str, ...] = ()
+    """Of the phase that it is in."""
+    swap: str | None = None
+    """The operation that swaps its driver."""
+    why: str = ""
+    seen: bool = False
+    """It failed, and a person has let the others go on: it counts no more."""
+    began_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverUpgrade:
+    """All of it."""
+
+    id: str
+    version: str
+    policy: Policy
+    max_unavailable: int
+    canary: int
+    failure_budget: int
+    """So many hosts may fail; at the next one it halts."""
+    created_at: float
+    hosts: tuple[HostUpgrade, ...]
+    state: UpgradeState = "running"
+    ended_at: float | None = None
+
+    def host(self, name: str) -> HostUpgrade:
+        return next(one for one in self.hosts if one.host == name)
+
+    def put(self, changed: HostUpgrade) -> DriverUpgrade:
+        """With that host so."""
+        return replace(self, hosts=tuple(changed if one.host == changed.host else one for one in self.hosts))
+
+
+def is_out(one: HostUpgrade) -> bool:
+    """It serves nobody, or not as it should, because of the upgrade."""
+    return one.phase in UNDER_WAY or (one.phase == "failed" and not one.seen)
+
+
+def failures(upgrade: DriverUpgrade) -> int:
+    """That count against the budget."""
+    return sum(one.phase in BAD and not one.seen for one in upgrade.hosts)
+
+
+def begin_next(upgrade: DriverUpgrade, unavailable: Collection[str] = ()) -> tuple[str, ...]:
+    """Hosts that may begin now, in order. ``unavailable``: hosts that are away, whatever for; those of them that
+    wait are left out until they are back."""
+    if upgrade.state != "running" or must_halt(upgrade):
+        return ()
+    canaries = upgrade.hosts[: upgrade.canary]
+    if any(one.phase == "waiting" or one.phase in UNDER_WAY for one in canaries):
+        candidates: Sequence[HostUpgrade] = canaries
+    else:
+        candidates = upgrade.hosts
+    ours = {one.host for one in upgrade.hosts if is_out(one)}
+    room = upgrade.max_unavailable - len(ours | set(unavailable))
+    waiting = [one.host for one in candidates if one.phase == "waiting" and one.host not in unavailable]
+    return tuple(waiting[: max(room, 0)])
+
+
+def must_halt(upgrade: DriverUpgrade) -> bool:
+    """More have failed than may, or a canary, or so many are out for good that no other may begin."""
+    canary_failed = any(one.phase in BAD and not one.seen for one in upgrade.hosts[: upgrade.canary])
+    lost = sum(one.phase == "failed" and not one.seen for one in upgrade.hosts)
+    return failures(upgrade) > upgrade.failure_budget or canary_failed or lost >= upgrade.max_unavailable
+
+
+def settled(upgrade: DriverUpgrade, now: float) -> DriverUpgrade:
+    """With the state that its hosts give it."""
+    under_way = any(one.phase in UNDER_WAY for one in upgrade.hosts)
+    if all(one.phase in ENDED for one in upgrade.hosts):
+        return upgrade if upgrade.state in OVER else replace(upgrade, state="done", ended_at=now)
+    if upgrade.state == "aborted" and not under_way and upgrade.ended_at is None:
+        return replace(upgrade, ended_at=now)
+    if upgrade.state == "running" and must_halt(upgrade):
+        return replace(upgrade, state="halted")
+    return upgrade
+
+
+def paused(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """What has begun ends, nothing more begins."""
+    return replace(upgrade, state="paused") if upgrade.state == "running" else upgrade
+
+
+def resumed(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """After a halt the failures so far have been seen: the budget counts from here."""
+    if upgrade.state == "halted":
+        hosts = tuple(replace(one, seen=one.seen or one.phase in BAD) for one in upgrade.hosts)
+        return replace(upgrade, state="running", hosts=hosts)
+    return replace(upgrade, state="running") if upgrade.state == "paused" else upgrade
+
+
+def aborted(upgrade: DriverUpgrade) -> DriverUpgrade:
+    """Hosts that wait are left as they are."""
+    return upgrade if upgrade.state in OVER else replace(upgrade, state="aborted")
+
+
+def is_over(upgrade: DriverUpgrade) -> bool:
+    """Nothing of it is under way and nothing of it will begin."""
+    return upgrade.state in OVER and not any(one.phase in UNDER_WAY for one in upgrade.hosts)
+
+
+def waves(upgrade: DriverUpgrade) -> tuple[tuple[str, ...], ...]:
+    """In which steps it would go if all hosts took the same time."""
+    names = [one.host for one in upgrade.hosts if one.phase == "waiting"]
+    canaries, rest = names[: upgrade.canary], names[upgrade.canary :]
+    size = upgrade.max_unavailable
+    return tuple(tuple(part[at : at + size]) for part in (canaries, rest) for at in range(0, len(part), size))

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swaps NVIDIA's driver: services stopped, modules unloaded, the new one installed, loaded, checked, services back.
+
+Runs on the host, under any Python that Ansible supports there. A driver that is loaded in the wanted version is left
+alone. Whatever happens, what was stopped is started again, so that the host's agent can be asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import uuid
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: driver_installation
+short_description: Keeps NVIDIA's driver and fabric manager in the given version
+description: Refuses while anything uses the driver. A failure begins with its code, as C([driver.module_busy] text).
+author: vgpuctl
+options:
+  directory: {description: Where the bundles lie on the host., type: path, required: true}
+  driver: {description: "The driver's bundle: sha256, version and format.", type: dict, required: true}
+  fabric_manager: {description: "The fabric manager's, for hosts with NVSwitches; may be empty.", type: dict}
+  root: {description: Below which sysfs and devices are looked for., type: path, default: /}
+"""
+
+SERVICES = (
+    "nvidia-fabricmanager.service",
+    "nvidia-dcgm.service",
+    "nvidia-persistenced.service",
+    "nvidia-vgpu-mgr.service",
+    "nvidia-vgpud.service",
+    "vgpuctl-agent.service",
+)
+"""In the order in which they are stopped; the agent is among them, as it holds NVML open."""
+STARTED = ("nvidia-vgpud.service", "nvidia-vgpu-mgr.service", "nvidia-persistenced.service")
+"""Of the new driver, where it has them."""
+MODULES = ("nvidia_vgpu_vfio", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
+"""Those that use others first."""
+SWAPPED = "run/vgpuctl-driver"
+"""Says that what the old driver had is gone, as a reboot does; the agent then puts it back."""
+LOG = "var/log/nvidia-installer.log"
+TAIL = 2000
+CAUSES = (
+    ("driver.secure_boot", r"key was rejected|required key not available|secure boot|module verification failed"),
+    ("driver.dkms_failed", r"dkms|bad return status for module build|error making modules|unable to build the nvidia"),
+    ("driver.headers_missing", r"kernel (source|headers)|linux-headers"),
+    ("host.package_lock", r"could not get lock|frontend lock|another process using it"),
+)
+"""What an installer's words mean; the first that is found."""
+
+
+class Failed(Exception):
+    """``code``: of the error that the operator gets."""
+
+    def __init__(self, code: str, text: str, output: str = "") -> None:
+        super().__init__(text)
+        self.code, self.output = code, output
+
+
+class Installation:
+    """Brings one host to the wanted driver and remembers what that took."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.root = Path(module.params["root"])
+        self.directory = Path(module.params["directory"])
+        self.changes: list[str] = []
+        self.stopped: list[str] = []
+
+    def run(self, *argv: str) -> tuple[int, str]:
+        """Exit code, and all that was said."""
+        code, out, err = self.module.run_command(list(argv))
+        return int(code), f"{out}{err}"
+
+    def loaded(self) -> str | None:
+        """Version of the module that is loaded; None: it is not."""
+        version = _text(self.root / "sys/module/nvidia/version")
+        if version:
+            return version
+        found = re.search(r"Module(?: for \S+)?\s+(\d{3}[\d.]+)", _text(self.root / "proc/driver/nvidia/version"))
+        return found[1] if found else None
+
+    def file_of(self, bundle: dict[str, str]) -> str:
+        path = self.directory / f"{bundle['sha256']}.{bundle['format']}"
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        if digest.hexdigest() != bundle["sha256"]:
+            raise Failed("bundle.damaged", f"{path} is not what was sent")
+        return str(path)
+
+    def has_switches(self) -> bool:
+        """NVSwitches are NVIDIA's PCI bridges of the class "other"."""
+        devices = (self.root / "sys/bus/pci/devices").glob("*")
+        return any(_text(one / "vendor") == "0x10de" and _text(one / "class").startswith("0x0680") for one in devices)
+
+    def stop_services(self) -> None:
+        for name in SERVICES:
+            if self.run("systemctl", "is-active", "--quiet", name)[0] == 0:
+                self.stopped.append(name)
+                self.run("systemctl", "stop", name)
+
+    def start_services(self) -> None:
+        """Those that ran before, in the other order; a driver that brought more of them has those started too."""
+        for name in dict.fromkeys((*STARTED, *reversed(self.stopped))):
+            if name in self.stopped or self.run("systemctl", "cat", name)[0] == 0:
+                self.run("systemctl", "start", name)
+
+    def unload(self) -> None:
+        """Virtual functions first: they are the driver's.
+
+        :raises Failed: ``driver.module_busy``
+        """
+        manage = self.root / "usr/lib/nvidia/sriov-manage"
+        if manage.exists():
+            self.run(str(manage), "-d", "ALL")
+        for name in MODULES:
+            if (self.root / "sys/module" / name).is_dir():
+                code, said = self.run("modprobe", "-r", name)
+                if code != 0:
+                    users = ", ".join(self.users()) or "somebody that shows no open file"
+                    raise Failed("driver.module_busy", f"module {name} is in use by {users}", said)
+
+    def users(self) -> list[str]:
+        """Processes that have a file of the driver's open."""
+        found = set()
+        for link in (self.root / "proc").glob("[0-9]*/fd/*"):
+            try:
+                target = str(link.readlink())
+            except OSError:
+                continue
+            if target.startswith("/dev/nvidia"):
+                pid = link.parts[-3]
+                found.add(f"{_text(link.parents[1] / 'comm')} ({pid})")
+        return sorted(found)
+
+    def check_headers(self) -> None:
+        kernel = self.run("uname", "-r")[1].strip()
+        if not (self.root / "lib/modules" / kernel / "build").exists():
+            raise Failed("driver.headers_missing", f"there are no headers of kernel {kernel} to build the module with")
+
+    def install(self, bundle: dict[str, str]) -> None:
+        """:raises Failed: as CAUSES say, ``driver.install_failed``"""
+        path = self.file_of(bundle)
+        if bundle["format"] == "deb":
+            words = ["apt-get", "install", "--yes", "--allow-downgrades", path]
+        else:
+            dkms = ["--dkms"] if shutil.which("dkms") else []
+            words = ["sh", path, "--silent", *dkms]
+        code, said = self.run(*words)
+        if code != 0:
+            text = f"{said}\n{_text(self.root / LOG)[-TAIL:]}"
+            raise Failed(_cause(text, "driver.install_failed"), f"the installer of {bundle['version']} failed", text)
+        self.changes.append(bundle["version"])
+
+    def load(self, version: str) -> None:
+        """:raises Failed: ``driver.secure_boot``, ``driver.not_loaded``, ``driver.version_differs``"""
+        code, said = self.run("modprobe", "nvidia")
+        if code != 0:
+            raise Failed(_cause(said, "driver.not_loaded", only="driver.secure_boot"), said.strip()[-200:], said)
+        if self.run("modinfo", "nvidia-vgpu-vfio")[0] == 0:
+            self.run("modprobe", "nvidia-vgpu-vfio")
+        found = self.loaded()
+        if found != version:
+            raise Failed("driver.version_differs", f"the module that is loaded is {found}, not {version}")
+
+    def keep_fabric_manager(self, bundle: dict[str, str] | None, version: str) -> None:
+        """:raises Failed: ``driver.fabric_manager_missing``, ``driver.fabric_manager_differs``"""
+        if not self.has_switches():
+            return
+        if self.fabric_version() != version:
+            if not bundle:
+                raise Failed("driver.fabric_manager_missing", "the host has NVSwitches and no fabric manager is locked")
+            self.install(bundle)
+        found = self.fabric_version()
+        if found != version:
+            raise Failed("driver.fabric_manager_differs", f"the fabric manager is {found}, the driver {version}")
+        self.run("systemctl", "enable", "--now", "nvidia-fabricmanager.service")
+
+    def fabric_version(self) -> str | None:
+        found = re.search(r"\d{3}(?:\.\d+)+", self.run("nv-fabricmanager", "--version")[1])
+        return found[0] if found else None
+
+    def keep(self) -> None:
+        wanted = self.module.params["driver"]
+        if self.loaded() != wanted["version"]:
+            self.file_of(wanted)
+            self.check_headers()
+            self.stop_services()
+            try:
+                self.unload()
+                (self.root / SWAPPED).write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+                self.install(wanted)
+                self.load(wanted["version"])
+            finally:
+                self.start_services()
+        self.keep_fabric_manager(self.module.params["fabric_manager"], wanted["version"])
+
+
+def _text(path: Path) -> str:
+    """Empty when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _cause(said: str, otherwise: str, only: str | None = None) -> str:
+    for code, pattern in CAUSES:
+        if only in {None, code} and re.search(pattern, said, re.IGNORECASE):
+            return code
+    return otherwise
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "driver": {"type": "dict", "required": True},
+            "fabric_manager": {"type": "dict"},
+            "root": {"type": "path", "default": "/"},
+        }
+    )
+    host = Installation(module)
+    try:
+        host.keep()
+    except Failed as failed:
+        module.fail_json(msg=f"[{failed.code}] {failed}", stderr=failed.output[-TAIL:], changes=host.changes)
+    module.exit_json(changed=bool(host.changes), changes=host.changes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.bench.upgrade``: writes build/bench/upgrade.json."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orchestrator.services.driver_upgrades import WantedUpgrade
+from tests.bench.placement.rows import Row, rows_of, table, write
+from tests.bench.upgrade.fleet import NEW, fleet_of
+
+REPORT: Final = Path("build/bench/upgrade.json")
+HOSTS: Final = 1000
+AT_ONCE: Final = 20
+
+
+def one_alone_s(directory: Path) -> float:
+    """Virtual seconds of a host by itself, mean of ten."""
+    with fleet_of(10, directory) as fleet:
+        fleet.service.start(WantedUpgrade(version=NEW, max_unavailable=1, canary=0))
+        while fleet.engine.next():
+            fleet.keeper.round()
+        return fleet.clock.time / 10
+
+
+def rolled(hosts: int, at_once: int, directory: Path) -> dict[str, float | int | None]:
+    """An upgrade of all of them, each with a canary first. No host is out beyond what may be, at any moment.
+
+    :raises AssertionError: one was, or not all have the driver
+    """
+    with fleet_of(hosts, directory) as fleet:
+        began = time.monotonic()
+        fleet.service.start(WantedUpgrade(version=NEW, max_unavailable=at_once))
+        most = fleet.most_out()
+        while fleet.engine.next():
+            fleet.keeper.round()
+            most = max(most, fleet.most_out())
+        upgrade, wall = fleet.service.get(), fleet.clock.time
+        assert most <= at_once, f"{most} hosts were out at once"
+        assert {one.phase for one in upgrade.hosts} == {"done"}
+        return {"wall_s": wall, "most_out": most, "server_s": time.monotonic() - began}
+
+
+def _rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as directory:
+        alone = one_alone_s(Path(directory))
+    with tempfile.TemporaryDirectory() as directory:
+        measured = rolled(HOSTS, AT_ONCE, Path(directory))
+    waves = 1 + math.ceil((HOSTS - 1) / AT_ONCE)
+    ratio = float(measured["wall_s"] or 0.0) / (waves * alone)
+    values = {**measured, "waves": waves, "one_alone_s": alone, "wall_over_waves": ratio}
+    yield from rows_of("rolling_upgrade", f"hosts={HOSTS}", f"{AT_ONCE} at a time", values)
+
+
+def main() -> None:
+    rows = list(_rows())
+    write(rows, REPORT)
+    sys.stdout.write(f"{table(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()

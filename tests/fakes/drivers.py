@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver bundles that a control plane holds, signed by somebody."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_lock import DriverLock, Locked
+from tests.fakes.control_plane import ControlPlane
+from tests.fakes.driver_files import Signer, run_file
+
+
+def with_bundle(plane: ControlPlane, version: str) -> DriverBundle:
+    """NVIDIA's vGPU manager of that version, as far as its header goes."""
+    signer, content = Signer(), run_file(f"NVIDIA-Linux-x86_64-{version}-vgpu-kvm")
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "driver.run"
+        path.write_bytes(content)
+        return plane.services.driver_bundles.add(str(path), signer.sign(content), signer.key, None)
+
+
+def with_locked_driver(plane: ControlPlane, version: str, *, before: str | None = None) -> DriverBundle:
+    """``before``: the version to go back to, whose bundle is there as well."""
+    if before is not None:
+        with_bundle(plane, before)
+    bundle = with_bundle(plane, version)
+    plane.services.driver_locks.apply(DriverLock(site=(Locked(component="host_driver", version=version),)))
+    return bundle

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The swap of a driver with the real Ansible, on a directory that has a host's files and programs that keep to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.ansible.connection import GROUP, environment
+from orchestrator.adapters.ansible.outcome import RunReport, error_of
+from orchestrator.adapters.ansible.play import Play, run_play
+from tests.playbooks.local_runs import ROOT
+
+_PROGRAMS = {
+    "uname": "echo 6.12.0",
+    "modinfo": "exit 1",
+    "nv-fabricmanager": 'echo "Fabric Manager version is : $(cat "$HOST/fabric" 2>/dev/null)"',
+    "systemctl": (
+        'echo "$*" >> "$HOST/asked"; unit=$(eval echo \\${$#}); case $1 in\n'
+        'is-active) [ -e "$HOST/active/$unit" ] ;;\n stop) rm "$HOST/active/$unit" ;;\n'
+        ' start|enable) touch "$HOST/active/$unit" ;;\n cat) [ -e "$HOST/active/$unit" ] ;;\n esac'
+    ),
+    "modprobe": (
+        'if [ "$1" = -r ]; then\n'
+        '  [ ! -e "$HOST/busy" ] || { echo "FATAL: Module $2 is in use." >&2; exit 1; }\n'
+        '  rm -r "$HOST/sys/module/$2"; exit 0\nfi\n'
+        '[ ! -e "$HOST/refuses" ] || { cat "$HOST/refuses" >&2; exit 1; }\n'
+        'mkdir -p "$HOST/sys/module/nvidia"; cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
+    ),
+}
+_AGENT = "vgpuctl-agent.service"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host's files below ``root``."""
+
+    root: Path
+
+    def put(self, name: str, text: str = "") -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    @property
+    def version(self) -> str | None:
+        path = self.root / "sys/module/nvidia/version"
+        return path.read_text().strip() if path.exists() else None
+
+    @property
+    def agent_runs(self) -> bool:
+        return (self.root / "active" / _AGENT).exists()
+
+    def bring(self, version: str, script: str) -> dict[str, str]:
+        """A bundle that was copied here; ``script`` is what its installer does."""
+        text = f"#!/bin/sh\n{script}\n"
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self.put(f"bundles/{sha256}.run", text)
+        return {"sha256": sha256, "version": version, "format": "run"}
+
+    def install(self, driver: dict[str, str], fabric: dict[str, str] | None = None, name: str = "s") -> RunReport:
+        scratch = self.root / name
+        scratch.mkdir()
+        given = {
+            "directory": f"{self.root}/bundles",
+            "root": str(self.root),
+            "driver": driver,
+            "fabric_manager": fabric,
+        }
+        play = scratch / "swap.yml"
+        play.write_text(
+            "- hosts: vgpuctl_hosts\n  gather_facts: false\n  tasks:\n    - name: swap\n"
+            f"      driver_installation: {json.dumps(given)}\n"
+        )
+        around = environment(scratch, ROOT / "playbooks/ansible.cfg")
+        return run_play(
+            Play(
+                playbook=play,
+                inventory={GROUP: {"hosts": {"gpu-1": {
+                    "ansible_connection": "local", "ansible_python_interpreter": sys.executable,
+                }}}},
+                environment={
+                    **around, "HOST": str(self.root), "PATH": f"{self.root}/bin:{around['PATH']}",
+                    "ANSIBLE_LIBRARY": str(ROOT / "playbooks/roles/vgpuctl_nvidia_host/library"),
+                },
+                scratch=scratch,
+                timeout_s=120,
+            ),
+            lambda _title: None,
+        )  # fmt: skip
+
+
+BUILDS = 'echo 580.95.05 > "$HOST/built"'
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    made = Host(tmp_path)
+    for name, script in _PROGRAMS.items():
+        made.put(f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    made.put("sys/module/nvidia/version", "570.172.08\n")
+    made.put("lib/modules/6.12.0/build")
+    made.put("run/x")
+    for unit in (_AGENT, "nvidia-vgpu-mgr.service"):
+        made.put(f"active/{unit}")
+    return made
+
+
+def test_a_driver_is_swapped_and_a_second_run_changes_nothing(host: Host) -> None:
+    driver = host.bring("580.95.05", BUILDS)
+    assert error_of(host.install(driver), "gpu-1") is None
+    assert (host.version, host.agent_runs) == ("580.95.05", True)
+    swapped = (host.root / "run/vgpuctl-driver").read_text()
+    asked = (host.root / "asked").read_text()
+    assert asked.index("stop nvidia-vgpu-mgr") < asked.index(f"stop {_AGENT}") < asked.index(f"start {_AGENT}")
+    again = host.install(driver, name="again")
+    assert error_of(again, "gpu-1") is None
+    assert "changed=0" in again.output
+    assert (host.root / "run/vgpuctl-driver").read_text() == swapped
+    assert (host.root / "asked").read_text() == asked
+
+
+@pytest.mark.fault("F109")
+def test_a_module_in_use_is_not_unloaded_and_everything_runs_on(host: Host) -> None:
+    host.put("busy")
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS)), "gpu-1")
+    assert failed is not None
+    assert failed.code == "driver.module_busy"
+    assert (host.version, host.agent_runs) == ("570.172.08", True)
+    assert not (host.root / "run/vgpuctl-driver").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        (
+            "echo 'ERROR: Failed to run dkms build: Bad return status for module build' >&2; exit 1",
+            "driver.dkms_failed",
+        ),
+        ("echo 'ERROR: Unable to find the kernel source tree' >&2; exit 1", "driver.headers_missing"),
+        ("echo 'modprobe: ERROR: Key was rejected by service' >&2; exit 1", "driver.secure_boot"),
+        ("echo 'E: Could not get lock /var/lib/dpkg/lock' >&2; exit 1", "host.package_lock"),
+        ("exit 3", "driver.install_failed"),
+        ('echo "modprobe: Required key not available" > "$HOST/refuses"', "driver.secure_boot"),
+        ('echo "modprobe: No such device" > "$HOST/refuses"', "driver.not_loaded"),
+    ],
+)
+def test_each_way_an_installation_fails_has_its_code_and_the_agent_answers_after_it(
+    host: Host, script: str, code: str
+) -> None:
+    failed = error_of(host.install(host.bring("580.95.05", f"{BUILDS}\n{script}")), "gpu-1")
+    assert failed is not None
+    assert failed.code == code
+    assert host.agent_runs
+
+
+@pytest.mark.fault("F113")
+def test_another_version_than_the_bundles_is_not_accepted(host: Host) -> None:
+    failed = error_of(host.install(host.bring("580.95.05", 'echo 999.1.1 > "$HOST/built"')), "gpu-1")
+    assert failed is not None
+    assert failed.code == "driver.version_differs"
+
+
+@pytest.mark.fault("F113")
+@pytest.mark.parametrize(("brought", "code"), [(None, "missing"), ("580.65.06", "differs"), ("580.95.05", None)])
+def test_a_host_with_nvswitches_needs_the_fabric_manager_of_the_drivers_version(
+    host: Host, brought: str | None, code: str | None
+) -> None:
+    switch = "sys/bus/pci/devices/0000:05:00.0"
+    host.put(f"{switch}/vendor", "0x10de\n")
+    host.put(f"{switch}/class", "0x068000\n")
+    fabric = None if brought is None else host.bring(brought, f'echo {brought} > "$HOST/fabric"')
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS), fabric), "gpu-1")
+    assert (None if failed is None else failed.code) == (None if code is None else f"driver.fabric_manager_{code}")
+
+
+def test_headers_that_are_missing_are_noticed_before_anything_is_stopped(host: Host) -> None:
+    (host.root / "lib/modules/6.12.0/build").unlink()
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS)), "gpu-1")
+    assert failed is not None
+    assert failed.code == "driver.headers_missing"
+    assert not (host.root / "asked").exists()
+
+
+@pytest.mark.fault("F120")
+def test_a_file_that_changed_on_its_way_is_not_run(host: Host) -> None:
+    driver = host.bring("580.95.05", BUILDS)
+    path = host.root / f"bundles/{driver['sha256']}.run"
+    path.write_text(path.read_text() + "true\n")
+    failed = error_of(host.install(driver), "gpu-1")
+    assert failed is not None
+    assert failed.code == "bundle.damaged"
+    assert host.version == "570.172.08"

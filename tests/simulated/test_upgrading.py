@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rolling upgrade by the command line, against a server of simulated hosts that is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.client.client import Client
+from orchestrator.core.units import GIB
+from tests.fakes.driver_files import Signer, run_file
+from tests.simulated.test_serving import ended, serving
+
+OLD, NEW = "580.65.05", "580.95.02"
+SHAPE = f'gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 32, memory_gib: 128, driver: "{OLD}"'
+FLEET = f"""\
+groups:
+  - {{name: a, count: 3, {SHAPE}}}
+  - {{name: bad, count: 1, {SHAPE}, refuses_drivers: ["{NEW}"]}}
+"""
+
+
+def vgpuctl(state: Path, *words: str) -> tuple[int, Any, str]:
+    """Exit code, what was answered, what was said beside it."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("vgpuctl")), *words, "-o", "json"],
+        env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def bring(client: Client, directory: Path, version: str) -> None:
+    signer, path = Signer(), directory / f"{version}.run"
+    path.write_bytes(run_file(f"NVIDIA-Linux-x86_64-{version}-vgpu-kvm"))
+    signature = signer.sign(path.read_bytes())
+    client.add_driver_bundle({"source": str(path), "signature": signature, "key": signer.key})
+
+
+@pytest.mark.fault("F115")
+def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be(tmp_path: Path) -> None:
+    state, fleet = tmp_path / "state", tmp_path / "fleet.yaml"
+    fleet.write_text(FLEET)
+    with serving(state, fleet) as client:
+        for version in (OLD, NEW):
+            bring(client, tmp_path, version)
+        wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
+        assert ended(client, client.create_vm({**wish, "disk_bytes": GIB})) == ["done"]
+        before = client.vms()[0]
+        code, planned, _ = vgpuctl(state, "driver", "upgrade", "--to", NEW, "--dry-run")
+        assert (code, planned["waves"]) == (0, [["a-0"], ["a-1", "a-2"], ["bad-0"]])
+        code, begun, _ = vgpuctl(state, "driver", "upgrade", "--to", NEW, "--no-wait")
+        assert (code, begun["state"]) == (0, "running")
+    with serving(state, fleet) as client:
+        while (upgrade := client.driver_upgrade())["state"] == "running":
+            for operation in client.operations(active=True, limit=9):
+                client.operation(operation["id"], wait_s=5, since=operation["revision"])
+        phases = {one["host"]: one["phase"] for one in upgrade["hosts"]}
+        assert phases == {"a-0": "done", "a-1": "done", "a-2": "done", "bad-0": "rolled_back"}
+        after = client.vms()[0]
+        assert (after["state"], after["device"]) == ("running", before["device"])
+        code, _, said = vgpuctl(state, "driver", "upgrade", "--to", "999.1.1", "--hosts", "a-0")
+        assert code == 5
+        assert "bundle.missing" in said
