@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.agent.attachments.kind import Handlers, Kinds
+from orchestrator.agent.belongings import Belongings
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -55,8 +59,37 @@ class Parts:
     networks: LibvirtNetworks
     settler: Settler
 
+    def define(self, action: DefineDomain) -> ActionResult:
+        """Out of what is the VM's, and nothing else."""
+        xml = domain_xml(action.vm, action.domain, storage=str(self.storage.directory))
+        parts = parts_of(xml)
+        names = tuple(device.name for device in action.domain.devices)
+        if parts.devices != names:
+            raise InvalidInput(
+                "vm.domain_invalid", "a device of the VM is called otherwise than its kind wants", details=str(names)
+            )
+        return self.domains.define(action.vm, xml, lambda: self._belongings.check_defined(action.vm, parts))
+
+    def start(self, action: StartDomain) -> ActionResult:
+        """What it was defined as may be older than this agent, or somebody else's."""
+
+        def check(xml: str, adopted: bool) -> None:
+            judge = self._belongings.check_adopted if adopted else self._belongings.check_started
+            judge(action.vm, parts_of(xml))
+
+        return self.domains.start(action.vm, check)
+
+    @property
+    def _belongings(self) -> Belongings:
+        return Belongings(self.storage, self.kinds, self.networks)
+
     def adopt(self, action: AdoptDomain) -> ActionResult:
-        """The devices first: as long as the domain is nobody's, nothing can be done to it."""
+        """The devices first: as long as the domain is nobody's, nothing can be done to it. One without a device on a
+        GPU of ours is none of the pool's.
+
+        :raises Denied: ``domain.no_vgpu``"""
+        if not action.devices:
+            raise Denied("domain.no_vgpu", "the domain has no vGPU on a GPU that is ours", hint="it is left alone")
         for device in action.devices:
             self.kinds[device.kind].adopt(action.vm, device)
         return self.domains.adopt(action.vm, tuple(device.name for device in action.devices))
@@ -82,11 +115,11 @@ class Parts:
             SetMigMode: switches.modes.set_mode,
             EnableVirtualFunctions: lambda a: switches.enable_virtual_functions(a.gpu),
             DisableVirtualFunctions: lambda a: switches.disable_virtual_functions(a.gpu),
-            EnsureNetwork: lambda a: networks.ensure(a.name, a.xml),
+            EnsureNetwork: lambda a: networks.ensure(a.name, a.subnet),
             RemoveNetwork: lambda a: networks.remove(a.name),
-            DefineDomain: lambda a: domains.define(a.vm, a.xml),
+            DefineDomain: self.define,
             UndefineDomain: lambda a: domains.undefine(a.vm),
-            StartDomain: lambda a: domains.start(a.vm),
+            StartDomain: self.start,
             StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
             AdoptDomain: self.adopt,
             ReleaseDomain: self.release,

@@ -17,8 +17,8 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
+from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, Reason
-from orchestrator.core.host_actions import BootPolicy
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
 from orchestrator.core.names import check_name

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from orchestrator.core.device import Device
+from orchestrator.core.domain import BootPolicy, DomainDescription
 
 ImageFormat = Literal["qcow2", "raw"]
-
-BootPolicy = Literal["local", "ask-controller"]
-"""After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,15 +253,17 @@ class RestoreDriver(RemovesDevice):
 class EnsureNetwork(HostAction):
     """Define, start and autostart a libvirt NAT network; an existing one of that name is left as it is."""
 
+    since = 4
     no_inverse = "it stays for the next VM"
     name: str
-    xml: str
+    subnet: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefineDomain(HostAction):
+    since = 4
     vm: str
-    xml: str
+    domain: DomainDescription
 
     def inverse(self) -> HostAction:
         return UndefineDomain(vm=self.vm)

@@ -17,10 +17,16 @@ NAME_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _MOST_COMPARED = 2000
 """Comparing takes time, and a hint is worth only so much of it."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
 def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
+
+
+def is_uuid(text: str) -> bool:
+    """In the kernel's own form, which also keeps the text from being a path."""
+    return _UUID.fullmatch(text) is not None
 
 
 def check_name(text: str, *, what: str) -> str:

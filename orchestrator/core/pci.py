@@ -29,6 +29,12 @@ def parse_pci_address(text: str) -> str:
     return f"{domain}:{match['bus']}:{match['slot']}.{match['function']}".lower()
 
 
+def is_pci_address(text: str) -> bool:
+    """Whether it is a canonical address."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and text == text.lower() and match["domain"] is not None and len(match["domain"]) == 4
+
+
 def split_pci_address(address: str) -> tuple[int, int, int, int]:
     """Domain, bus, slot, function of a canonical address, as libvirt's XML wants them."""
     domain, bus, rest = address.split(":")

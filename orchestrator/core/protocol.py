@@ -22,12 +22,13 @@ from typing import Final, Protocol
 
 from orchestrator.core.errors import Unknown
 
-PROTOCOL_VERSION = 3
-SUPPORTED_VERSIONS = (2, 3)
+PROTOCOL_VERSION = 4
+SUPPORTED_VERSIONS = (3, 4)
 """Agents and controllers speak N and N-1. Host actions say since which version they have the form they have
 (``HostAction.since``); what an agent is too old for is not sent to it.
 
-2: a domain is adopted with a list of devices. 3: GPU instances, MIG modes, whole GPUs."""
+2: a domain is adopted with a list of devices. 3: GPU instances, MIG modes, whole GPUs. 4: domains and networks
+are described field by field, and no XML is taken any more."""
 
 HELLO_BYTES: Final = 64 * 1024
 REQUEST_BYTES: Final = 16 * 1024 * 1024

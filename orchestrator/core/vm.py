@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from orchestrator.core.device import Device
-from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.domain import BootPolicy, DomainDescription
 from orchestrator.core.labels import Labels
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB, MIB, parse_size, show_size
@@ -130,3 +130,18 @@ class Vm:
     def seed(self) -> str:
         """File name of its NoCloud seed in the agent's seed directory."""
         return f"{self.id}.iso"
+
+    @property
+    def domain(self) -> DomainDescription:
+        """What its host defines."""
+        return DomainDescription(
+            name=self.domain_name,
+            tenant=self.spec.tenant,
+            profile=self.spec.profile,
+            vcpus=self.spec.vcpus,
+            memory_mib=self.spec.memory_mib,
+            volume=self.volume,
+            seed=self.seed,
+            network=self.spec.network,
+            devices=self.devices,
+        )

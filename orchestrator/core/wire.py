@@ -20,7 +20,14 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
+from orchestrator.core.host_actions import (
+    ACTIONS,
+    ActionResult,
+    DefineDomain,
+    EnsureNetwork,
+    FencingToken,
+    HostAction,
+)
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 
 T = TypeVar("T")
@@ -29,6 +36,8 @@ Reader = Callable[[object], Any]
 _PRIMITIVES = (str, int, bool)
 _UNCHANGED = "unchanged"
 """A member that no snapshot has."""
+_HAD_XML = (DefineDomain.__name__, EnsureNetwork.__name__)
+"""Until protocol 3."""
 _UNIONS = (typing.Union, types.UnionType)
 
 
@@ -161,6 +170,8 @@ def _told(value: Any) -> dict[str, Any]:
         one = getattr(value, field.name)
         if isinstance(one, tuple):
             one = tuple(_told_inside(item) if dataclasses.is_dataclass(item) else item for item in one)
+        elif dataclasses.is_dataclass(one):
+            one = _told(one)
         found[field.name] = one
     return found
 
@@ -173,9 +184,15 @@ def _told_inside(value: Any) -> dict[str, Any]:
 def action_from_dict(data: dict[str, object]) -> HostAction:
     """The inverse of :func:`action_to_dict`.
 
-    :raises InvalidInput: ``agent.unknown_action`` or ``agent.request_invalid``
+    :raises InvalidInput: ``agent.unknown_action``, ``agent.xml_refused`` or ``agent.request_invalid``
     """
     name = data.get("action")
+    if name in _HAD_XML and "xml" in data:
+        raise InvalidInput(
+            "agent.xml_refused",
+            f"this agent takes no {name} with XML in it",
+            hint="upgrade the server: protocol 4 describes domains and networks field by field",
+        )
     kind = ACTIONS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise InvalidInput(

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.core.attachments import make
-from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, HostAction, StartDomain, WriteSeed
-from orchestrator.core.network import network_xml
 from orchestrator.core.vm import Vm
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.store.transaction import Transaction
@@ -16,11 +14,11 @@ def actions_of(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
     network = tx.networks.get(vm.spec.network)
     actions: list[HostAction] = [
-        EnsureNetwork(name=network.name, xml=network_xml(network)),
+        EnsureNetwork(name=network.name, subnet=network.subnet),
         create_volume_action(vm, tx.images.get(vm.spec.image)),
         WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
     ]
-    define = DefineDomain(vm=vm.id, xml=domain_xml(vm))
+    define = DefineDomain(vm=vm.id, domain=vm.domain)
     if vm.spec.start:
         start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
         made = (action for device in vm.devices for action in make(vm.id, device))

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.claim import HostCapacity
+from orchestrator.core.domain import BootPolicy
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import BootPolicy, HostAction
+from orchestrator.core.host_actions import HostAction
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot

@@ -161,7 +161,7 @@ class VmService:
             gpu=plan.claim.devices[0].gpu,
             why=plan.why,
             actions=actions,
-            domain_xml=domain_xml(plan.vm),
+            domain_xml=domain_xml(plan.vm.id, plan.vm.domain),
             preempts=tuple(vm.full_name for vm in plan.victims),
         )
 

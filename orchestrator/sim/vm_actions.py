@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -91,15 +90,13 @@ def delete_image(machine: SimulatedMachine, action: DeleteImage) -> ActionResult
 
 
 def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
-    key, text = f"domain:{action.vm}", read_domain_xml(action.xml)
-    if text.uuid != action.vm:
-        raise Fatal("vm.definition_refused", "the definition's UUID is not the VM's id")
+    key, devices = f"domain:{action.vm}", tuple(one.name for one in action.domain.devices)
     there = machine.domains.get(action.vm)
     if there is not None and machine.owner(key) is None:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
     if there is not None and there.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
-    if there is not None and there.devices == text.devices:
+    if there is not None and there.devices == devices:
         return SO_ALREADY
     claim(machine, key, action.vm)
     try:
@@ -109,9 +106,9 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
             release(machine, key, action.vm)
         raise
     if there is None:
-        machine.domains[action.vm] = Domain(name=text.name, devices=text.devices)
+        machine.domains[action.vm] = Domain(name=action.domain.name, devices=devices)
     elif not there.running:
-        there.devices = text.devices
+        there.devices = devices
     may_die(machine)
     return DONE
 

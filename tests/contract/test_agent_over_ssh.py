@@ -16,6 +16,7 @@ import pytest
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.agent import session
+from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
@@ -24,9 +25,9 @@ from orchestrator.core.host_actions import (
     DefineDomain,
     DeleteSeed,
     DeleteVolume,
+    EnsureNetwork,
     FencingToken,
     HostAction,
-    SetMigMode,
     StartDomain,
     StopDomain,
     UndefineDomain,
@@ -80,16 +81,16 @@ def test_an_error_of_the_agent_arrives_as_it_was_raised(way: Chain, link: SshHos
 def test_an_older_agent_is_observed_and_given_only_what_it_understands(
     way: Chain, link: SshHostLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "PROTOCOL_VERSION", 2)
+    network = EnsureNetwork(name="default", subnet="192.168.122.0/24")
+    monkeypatch.setattr(session, "PROTOCOL_VERSION", 3)
     assert link.observe(way.host).boot_id == "boot-1"
     assert link.perform(way.host, SEED, token()).changed
     with pytest.raises(Fatal) as refused:
-        link.perform(way.host, SetMigMode(gpu="0000:01:00.0", on=True), token())
+        link.perform(way.host, network, token())
     assert refused.value.code == "agent.too_old"
     monkeypatch.undo()
     link.forget(way.host)
-    with pytest.raises(Denied, match="not given to us"):
-        link.perform(way.host, SetMigMode(gpu="0000:01:00.0", on=True), token())
+    link.perform(way.host, network, token())
 
 
 @pytest.mark.fault("F96")
@@ -234,17 +235,30 @@ def test_an_image_that_is_no_qcow2_is_refused(way: Chain, link: SshHostLink, tmp
     assert list((way.storage / "images").iterdir()) == []
 
 
-def _domain(vm: str = VM, name: str = "t.a") -> str:
-    return (
-        f"<domain type='test'><name>{name}</name><uuid>{vm}</uuid><memory unit='MiB'>64</memory>"
-        "<os><type arch='x86_64'>hvm</type></os></domain>"
+DOMAIN = DomainDescription(
+    name="t.a", tenant="t", profile="p", vcpus=1, memory_mib=64, volume="a.qcow2", seed="a.iso", network="default"
+)
+DEFINE = DefineDomain(vm=VM, domain=DOMAIN)
+
+
+def _furnish(way: Chain, link: SshHostLink, directory: Path) -> None:
+    """What a definition takes: a disk, a seed and a network."""
+    path, sha256 = _image(directory)
+    link.send_image(way.host, path, sha256, "raw", token())
+    made: tuple[HostAction, ...] = (
+        EnsureNetwork(name="default", subnet="192.168.122.0/24"),
+        CreateVolume(vm=VM, volume="a.qcow2", base_sha256=sha256, base_format="raw", size_bytes=16 * 1024**2),
+        SEED,
     )
+    for action in made:
+        link.perform(way.host, action, token())
 
 
-def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink) -> None:
+def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink, tmp_path: Path) -> None:
     host = way.host
-    assert link.perform(host, DefineDomain(vm=VM, xml=_domain()), token()).changed
-    assert not link.perform(host, DefineDomain(vm=VM, xml=_domain()), token()).changed
+    _furnish(way, link, tmp_path)
+    assert link.perform(host, DEFINE, token()).changed
+    assert not link.perform(host, DEFINE, token()).changed
     assert link.perform(host, StartDomain(vm=VM), token()).changed
     assert not link.perform(host, StartDomain(vm=VM), token()).changed
     assert {d.uuid: (d.name, d.state, d.owner) for d in link.observe(host).domains}[VM] == ("t.a", "running", VM)
@@ -264,7 +278,7 @@ def test_a_domain_that_is_not_ours_is_shown_and_left_alone(way: Chain, link: Ssh
     foreign = next(d for d in link.observe(way.host).domains if d.name == "test")
     assert (foreign.owner, foreign.state) == (None, "running")
     actions: tuple[HostAction, ...] = (
-        DefineDomain(vm=foreign.uuid, xml=_domain(foreign.uuid, "test")),
+        DefineDomain(vm=foreign.uuid, domain=DOMAIN),
         UndefineDomain(vm=foreign.uuid),
         StartDomain(vm=foreign.uuid),
         StopDomain(vm=foreign.uuid, grace_seconds=0),
@@ -275,21 +289,22 @@ def test_a_domain_that_is_not_ours_is_shown_and_left_alone(way: Chain, link: Ssh
         assert refused.value.code == "vm.foreign_domain"
 
 
-@pytest.mark.parametrize("xml", ["", "<domain>", "<network/>", _domain(name="x").replace(VM, "another-uuid")])
-def test_a_definition_that_is_not_this_vms_is_refused(way: Chain, link: SshHostLink, xml: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        link.perform(way.host, DefineDomain(vm=VM, xml=xml), token())
-    assert refused.value.code == "vm.xml_invalid"
-
-
-def test_a_definition_that_libvirt_refuses_leaves_nothing(way: Chain, link: SshHostLink) -> None:
-    with pytest.raises(Fatal) as refused:
-        link.perform(way.host, DefineDomain(vm=VM, xml=_domain().replace("hvm", "nonsense")), token())
+def test_a_definition_that_libvirt_refuses_leaves_nothing(way: Chain, link: SshHostLink, tmp_path: Path) -> None:
+    _furnish(way, link, tmp_path)
+    link.perform(way.host, DEFINE, token())
+    second = dataclasses.replace(DOMAIN, volume="b.qcow2", seed="b.iso")
+    other = "6f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b11"
+    for name in ("volume:b.qcow2", "seed:b.iso"):
+        way.agent.ledger.claim(name, other)
+    with pytest.raises(Fatal) as refused:  # the name is taken
+        link.perform(way.host, DefineDomain(vm=other, domain=second), token())
     assert refused.value.code == "vm.definition_refused"
-    assert way.agent.ledger.owner(f"domain:{VM}") is None
+    assert way.agent.ledger.owner(f"domain:{other}") is None
+    link.perform(way.host, UndefineDomain(vm=VM), token())
 
 
-def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink) -> None:
+def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink, tmp_path: Path) -> None:
+    _furnish(way, link, tmp_path)
     seen: list[dict[str, object]] = []
     stopped = threading.Event()
     watcher = SshHostLink(site=SITE, key_file=way.key_file)
@@ -302,7 +317,7 @@ def test_events_arrive_until_the_channel_is_cut(way: Chain, link: SshHostLink) -
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    link.perform(way.host, DefineDomain(vm=VM, xml=_domain()), token())
+    link.perform(way.host, DEFINE, token())
     while not stopped.is_set():  # the watcher may come late
         link.perform(way.host, StartDomain(vm=VM), token())
         link.perform(way.host, StopDomain(vm=VM, grace_seconds=0), token())

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from xml.etree import ElementTree as ET
 
+from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -244,11 +244,9 @@ def _settle(machine: FakeMachine, action: SettleLedger) -> None:
 
 
 def _define(machine: FakeMachine, action: DefineDomain) -> None:
-    if ET.fromstring(action.xml).findtext("uuid") != action.vm:
-        raise Fatal("vm.definition_refused", "the UUID differs")
     if action.vm in machine.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps its definition")
-    machine.domains[action.vm] = (action.xml, machine.domains.get(action.vm, ("", False))[1])
+    machine.domains[action.vm] = (domain_xml(action.vm, action.domain), machine.domains.get(action.vm, ("", False))[1])
 
 
 def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:

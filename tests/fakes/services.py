@@ -19,6 +19,7 @@ from typing import cast
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
+from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.image import NewImage
@@ -49,6 +50,13 @@ from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hos
 from tests.fakes.loopback_guest import LoopbackStream
 from tests.fakes.tenancy import real_tenancy
 from tests.fakes.world import EPOCH, GPU, PROFILE, STEPS, World, host_info
+
+
+def _domain(spec: VmSpec) -> DomainDescription:
+    return DomainDescription(
+        name=f"{spec.tenant}.{spec.name}", tenant=spec.tenant, profile=spec.profile, vcpus=spec.vcpus,
+        memory_mib=spec.memory_mib, volume="vm.qcow2", seed="vm.iso", network=spec.network,
+    )  # fmt: skip
 
 
 class Vms:
@@ -109,7 +117,7 @@ class Vms:
         actions = (
             WriteSeed(vm="vm", seed="vm.iso", iso_base64="A" * 500),
             CreateMdev(vm="vm", uuid="u", parent=GPU, type_name=PROFILE),
-            DefineDomain(vm="vm", xml="<domain/>"),
+            DefineDomain(vm="vm", domain=_domain(spec)),
             StartDomain(vm="vm"),
         )
         why = f"the fullest GPU that still has room for {spec.profile}"

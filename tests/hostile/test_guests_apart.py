@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from orchestrator.core.domain_xml import domain_xml
-from tests.unit.core.test_domain_xml import DEVICES, SPEC, vm
+from tests.unit.core.test_domain_xml import DEVICES, SPEC, text_of, vm
 
 NETWORKS = ("default", "red", "a" * 63)
 TENANTS = ("default", "red", "x-1")
@@ -32,7 +31,7 @@ def test_no_guest_reaches_another_or_takes_its_address(
     """An isolated port passes nothing to other isolated ports: no DHCP answer, no router advertisement, no ARP. What a
     guest may send from is what our DHCP has given to it."""
     wanted = vm(DEVICES["mdev"], replace(SPEC, network=network, tenant=tenant))
-    read = ET.fromstring(connection.defineXML(domain_xml(wanted)).XMLDesc())
+    read = ET.fromstring(connection.defineXML(text_of(wanted)).XMLDesc())
     cards = read.findall("devices/interface")
     assert len(cards) == 1
     for card in cards:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.device import Device, DeviceKind
+from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
 from orchestrator.core.host_actions import (
     ClearVgpuType,
@@ -30,7 +32,6 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.pci import split_pci_address
 from orchestrator.core.snapshot import GpuSnapshot
 from tests.lab.agent_on_host import SITE, AgentOnHost, agent_on
 from tests.lab.conftest import LabHost, lab
@@ -41,10 +42,7 @@ pytestmark = pytest.mark.lab
 TYPES = {"mdev": ("GRID T4-2Q", "GRID T4-1Q"), "vendor_vfio": ("NVIDIA L40S-12Q", "NVIDIA L40S-24Q")}
 GUEST_IDS = {"mdev": "10de:1eb8", "vendor_vfio": "10de:26b9"}
 NETWORK = "agent-test"
-NETWORK_XML = (
-    f"<network><name>{NETWORK}</name><forward mode='nat'/><bridge name='virbr77'/><ip address='192.168.177.1' "
-    "netmask='255.255.255.0'><dhcp><range start='192.168.177.2' end='192.168.177.250'/></dhcp></ip></network>"
-)
+SUBNET = "192.168.177.0/24"
 
 
 class Bench:
@@ -205,28 +203,17 @@ def _seed(directory: Path, vm: str) -> str:
     return base64.b64encode(packed.getvalue()).decode()
 
 
-def _domain(vm: str, storage: str, device: str) -> str:
-    if ":" in device:
-        domain, bus, slot, function = split_pci_address(device)
-        hostdev = (
-            "<hostdev mode='subsystem' type='pci' managed='no'><source>"
-            f"<address domain='{domain}' bus='{bus}' slot='{slot}' function='{function}'/></source></hostdev>"
-        )
-    else:
-        hostdev = (
-            "<hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'>"
-            f"<source><address uuid='{device}'/></source></hostdev>"
-        )
-    return f"""<domain type='kvm'><name>agent-test.{vm[:8]}</name><uuid>{vm}</uuid><memory unit='MiB'>256</memory>
-<vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/><apic/><smm state='off'/></features>
-<cpu mode='host-passthrough'/><devices>
-<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{storage}/volumes/{vm}.qcow2'/>
-<target dev='vda' bus='virtio'/></disk>
-<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><source file='{storage}/seeds/{vm}.iso'/>
-<target dev='sda' bus='sata'/><readonly/></disk>
-<interface type='network'><source network='{NETWORK}'/><model type='virtio'/></interface>
-<serial type='pty'/><console type='pty'/>{hostdev}
-<controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"""
+def _device(bench: Bench, make: HostAction) -> Device:
+    parent = make.parent if isinstance(make, CreateMdev) else made_on(make)
+    kind: DeviceKind = "mdev" if isinstance(make, CreateMdev) else "vendor_vfio"
+    return Device(kind=kind, gpu=bench.gpu, parent=parent, type_name=bench.type_name, name=made_on(make))
+
+
+def _domain(vm: str, device: Device) -> DomainDescription:
+    return DomainDescription(
+        name=f"agent-test.{vm[:8]}", tenant="agent-test", profile=device.type_name, vcpus=1, memory_mib=256,
+        volume=f"{vm}.qcow2", seed=f"{vm}.iso", network=NETWORK, devices=(device,),
+    )  # fmt: skip
 
 
 def _read_console(bench: Bench, vm: str, until: str) -> str:
@@ -244,20 +231,19 @@ def _read_console(bench: Bench, vm: str, until: str) -> str:
 @pytest.mark.parametrize("bench", ["l40s"], indirect=True)
 def test_a_vm_with_a_vgpu_runs_answers_and_is_gone_without_a_trace(bench: Bench, tmp_path: Path) -> None:
     agent, vm = bench.agent, vm_id()
-    storage = "/var/lib/agent-test/storage"
     before = facts(agent.shell)
     image = Path(lab("guest-image").strip())
     sha256 = hashlib.sha256(image.read_bytes()).hexdigest()
     token = FencingToken(site=SITE, epoch=1, operation="image", attempt=1)
     assert agent.link.send_image(agent.host, image, sha256, "qcow2", token).changed
     make, remove = bench.vgpu(vm)
-    device = made_on(make)
+    device = _device(bench, make)
     actions: tuple[HostAction, ...] = (
-        EnsureNetwork(name=NETWORK, xml=NETWORK_XML),
+        EnsureNetwork(name=NETWORK, subnet=SUBNET),
         CreateVolume(vm=vm, volume=f"{vm}.qcow2", base_sha256=sha256, base_format="qcow2", size_bytes=1024**3),
         WriteSeed(vm=vm, seed=f"{vm}.iso", iso_base64=_seed(tmp_path, vm)),
         make,
-        DefineDomain(vm=vm, xml=_domain(vm, storage, device)),
+        DefineDomain(vm=vm, domain=_domain(vm, device)),
         StartDomain(vm=vm),
     )
     assert all(agent.perform(action).changed for action in actions)

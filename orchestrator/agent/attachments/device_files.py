@@ -90,6 +90,11 @@ class DeviceFiles:
         if owner is None or owner.vm != vm:
             raise Conflict("vgpu.foreign", "the vGPU there is not this VM's", hint="look at the host", details=shown)
 
+    def owner_of(self, key: str) -> str | None:
+        """The VM that the ledger says has it."""
+        owner = self.ledger.owner(key)
+        return None if owner is None else owner.vm
+
     def check_unused(self, device: Path, shown: str) -> None:
         """:raises Conflict: ``vgpu.in_use``"""
         if open_files.in_use(device, open_files.open_vfio_devices(self.paths)) is not False:
@@ -103,7 +108,8 @@ class DeviceFiles:
 
 
 def check_managed(ledger: Ledger, gpu: str) -> None:
-    """:raises Denied: ``gpu.not_managed``"""
+    """:raises Denied: ``gpu.not_managed``; :raises InvalidInput: ``pci.address_invalid``"""
+    check_address(gpu)
     if gpu not in ledger.managed_gpus():
         raise Denied(
             "gpu.not_managed", f"GPU {gpu} was not given to us", hint="see vgpuctl host show for the GPUs that were"

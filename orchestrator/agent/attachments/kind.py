@@ -58,6 +58,15 @@ class Kind(Protocol):
     def release(self, vm: str, device: Device) -> None:
         """Forget the owner of a device that is left as it is."""
 
+    def owner_of(self, name: str) -> str | None:
+        """The VM whose device of the kind has this name in a ``<hostdev>``; None: the ledger knows none."""
+
+    def check_may_make(self, name: str) -> None:
+        """That nothing speaks against a device of this name which nobody has yet.
+
+        :raises Denied: ``gpu.not_managed``; :raises Conflict: ``vgpu.foreign``
+        """
+
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         """Devices that exist on these PCI functions, or may exist since the function cannot be read."""
 

@@ -14,9 +14,9 @@ from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host_actions import ActionResult, CreateMdev, RemoveMdev
+from orchestrator.core.names import is_uuid
 from orchestrator.core.snapshot import HostVgpuType, Mdev, VgpuParent
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
 
 
@@ -85,6 +85,13 @@ class MdevDevices:
 
     def release(self, vm: str, device: Device) -> None:
         self._files.release(mdev_key(device.name), vm)
+
+    def owner_of(self, name: str) -> str | None:
+        return self._files.owner_of(mdev_key(name))
+
+    def check_may_make(self, name: str) -> None:
+        if is_uuid(name) and self._find(name) is not None:
+            self._files.check_owner(mdev_key(name), "", name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         there = frozenset(functions)
@@ -162,7 +169,7 @@ class _ObservedMdevs:
 
 def _check_uuid(text: str) -> None:
     """The kernel's own form: it also keeps the text from being a path."""
-    if _UUID.fullmatch(text) is None:
+    if not is_uuid(text):
         raise InvalidInput("vgpu.uuid_invalid", f"{ascii(text)[:60]} is not a lower-case UUID")
 
 

@@ -143,6 +143,12 @@ class MigBackedFunctions:
         if device.gi_start is not None:
             self._release(instance_key(device.gpu, device.gi_start), vm)
 
+    def owner_of(self, name: str) -> str | None:
+        return self._functions.owner_of(name)
+
+    def check_may_make(self, name: str) -> None:
+        self._functions.check_may_make(name)
+
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         """GPU instances; vGPUs on functions are named by their own kind."""
         for address in functions:

@@ -96,6 +96,12 @@ class WholeGpus:
     def release(self, vm: str, device: Device) -> None:
         self._files.release(gpu_key(device.gpu), vm)
 
+    def owner_of(self, name: str) -> str | None:
+        return self._files.owner_of(gpu_key(name))
+
+    def check_may_make(self, name: str) -> None:
+        """A GPU's own function is asked about as a virtual one is."""
+
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         return (address for address in functions if binding.is_passed_through(self._paths, address))
 

@@ -23,6 +23,7 @@ from orchestrator.agent.sysfs.write import is_being_written
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult, ClearVgpuType, SetVgpuType
+from orchestrator.core.pci import is_pci_address
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
 
@@ -99,6 +100,14 @@ class TypedFunctions:
 
     def release(self, vm: str, device: Device) -> None:
         self._files.release(vf_key(device.parent), vm)
+
+    def owner_of(self, name: str) -> str | None:
+        return self._files.owner_of(vf_key(name))
+
+    def check_may_make(self, name: str) -> None:
+        """One that is not there, since virtual functions are off, nobody can have; starting asks again."""
+        if is_pci_address(name) and self._paths.pci(name).exists():
+            self._files.check_managed(name)
 
     def names_on(self, functions: Iterable[str]) -> Iterator[str]:
         return (

@@ -21,6 +21,7 @@ from orchestrator.agent.sysfs.open_files import open_below
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host_actions import ActionResult, CreateVolume, ImageFormat
 from orchestrator.core.snapshot import FileSnapshot
+from orchestrator.core.vm import MAX_DISK_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAX_SEED_BYTES = 8 * 1024 * 1024
@@ -63,11 +64,18 @@ class Storage:
         except OSError as error:
             raise files.storage_error(error) from error
 
+    @property
+    def directory(self) -> Path:
+        """Which holds volumes and seeds."""
+        return self._paths.storage
+
     def create_volume(self, action: CreateVolume) -> ActionResult:
         """:raises Fatal: ``image.missing``, ``volume.smaller_than_image``, ``volume.failed``, ``host.disk_full``
-        :raises Conflict: ``host.foreign_file``, ``volume.differs``"""
+        :raises Conflict: ``host.foreign_file``, ``volume.differs``; :raises InvalidInput: ``volume.size_invalid``"""
         target = self._paths.volumes / files.check_file_name(action.volume)
         base = self._paths.images / image_name(action.base_sha256, action.base_format)
+        if action.size_bytes > MAX_DISK_BYTES:
+            raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="64TiB at most")
         if self._is_ours(target, "volume", action.vm):
             header = read_header(target, "qcow2")
             if header.backing_name != str(base) or header.virtual_bytes != action.size_bytes:
@@ -148,6 +156,30 @@ class Storage:
             if (directory / files.check_file_name(name)).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
 
+    def check_file_of(self, vm: str, path: str) -> None:
+        """That a disk or seed is one of ours, this VM's, and lies where its name says; a disk on an image of ours.
+
+        :raises Conflict: ``vm.file_foreign``"""
+        file = Path(path)
+        kind = {self._paths.volumes: "volume", self._paths.seeds: "seed"}.get(file.parent)
+        own = kind is not None and self._owner(kind, file.name) == vm
+        if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
+            raise _foreign_file(path)
+
+    def check_not_ours(self, path: str) -> None:
+        """That a file which somebody else gave a domain is none that we made.
+
+        :raises Conflict: ``vm.file_foreign``"""
+        if self._paths.storage.resolve() in Path(path).resolve().parents:
+            raise _foreign_file(path)
+
+    def _on_foreign_image(self, file: Path) -> bool:
+        """That a file is not there, QEMU will tell."""
+        if not file.exists():
+            return False
+        base = Path(self._backing(file) or "/")
+        return base.parent != self._paths.images or base.is_symlink()
+
     def volumes(self) -> tuple[FileSnapshot, ...]:
         return self._list(self._paths.volumes, "volume")
 
@@ -213,6 +245,15 @@ class Storage:
             name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
             found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(kind, name)))
         return tuple(found)
+
+
+def _foreign_file(path: str) -> Conflict:
+    return Conflict(
+        "vm.file_foreign",
+        "the VM's definition takes a file that is not the VM's",
+        hint="look at the host: vgpuctl doctor",
+        details=path,
+    )
 
 
 def _copy(read: Callable[[int], bytes], part: Path, size_bytes: int) -> str:

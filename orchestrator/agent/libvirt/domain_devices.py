@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from orchestrator.core.errors import InvalidInput
 
-_OF_OTHER_BUSES = ("usb", "scsi", "scsi_host")
+OTHER_BUSES = ("usb", "scsi", "scsi_host")
 """Their addresses have numbers too, and none of them is of a PCI function."""
 
 
@@ -38,7 +38,7 @@ def read_domain_xml(xml: str) -> DomainText:
     devices = [
         _device(address)
         for hostdev in root.findall("./devices/hostdev")
-        if hostdev.get("type") not in _OF_OTHER_BUSES
+        if hostdev.get("type") not in OTHER_BUSES
         for address in hostdev.findall("./source/address")
     ]
     return DomainText(

@@ -15,8 +15,9 @@ import libvirt
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.timing import Timing
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.snapshot import DomainSnapshot, DomainState
 
@@ -52,21 +53,19 @@ class Domains:
         self._ledger = ledger
         self._timing = timing
 
-    def define(self, vm: str, xml: str) -> ActionResult:
-        """:raises Conflict: ``vm.foreign_domain``
+    def define(self, vm: str, xml: str, check: Callable[[], None]) -> ActionResult:
+        """``check``: refuses what the definition takes and may not.
+
+        :raises Conflict: ``vm.foreign_domain``, ``vm.adopted``
         :raises Fatal: ``vm.definition_refused``"""
-        text = read_domain_xml(xml)
-        if text.uuid != vm:
-            raise InvalidInput(
-                "vm.xml_invalid", "the definition's UUID is not the VM's id", details=f"{text.uuid} / {vm}"
-            )
         there = self._libvirt.call(lambda connection: _lookup(connection, vm) is not None)
         owner = self._ledger.owner(domain_key(vm))
         if there and owner is None:
             raise _foreign(vm)
         if owner is not None and owner.detail == ADOPTED:
             raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with", details=vm)
-        if there and owner is not None and owner.detail == _digest(xml):
+        check()
+        if there and owner is not None and owner.detail == _digest(xml) and self._still_takes(vm, xml):
             return ActionResult(changed=False)
         self._ledger.claim(domain_key(vm), vm)  # the digest follows when libvirt has taken the definition
         try:
@@ -82,6 +81,11 @@ class Domains:
             raise
         self._ledger.claim(domain_key(vm), vm, detail=_digest(xml))
         return ActionResult(changed=True)
+
+    def _still_takes(self, vm: str, xml: str) -> bool:
+        """What it was defined with: nobody changed that on the host since."""
+        there: str = self._on_own_domain(vm, lambda domain: domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+        return parts_of(there) == parts_of(xml)
 
     def adopt(self, vm: str, devices: tuple[str, ...]) -> ActionResult:
         """Write down that the domain is ours now; it is not changed. ``devices`` are the host devices it has.
@@ -141,11 +145,16 @@ class Domains:
         self._ledger.release(domain_key(vm))
         return ActionResult(changed=changed)
 
-    def start(self, vm: str) -> ActionResult:
-        """Start it and see it running.
+    def start(self, vm: str, check: Callable[[str, bool], None]) -> ActionResult:
+        """Start it and see it running. ``check``: refuses what the definition (its XML, and whether somebody else
+        wrote it) takes and may not.
 
+        :raises NotFound: ``vm.not_found``
         :raises Fatal: ``vm.start_failed``; QEMU's words are in the details
         """
+        if not self.is_active(vm):
+            owner = self._ledger.owner(domain_key(vm))
+            check(self._on_own_domain(vm, _definition), owner is not None and owner.detail == ADOPTED)
 
         def start(domain: Any) -> bool:
             if domain.isActive():
@@ -271,6 +280,10 @@ def _lookup(connection: Any, vm: str) -> Any:
         if is_absent(error):
             return None
         raise
+
+
+def _definition(domain: Any) -> str:
+    return str(domain.XMLDesc())
 
 
 def _is_active(connection: Any, vm: str) -> bool:

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
+from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.names import check_name
+from orchestrator.core.network import DEFAULT_NAME, Network, network_xml, parse_subnet
 
 _MADE, _STARTED = "made", "started"
 _NOBODY = "host"
@@ -18,6 +23,11 @@ _NOBODY = "host"
 
 def _key(name: str) -> str:
     return f"network:{name}"
+
+
+def _used_key(name: str) -> str:
+    """Of a network that was there before us and that VMs of ours are on: it is never changed."""
+    return f"used-network:{name}"
 
 
 def _lookup(connection: Any, name: str) -> Any:
@@ -41,17 +51,22 @@ class LibvirtNetworks:
         )
         return tuple(sorted(names))
 
-    def ensure(self, name: str, xml: str) -> ActionResult:
+    def ensure(self, name: str, subnet: str) -> ActionResult:
         """Make and start it; a network of that name that is there keeps its definition and is started.
 
-        :raises Fatal: ``network.refused``"""
+        :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``
+        :raises Conflict: ``network.foreign``; :raises Fatal: ``network.refused``"""
+        wanted = Network(name=check_name(name, what="network"), subnet=parse_subnet(subnet, ()))
 
         def ensure(connection: Any) -> bool:
             network = _lookup(connection, name)
             if network is None:
                 self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
-                network = connection.networkDefineXML(xml)
+                network = connection.networkDefineXML(network_xml(wanted))
                 network.setAutostart(True)
+            elif not self._is_known(name):
+                _check_like(network, wanted)
+                self._ledger.claim(_used_key(name), _NOBODY)
             if network.isActive():
                 return False
             if self._ledger.owner(_key(name)) is None:
@@ -63,6 +78,28 @@ class LibvirtNetworks:
             ensure, code="network.refused", message=f"libvirt cannot provide the network {name}", hint="see the details"
         )
         return ActionResult(changed=changed)
+
+    def check_known(self, name: str) -> None:
+        """That it was made here, or taken up when a VM came.
+
+        :raises Conflict: ``network.foreign``"""
+        if not self._is_known(name):
+            raise _foreign(name)
+
+    def check_usable(self, name: str) -> None:
+        """The same, or a NAT network: definitions from before agents wrote down which they took up.
+
+        :raises Conflict: ``network.foreign``"""
+
+        def is_nat(connection: Any) -> bool:
+            network = _lookup(connection, name)
+            return network is not None and _is_nat(ET.fromstring(network.XMLDesc()))  # noqa: S314 - libvirt's own
+
+        if not self._is_known(name) and not self._libvirt.call(is_nat):
+            raise _foreign(name)
+
+    def _is_known(self, name: str) -> bool:
+        return any(self._ledger.owner(key) is not None for key in (_key(name), _used_key(name)))
 
     def _start(self, name: str, network: Any) -> None:
         """A network that does not start is left as it was found."""
@@ -77,6 +114,7 @@ class LibvirtNetworks:
 
     def remove(self, name: str) -> ActionResult:
         """Leave the network as it was before :meth:`ensure`."""
+        self._ledger.release(_used_key(name))
         owner = self._ledger.owner(_key(name))
         if owner is None:
             return ActionResult(changed=False, message="not made here")
@@ -94,3 +132,35 @@ class LibvirtNetworks:
         changed = self._libvirt.call(remove, code="network.remove_failed", message=f"network {name} was not removed")
         self._ledger.release(_key(name))
         return ActionResult(changed=changed)
+
+
+def _check_like(network: Any, wanted: Network) -> None:
+    """One that somebody else made is taken when it hides its guests behind the host, as ours do; under any name but
+    that of libvirt's own it must be the very subnet.
+
+    :raises Conflict: ``network.foreign``"""
+    root = ET.fromstring(network.XMLDesc())  # noqa: S314 - libvirt's own
+    subnets = [_subnet(ip) for ip in root.findall("ip")]
+    if not _is_nat(root) or (wanted.name != DEFAULT_NAME and wanted.subnet not in subnets):
+        raise _foreign(wanted.name)
+
+
+def _is_nat(root: ET.Element) -> bool:
+    return root.find("forward[@mode='nat']") is not None
+
+
+def _subnet(ip: ET.Element) -> str | None:
+    """Of an IPv4 address and its prefix or netmask."""
+    try:
+        width = ip.get("prefix") or ip.get("netmask")
+        return str(ipaddress.IPv4Network(f"{ip.get('address')}/{width}", strict=False))
+    except ValueError:
+        return None
+
+
+def _foreign(name: str) -> Conflict:
+    return Conflict(
+        "network.foreign",
+        f"the host has a network {name} that is not ours, and another than is wanted",
+        hint="give the pool's network another name, or remove the host's",
+    )

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.device import Device, DeviceKind
-from orchestrator.core.host_actions import BootPolicy
+from orchestrator.core.domain import BootPolicy
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.priority import Priority

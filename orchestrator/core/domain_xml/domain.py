@@ -6,10 +6,11 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
+from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
-from orchestrator.core.domain_xml.disk import seed_disk, volume_disk
+from orchestrator.core.domain_xml.disk import STORAGE, seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
-from orchestrator.core.vm import Vm
+from orchestrator.core.domain_xml.rules import check_domain
 
 METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 """In which a domain says whose it is."""
@@ -17,22 +18,26 @@ METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 ET.register_namespace("vgpuctl", METADATA_NAMESPACE)
 
 
-def domain_xml(vm: Vm) -> str:
-    """The whole definition, with the drawn devices.
+def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE) -> str:
+    """The whole definition, with the drawn devices. ``storage``: the agent's directory.
 
     BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
     whatever is not written here is the host's libvirt's decision.
+
+    :raises InvalidInput: ``vm.domain_invalid``
     """
+    check_domain(vm_id, domain)
     root = ET.Element("domain", type="kvm")
-    ET.SubElement(root, "name").text = vm.domain_name
-    ET.SubElement(root, "uuid").text = vm.id
-    root.append(_metadata(vm))
-    ET.SubElement(root, "memory", unit="MiB").text = str(vm.spec.memory_mib)
-    ET.SubElement(root, "vcpu", placement="static").text = str(vm.spec.vcpus)
+    ET.SubElement(root, "name").text = domain.name
+    ET.SubElement(root, "uuid").text = vm_id
+    root.append(_metadata(vm_id, domain))
+    ET.SubElement(root, "memory", unit="MiB").text = str(domain.memory_mib)
+    ET.SubElement(root, "vcpu", placement="static").text = str(domain.vcpus)
     _machine(root)
     devices = ET.SubElement(root, "devices")
-    devices.extend([volume_disk(vm), seed_disk(vm), interface(vm), *serial_console()])
-    devices.extend(hostdev(device) for device in vm.devices)
+    devices.extend([volume_disk(domain, storage), seed_disk(domain, storage)])
+    devices.extend([interface(vm_id, domain.network), *serial_console()])
+    devices.extend(hostdev(device) for device in domain.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)
     ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")
@@ -40,12 +45,12 @@ def domain_xml(vm: Vm) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _metadata(vm: Vm) -> ET.Element:
+def _metadata(vm_id: str, domain: DomainDescription) -> ET.Element:
     metadata = ET.Element("metadata")
     owner = ET.SubElement(metadata, f"{{{METADATA_NAMESPACE}}}vm")
-    owner.set("id", vm.id)
-    owner.set("tenant", vm.spec.tenant)
-    owner.set("profile", vm.spec.profile)
+    owner.set("id", vm_id)
+    owner.set("tenant", domain.tenant)
+    owner.set("profile", domain.profile)
     return metadata
 
 

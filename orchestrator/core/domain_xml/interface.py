@@ -6,8 +6,6 @@ from __future__ import annotations
 import hashlib
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.vm import Vm
-
 _PREFIX = "52:54:00"
 """The range of QEMU's own, locally administered, addresses."""
 
@@ -18,11 +16,11 @@ def mac_address(vm_id: str) -> str:
     return ":".join((_PREFIX, *(f"{byte:02x}" for byte in digest[:3])))
 
 
-def interface(vm: Vm) -> ET.Element:
+def interface(vm_id: str, network: str) -> ET.Element:
     """The one network card."""
     element = ET.Element("interface", type="network")
-    ET.SubElement(element, "mac", address=mac_address(vm.id))
-    ET.SubElement(element, "source", network=vm.spec.network)
+    ET.SubElement(element, "mac", address=mac_address(vm_id))
+    ET.SubElement(element, "source", network=network)
     ET.SubElement(element, "model", type="virtio")
     ET.SubElement(element, "port", isolated="yes")  # tenants share networks: to its host and beyond, to no other VM
     guard = ET.SubElement(element, "filterref", filter="clean-traffic")

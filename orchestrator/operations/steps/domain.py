@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
 from orchestrator.core.snapshot import HostSnapshot
@@ -19,14 +18,14 @@ def _define(context: Context) -> str:
     vm = context.known_vm()
     if vm.spec.adopted is not None:
         return f"{vm.domain_name}, as it came"
-    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(vm)))
+    context.perform(DefineDomain(vm=vm.id, domain=vm.domain))
     return vm.domain_name
 
 
 def _define_as_before(context: Context) -> None:
     """With the devices that it had before it was placed again."""
     vm = context.known_vm()
-    context.perform(DefineDomain(vm=vm.id, xml=domain_xml(replace(vm, devices=context.devices_before()))))
+    context.perform(DefineDomain(vm=vm.id, domain=replace(vm.domain, devices=context.devices_before())))
 
 
 def _undefine(context: Context) -> None:

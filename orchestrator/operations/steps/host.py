@@ -18,7 +18,7 @@ from orchestrator.core.host_actions import (
     RemoveNetwork,
     SettleLedger,
 )
-from orchestrator.core.network import DEFAULT_NAME, network_xml
+from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
@@ -191,7 +191,7 @@ def _enable_again(context: Context) -> None:
 def _default_network(context: Context) -> str:
     with context.world.store.read() as tx:
         network = tx.networks.get(DEFAULT_NAME)
-    context.perform(EnsureNetwork(name=network.name, xml=network_xml(network)))
+    context.perform(EnsureNetwork(name=network.name, subnet=network.subnet))
     return network.name
 
 

@@ -7,7 +7,6 @@ import base64
 
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, EnsureNetwork, WriteSeed
 from orchestrator.core.image import Image
-from orchestrator.core.network import network_xml
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -48,7 +47,7 @@ def _ensure_network(context: Context) -> str:
         return "left as it is"
     with context.world.store.read() as tx:
         network = tx.networks.get(vm.spec.network)
-    context.perform(EnsureNetwork(name=network.name, xml=network_xml(network)))
+    context.perform(EnsureNetwork(name=network.name, subnet=network.subnet))
     return network.name
 
 

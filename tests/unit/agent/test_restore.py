@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,11 @@ from orchestrator.agent.restore import Restorer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
     BindVfio,
-    BootPolicy,
     ClearVgpuType,
     CreateMdev,
     DisableVirtualFunctions,
@@ -61,7 +62,7 @@ class FakeDomains(Domains):
         self.while_starting: threading.Event | None = None
         self.go_on = threading.Event()
 
-    def start(self, vm: str) -> ActionResult:
+    def start(self, vm: str, _check: Callable[[str, bool], None]) -> ActionResult:
         self.started.append(vm)
         if self.while_starting is not None:
             self.while_starting.set()

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.network import Network, network_xml
 from orchestrator.core.vm import Vm, VmSpec
 
@@ -48,6 +50,10 @@ DEVICES = {
 }
 
 
+def text_of(vm: Vm) -> str:
+    return domain_xml(vm.id, vm.domain)
+
+
 def vm(device: Device, spec: VmSpec = SPEC) -> Vm:
     return Vm(
         id="0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2",
@@ -68,7 +74,7 @@ def judge() -> libvirt.virConnect:
 
 @pytest.mark.parametrize("kind", DEVICES)
 def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge: libvirt.virConnect) -> None:
-    text = domain_xml(vm(DEVICES[kind])) + "\n"
+    text = text_of(vm(DEVICES[kind])) + "\n"
     path = GOLDEN / f"{kind}.xml"
     if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -78,19 +84,19 @@ def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge:
 
 def test_a_vm_takes_all_of_its_devices_in_their_order() -> None:
     both = replace(vm(DEVICES["mdev"]), devices=tuple(DEVICES.values()))
-    hostdevs = ET.fromstring(domain_xml(both)).findall("devices/hostdev")
+    hostdevs = ET.fromstring(text_of(both)).findall("devices/hostdev")
     assert [hostdev.get("type") for hostdev in hostdevs] == ["mdev", "pci", "pci"]
 
 
 def test_a_virtual_function_is_never_rebound_by_libvirt() -> None:
-    hostdev = ET.fromstring(domain_xml(vm(DEVICES["vendor_vfio"]))).find("devices/hostdev")
+    hostdev = ET.fromstring(text_of(vm(DEVICES["vendor_vfio"]))).find("devices/hostdev")
     assert hostdev is not None
     assert hostdev.attrib == {"mode": "subsystem", "type": "pci", "managed": "no"}
 
 
 @pytest.mark.fault("F129")
 def test_a_guest_is_confined_and_cannot_spoof() -> None:
-    root = ET.fromstring(domain_xml(vm(DEVICES["mdev"])))
+    root = ET.fromstring(text_of(vm(DEVICES["mdev"])))
     label, guard = root.find("seclabel"), root.find("devices/interface/filterref")
     assert label is not None
     assert guard is not None
@@ -101,12 +107,16 @@ def test_a_guest_is_confined_and_cannot_spoof() -> None:
 @pytest.mark.fault("F126")
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), st.uuids())
 def test_no_text_becomes_syntax(text: str, vm_id: object) -> None:
-    hostile = replace(vm(DEVICES["mdev"], replace(SPEC, profile=text, network=text)), id=str(vm_id))
-    root = ET.fromstring(domain_xml(hostile))
-    assert [child.tag for child in root] == [child.tag for child in ET.fromstring(domain_xml(vm(DEVICES["mdev"])))]
-    source = root.find("devices/interface/source")
-    assert source is not None
-    assert source.get("network") == text
+    hostile = replace(vm(DEVICES["mdev"], replace(SPEC, profile=text)), id=str(vm_id))
+    if not text.isprintable() or len(text) > 200:
+        with pytest.raises(InvalidInput):
+            text_of(hostile)
+        return
+    root = ET.fromstring(text_of(hostile))
+    assert [child.tag for child in root] == [child.tag for child in ET.fromstring(text_of(vm(DEVICES["mdev"])))]
+    said = root.find(f"metadata/{{{METADATA_NAMESPACE}}}vm")
+    assert said is not None
+    assert said.get("profile") == text
 
 
 @given(st.uuids())

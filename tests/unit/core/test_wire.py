@@ -99,3 +99,10 @@ def test_a_malformed_answer_is_unknown_never_a_result(answer: object) -> None:
 
 def test_an_answer_of_a_newer_agent_may_say_more_than_we_know() -> None:
     assert result_from_dict({"changed": True, "message": "", "took_ms": 4}) == ActionResult(changed=True)
+
+
+@pytest.mark.parametrize("name", ["DefineDomain", "EnsureNetwork"])
+def test_an_action_with_xml_in_it_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match=name) as refused:
+        action_from_dict({"action": name, "vm": "a", "name": "a", "xml": "<domain/>"})
+    assert refused.value.code == "agent.xml_refused"

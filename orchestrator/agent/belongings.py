@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose everything is that a definition names. The controller is not believed: the ledger knows what we made for whom.
+
+Asked when a domain is defined and again when it is started: a definition may be older than this agent, and a device
+may have become another VM's since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.agent.attachments.kind import Kinds
+from orchestrator.agent.images.store import Storage
+from orchestrator.agent.libvirt.domain_parts import DomainParts
+from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.core.errors import Conflict, Denied
+
+
+@dataclass(frozen=True)
+class Belongings:
+    storage: Storage
+    kinds: Kinds
+    networks: LibvirtNetworks
+
+    def check_defined(self, vm: str, parts: DomainParts) -> None:
+        """Its files and network are its own, and no device is another VM's or of a GPU that is not ours. Its devices
+        may still have to be made.
+
+        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``, ``network.foreign``
+        :raises Denied: ``gpu.not_managed``
+        """
+        for path in parts.files:
+            self.storage.check_file_of(vm, path)
+        for network in parts.networks:
+            self.networks.check_known(network)
+        for device in parts.devices:
+            owner = self._owner(device)
+            if owner not in (None, vm):
+                raise _foreign(device, owner)
+            if owner is None:
+                for kind in self.kinds.values():
+                    kind.check_may_make(device)
+
+    def check_started(self, vm: str, parts: DomainParts) -> None:
+        """Everything is its own now, and nothing is there that we never write.
+
+        :raises Denied: ``vm.definition_foreign``
+        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``, ``network.foreign``
+        """
+        if parts.others:
+            raise Denied(
+                "vm.definition_foreign",
+                f"the VM's definition takes what no VM of ours has: {', '.join(parts.others)}",
+                hint="somebody changed it on the host: starting it by vgpuctl defines it anew",
+            )
+        for path in parts.files:
+            self.storage.check_file_of(vm, path)
+        for network in parts.networks:
+            self.networks.check_usable(network)
+        self._check_devices(vm, parts.devices)
+
+    def check_adopted(self, vm: str, parts: DomainParts) -> None:
+        """Of a domain that somebody else defined: its devices are its own, and no file is one of our VMs'.
+
+        :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``
+        """
+        for path in parts.files:
+            self.storage.check_not_ours(path)
+        self._check_devices(vm, parts.devices)
+
+    def _check_devices(self, vm: str, devices: Iterable[str]) -> None:
+        for device in devices:
+            owner = self._owner(device)
+            if owner != vm:
+                raise _foreign(device, owner)
+
+    def _owner(self, device: str) -> str | None:
+        found = (kind.owner_of(device) for kind in self.kinds.values())
+        return next((owner for owner in found if owner is not None), None)
+
+
+def _foreign(device: str, owner: str | None) -> Conflict:
+    return Conflict(
+        "vm.device_foreign",
+        "the VM's definition takes a device that is not the VM's",
+        hint="look at the host: vgpuctl doctor",
+        details=f"{device}: {'not ours' if owner is None else f'owner {owner}'}",
+    )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a definition takes of its host: files, networks, devices, and whatever no definition of ours takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from orchestrator.agent.libvirt.domain_devices import OTHER_BUSES, read_domain_xml
+
+_NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel", "tpm")
+"""Devices that reach files, sockets or addresses of the host."""
+_ON_THE_HOST = ("kernel", "initrd", "dtb", "acpi")
+_RANDOM = ("/dev/urandom", "/dev/random")
+_EMULATORS = "/usr/"
+"""Where distributions install QEMU; libvirt writes its path into every definition."""
+
+
+@dataclass(frozen=True)
+class DomainParts:
+    devices: tuple[str, ...]
+    """UUIDs and PCI addresses of its hostdevs."""
+    files: tuple[str, ...]
+    """Paths of its disks and media."""
+    networks: tuple[str, ...]
+    """Names of libvirt networks."""
+    others: tuple[str, ...]
+    """What no definition of ours has, for people."""
+
+
+def parts_of(xml: str) -> DomainParts:
+    """:raises InvalidInput: ``vm.xml_invalid``"""
+    devices = read_domain_xml(xml).devices
+    root = ET.fromstring(xml)  # noqa: S314 - libvirt's, or written by ourselves
+    disks = root.findall("./devices/disk")
+    return DomainParts(
+        devices=devices,
+        files=tuple(source.get("file", "") for disk in disks for source in disk.findall("source[@file]")),
+        networks=tuple(one.get("network", "") for one in root.findall("./devices/interface/source[@network]")),
+        others=tuple(dict.fromkeys((*_others(root), *_other_disks(disks), *_other_devices(root)))),
+    )
+
+
+def _others(root: ET.Element) -> Iterator[str]:
+    yield from (child.tag for child in root if child.tag.startswith("{"))  # qemu:commandline and its like
+    yield from (f"os/{tag}" for tag in _ON_THE_HOST if root.find(f"./os/{tag}") is not None)
+    for label in root.findall("seclabel"):
+        # libvirt writes the model "none" itself where the host has neither AppArmor nor SELinux
+        if label.get("model") != "none" and (label.get("type") == "none" or label.get("relabel") == "no"):
+            yield "seclabel"
+
+
+def _other_disks(disks: list[ET.Element]) -> Iterator[str]:
+    for disk in disks:
+        source = disk.find("source")
+        if source is not None and (disk.get("type") != "file" or "file" not in source.attrib):
+            yield f"disk of type {disk.get('type')}"
+        if disk.find(".//backingStore/source") is not None or disk.find("mirror") is not None:
+            yield "disk with a backing store of its own"
+
+
+def _other_devices(root: ET.Element) -> Iterator[str]:
+    for device in root.findall("./devices/*"):
+        tag, kind = device.tag, device.get("type")
+        if tag in _NEVER or tag.startswith("{"):
+            yield tag
+        elif tag == "hostdev" and (device.get("mode", "subsystem") != "subsystem" or kind in OTHER_BUSES):
+            yield f"hostdev of type {kind}"
+        elif tag == "interface" and (kind != "network" or device.find("source[@network]") is None):
+            yield f"interface of type {kind}"
+        elif tag in {"serial", "console"} and kind != "pty":
+            yield f"{tag} of type {kind}"
+        elif tag == "emulator" and not (device.text or "").startswith(_EMULATORS):
+            yield "emulator"
+        elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:
+            yield "rng"

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a VM's libvirt domain is, field by field: goes over the wire, and its host writes the XML of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.device import Device
+
+BootPolicy = Literal["local", "ask-controller"]
+"""After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainDescription:
+    """Everything that differs between the domains of two VMs; the rest is the same for all (core/domain_xml)."""
+
+    name: str
+    """Of the domain: ``tenant.vm``."""
+    tenant: str
+    profile: str
+    """Written into the metadata, for people who look at the host."""
+    vcpus: int
+    memory_mib: int
+    volume: str
+    """File name of its disk in the agent's volume directory."""
+    seed: str
+    """File name of its NoCloud seed in the agent's seed directory."""
+    network: str
+    """Name of a libvirt network that is ours."""
+    devices: tuple[Device, ...] = ()

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which values the fields of a domain may have. Whoever sends them: the host asks before it writes XML of them."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.core.device import Device
+from orchestrator.core.domain import DomainDescription
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.pci import is_pci_address
+from orchestrator.core.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
+
+_MAX_DEVICES = 64
+_MAX_TEXT = 200
+_SHOWN = 60
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}", re.ASCII)
+
+
+def check_domain(vm: str, domain: DomainDescription) -> None:
+    """That no field can mean anything but what it is for. Whose the things are that it names, its host knows.
+
+    :raises InvalidInput: ``vm.domain_invalid``
+    """
+    tenant, _, name = domain.name.partition(".")
+    rules = (
+        ("vm", vm, is_uuid(vm)),
+        ("name", domain.name, is_name(tenant) and is_name(name)),
+        ("tenant", domain.tenant, domain.tenant == tenant),
+        ("profile", domain.profile, _is_line(domain.profile)),
+        ("vcpus", domain.vcpus, 1 <= domain.vcpus <= MAX_VCPUS),
+        ("memory_mib", domain.memory_mib, MIN_MEMORY_MIB <= domain.memory_mib <= MAX_MEMORY_MIB),
+        ("volume", domain.volume, _FILE_NAME.fullmatch(domain.volume) is not None),
+        ("seed", domain.seed, _FILE_NAME.fullmatch(domain.seed) is not None),
+        ("network", domain.network, is_name(domain.network)),
+        ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
+        ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
+    )
+    for field, value, holds in rules:
+        if not holds:
+            raise _invalid(field, value)
+    for device in domain.devices:
+        _check_device(device)
+
+
+def _check_device(device: Device) -> None:
+    for field, address in (("gpu", device.gpu), ("parent", device.parent)):
+        if not is_pci_address(address):
+            raise _invalid(f"device's {field}", address)
+    if device.name != device.parent and not is_uuid(device.name):
+        raise _invalid("device's name", device.name)
+    for field, text in (("type_name", device.type_name), ("gi_profile", device.gi_profile or "-")):
+        if not _is_line(text):
+            raise _invalid(f"device's {field}", text)
+
+
+def _is_line(text: str) -> bool:
+    """Short, and every character can be seen: also what XML cannot hold is none."""
+    return 0 < len(text) <= _MAX_TEXT and text.isprintable()
+
+
+def _invalid(field: str, value: object) -> InvalidInput:
+    return InvalidInput(
+        "vm.domain_invalid",
+        f"a VM's domain cannot have the {field} {ascii(value)[:_SHOWN]}",
+        hint="the controller sends names of its own making: is this one of ours?",
+    )
