@@ -21,6 +21,7 @@ from orchestrator.agent.sysfs import machine
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import HostSnapshot
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Observer:
             boot_id=about.boot_id,
             hostname=about.hostname,
             agent_version=agent_version(),
+            protocol=PROTOCOL_VERSION,
             kernel=about.kernel,
             os_name=about.os_name,
             libvirt_version=libvirt_version,

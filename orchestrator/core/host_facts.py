@@ -23,6 +23,7 @@ class HostFacts:
     """What is free and what our own volumes take."""
     gpus: tuple[GpuSnapshot, ...]
     """Without ids, and with those functions only that something is made on."""
+    agent_too_old: bool = False
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -32,6 +33,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         memory_mib=snapshot.memory_mib,
         disk_bytes=disk_of(snapshot),
         gpus=tuple(_gpu_facts(gpu) for gpu in snapshot.gpus),
+        agent_too_old=snapshot.agent_too_old,
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from orchestrator.core.protocol import PROTOCOL_VERSION
+
 Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
 """How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
 ``passthrough``: vfio-pci has the whole GPU. ``none``: no vGPU support seen (yet): virtual functions off, or a GPU
@@ -178,6 +180,13 @@ class HostSnapshot:
     """Whose the things on it are is not known to its agent: it does nothing before that is settled."""
     epoch: int = 0
     """The highest fencing epoch that the agent's ledger has seen; 0 from an agent that does not tell."""
+    protocol: int = 3
+    """Version that the agent speaks (core/protocol.py); those before 4 do not tell."""
+
+    @property
+    def agent_too_old(self) -> bool:
+        """It is observed, its VMs can be stopped and deleted, and it is upgraded; nothing new is made there."""
+        return self.protocol < PROTOCOL_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,16 +14,19 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.core.wire import action_to_dict
+from orchestrator.operations.definitions.hosts import UPGRADE_AGENT
 from orchestrator.operations.stuck import take_up, waits_for_its_host
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.reconcile.pacing import Pacing
+from orchestrator.reconcile.upgrades import upgrade_in_turn
 from orchestrator.services.begin import before, held_by, new_operation, record
 
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
 log = logging.getLogger(__name__)
+_ABOUT_NO_VM = {"clean_up", "settle_ledger", UPGRADE_AGENT.kind}
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
 _TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
 
@@ -106,7 +109,10 @@ class Repairer:
         kind, vm = first.repair.kind, tx.vms.find_id(subject)
         if not _may(tx, kind, subject, vm):
             return None
-        if not asked and not self.pacing.may_begin():
+        if kind == UPGRADE_AGENT.kind:
+            if not upgrade_in_turn(tx, subject):
+                return None
+        elif not asked and not self.pacing.may_begin():
             log.warning("%s of %s is left for later: enough was repaired in this hour", first.code, first.subject)
             return None
         subject_of = vm or first.vm or tx.hosts.get(first.host)
@@ -128,7 +134,7 @@ def _may(tx: Transaction, kind: str, subject: str, vm: Vm | None) -> bool:
     """No operation works on it, and it is still in the state that the repair is for."""
     if any(one.state not in {"done", "undone"} for one in tx.operations.of_subject(subject)):
         return False
-    return kind in {"clean_up", "settle_ledger"} if vm is None else vm.state == _FROM[kind]
+    return kind in _ABOUT_NO_VM if vm is None else vm.state == _FROM[kind]
 
 
 def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:

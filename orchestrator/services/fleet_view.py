@@ -70,10 +70,16 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
         gpus=(),
-        cordoned=host.cordoned or host.state != "ready",
-        reason=None if host.state == "ready" else f"the host is {host.state}",
+        cordoned=host.cordoned or host.state != "ready" or facts.agent_too_old,
+        reason=_not_ready(host, facts),
         vms=frozenset(vm.id for vm in seen.vms),
     )
+
+
+def _not_ready(host: Host, facts: HostFacts) -> str | None:
+    if host.state != "ready":
+        return f"the host is {host.state}"
+    return "its agent is too old and is upgraded by itself" if facts.agent_too_old else None
 
 
 def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:

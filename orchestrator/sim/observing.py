@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     DomainSnapshot,
     FileSnapshot,
@@ -27,6 +28,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         boot_id=f"{machine.index}-{machine.boot}",
         hostname=f"host-{machine.index}",
         agent_version="1",
+        protocol=PROTOCOL_VERSION,
         kernel="6.12.0",
         os_name="Debian 13",
         libvirt_version="11.3.0",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.core.errors import Conflict, Denied, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -22,6 +22,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
@@ -72,6 +73,8 @@ class FakeHosts:
         _check_token(machine, token)
         if machine.ledger_lost and not isinstance(action, SettleLedger):
             raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
+        if machine.protocol < action.since:
+            raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
         return self._effect(type(action).__name__, lambda: perform_on(machine, action))
 
     def send_image(
@@ -110,7 +113,7 @@ class FakeHosts:
         progress("install")
 
         def install() -> None:
-            machine.site = self.site
+            machine.site, machine.protocol = self.site, PROTOCOL_VERSION
 
         self._effect("install_agent", install)
 

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.errors import Denied, Fatal
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     DomainSnapshot,
     FileSnapshot,
@@ -81,6 +82,8 @@ class FakeMachine:
     gives_addresses: bool = True
     guests_die: bool = False
     driver_version: str = "580.95.02"
+    protocol: int = PROTOCOL_VERSION
+    """Of its agent; installing it brings the newest."""
 
     def state(self) -> dict[str, object]:
         """What must be as before once an operation was undone; base images and networks stay by design."""
@@ -144,6 +147,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         boot_id="boot",
         hostname="host",
         agent_version="1",
+        protocol=machine.protocol,
         kernel="6.12",
         os_name="Debian 13",
         libvirt_version="11.3.0",

@@ -26,7 +26,8 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    return to_json({"vcpus": facts.vcpus, "memory_mib": facts.memory_mib, "kinds": list(kinds), "gpus": gpus}).decode()
+    of_host = {"vcpus": facts.vcpus, "memory_mib": facts.memory_mib, "agent_too_old": facts.agent_too_old}
+    return to_json({**of_host, "kinds": list(kinds), "gpus": gpus}).decode()
 
 
 def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
@@ -38,6 +39,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         memory_mib=found["memory_mib"],
         disk_bytes=disk_bytes,
         gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
+        agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
     )
 
 

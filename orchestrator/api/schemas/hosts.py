@@ -157,6 +157,7 @@ class SoftwareAnswer(AnswerBody):
     """What runs on a host, as its agent last said."""
 
     agent: str
+    agent_too_old: bool = Field(description="Nothing new is made there until it is upgraded, which happens by itself")
     kernel: str
     os: str
     libvirt: str
@@ -167,6 +168,7 @@ class SoftwareAnswer(AnswerBody):
     def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:
         return cls(
             agent=snapshot.agent_version,
+            agent_too_old=snapshot.agent_too_old,
             kernel=snapshot.kernel,
             os=snapshot.os_name,
             libvirt=snapshot.libvirt_version,

@@ -201,13 +201,18 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("driver", shown(software.get("nvidia_driver"))),
         ("libvirt", shown(software.get("libvirt"))),
         ("QEMU", shown(software.get("qemu"))),
-        ("agent", shown(software.get("agent"))),
+        ("agent", _agent(software)),
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
     pairs += [("problem", shown(problem)) for problem in host["problems"]]
     return render_details(pairs)
+
+
+def _agent(software: Mapping[str, Any]) -> str:
+    late = ", too old: it is upgraded by itself" if software.get("agent_too_old") else ""
+    return f"{shown(software.get('agent'))}{late}"
 
 
 def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:

@@ -22,6 +22,7 @@ from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.host import Host
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import HostSnapshot
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
     "lease_finding",
 ]  # fmt: skip
 
-_ORDER: dict[str, int] = {"settle_ledger": -1, "clean_up": 0, "stop_vm": 1, "start_vm": 2}
+_ORDER: dict[str, int] = {"upgrade_agent": -2, "settle_ledger": -1, "clean_up": 0, "stop_vm": 1, "start_vm": 2}
 """What gives something back comes before what may need it."""
 _SHOWN = 300
 
@@ -78,12 +79,13 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     """
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
+    of_agent = (_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()
     if snapshot.problems and not snapshot.domains:
-        return (_half_observed(wanted.host, snapshot.problems[0]),)
+        return (*of_agent, _half_observed(wanted.host, snapshot.problems[0]))
     if snapshot.ledger_lost:
-        return (_ledger_lost(wanted.host),)
+        return (*of_agent, _ledger_lost(wanted.host))
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
-    return (*of_vms, *orphan_findings(wanted, snapshot))
+    return (*of_agent, *of_vms, *orphan_findings(wanted, snapshot))
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:
@@ -109,6 +111,13 @@ def _half_observed(host: Host, problem: str) -> Finding:
     """No domains and a problem: libvirt may not have answered, and what was not seen is not missing."""
     reason = "nothing is concluded from half an observation; put the host's own problem right"
     return _of_host(host, "host.half_seen", ("an observation of everything", problem), reason)
+
+
+def _too_old(host: Host, snapshot: HostSnapshot) -> Finding:
+    """VMs run on; what the older agent would have to be told it does not understand, or believes too easily."""
+    differ = (f"an agent of protocol {PROTOCOL_VERSION}", f"{snapshot.agent_version}, protocol {snapshot.protocol}")
+    reason = "the agent is upgraded, a few hosts at a time; until then nothing new is made there"
+    return _of_host(host, "agent.too_old", differ, reason, Repair(kind="upgrade_agent", automatic=True))
 
 
 def _ledger_lost(host: Host) -> Finding:
