@@ -54,6 +54,7 @@ from orchestrator.services.host_checks import HostCheckService, HostInspection
 from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
+from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.observing import HostObserver
 from orchestrator.services.offerings import OfferingService
@@ -89,6 +90,7 @@ class Services:
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
     driver_upgrades: DriverUpgradeService
+    mig_layouts: MigLayoutService
     networks: NetworkService
     operations: OperationService
     capacity: CapacityService
@@ -350,6 +352,7 @@ def services_of(
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
+        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),

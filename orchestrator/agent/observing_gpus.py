@@ -84,6 +84,7 @@ def _instance(found: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
     return GpuInstance(
         id=found.id, profile=found.profile, start=found.start, size=found.size, compute=found.compute,
         owner=owner.vm if ours and owner is not None else None,
+        devices=found.devices, capabilities=found.capabilities,
     )  # fmt: skip
 
 

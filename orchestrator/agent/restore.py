@@ -16,6 +16,7 @@ from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import NotFound, VgpuctlError, WorldError
 from orchestrator.core.host_actions import EnableVirtualFunctions, HostAction, SetMigMode, StartDomain
+from orchestrator.core.mig_layout import KEEPER
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
@@ -35,6 +36,8 @@ class Restorer:
         self._turns = turns
         self._timing = timing
         self._handlers = handlers
+        self._missing: dict[HostAction, str] = {}
+        """GPU instances of layouts that are not there, and why."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.run, name="restore", daemon=True)
 
@@ -50,13 +53,15 @@ class Restorer:
         if not self._wanted.booted_since():
             return
         modes, gpus, vms = self._wanted.modes(), self._wanted.functions(), self._wanted.vms()
+        layouts = self._wanted.layouts()
         for pause in (*_PAUSES, 0):
             modes = tuple(mode for mode in modes if not self._in_mode(mode))  # before the functions: it has them off
             gpus = tuple(gpu for gpu in gpus if not self._functions_on(gpu))
+            layouts = tuple(one for one in layouts if not self._is_cut(one))  # after the functions, which end them
             vms = tuple(vm for vm in vms if not self._runs(vm))
             if self._stopping.is_set():
                 return  # the next start of the agent goes on with it
-            if not modes and not gpus and not vms:
+            if not modes and not gpus and not layouts and not vms:
                 break
             self._pause(pause)
         self._wanted.restored()
@@ -92,6 +97,23 @@ class Restorer:
                 return False  # its VMs say what is missing
             except VgpuctlError:
                 return True
+        return True
+
+    def _is_cut(self, instance: HostAction) -> bool:
+        """Whether nothing more is to be done for a GPU instance of a layout."""
+        if self._stopping.is_set():
+            return False
+        with self._turns.of(KEEPER):
+            if instance not in self._wanted.layouts():
+                return True
+            self._missing.pop(instance, None)
+            try:
+                self._do(instance)
+            except VgpuctlError as error:
+                self._missing[instance] = error.message
+                return not isinstance(error, WorldError)
+            finally:
+                self._wanted.note(KEEPER, "; ".join(self._missing.values()))
         return True
 
     def _runs(self, vm: str) -> bool:

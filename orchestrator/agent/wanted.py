@@ -26,6 +26,7 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"
@@ -114,6 +115,12 @@ class RestoreList:
             )
         return tuple(SetMigMode(gpu=str(row[0]), on=bool(row[1])) for row in rows)
 
+    def layouts(self) -> Actions:
+        """Make the GPU instances that stand without VMs."""
+        with self._file.read():
+            row = self._file.one("SELECT devices FROM wanted WHERE vm = ?", KEEPER)
+        return () if row is None else _actions(row)
+
     def vms(self) -> tuple[str, ...]:
         """VMs that shall run without anybody being asked."""
         with self._file.read():
@@ -132,10 +139,12 @@ class RestoreList:
             self._file.run("UPDATE wanted SET problem = ? WHERE vm = ?", (problem, vm))
 
     def problems(self) -> tuple[str, ...]:
-        """A line for each VM that should run again and does not."""
+        """A line for each VM that should run again and does not, and one for a layout."""
         with self._file.read():
-            rows = self._file.all("SELECT vm, problem FROM wanted WHERE running AND problem != '' ORDER BY rowid")
-        return tuple(f"VM {vm} is not running again after the reboot: {problem}" for vm, problem in rows)
+            rows = self._file.all(
+                "SELECT vm, problem FROM wanted WHERE problem != '' AND (running OR vm = ?) ORDER BY rowid", KEEPER
+            )
+        return tuple(f"{_missing(str(vm))} again after the reboot: {problem}" for vm, problem in rows)
 
     def _want_all(self, action: SettleLedger) -> None:
         for gpu in action.functions:
@@ -168,6 +177,10 @@ class RestoreList:
         with self._file.write():
             self._file.run("INSERT OR IGNORE INTO wanted (vm) VALUES (?)", (vm,))
             self._file.run(f"UPDATE wanted SET {column} = ? WHERE vm = ?", (value, vm))  # noqa: S608 - our own names
+
+
+def _missing(vm: str) -> str:
+    return "a MIG layout is not there" if vm == KEEPER else f"VM {vm} is not running"
 
 
 def _actions(row: Row) -> Actions:

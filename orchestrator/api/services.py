@@ -24,6 +24,7 @@ from orchestrator.services.host_checks import HostCheckService
 from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
+from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.operations import OperationService
@@ -59,6 +60,8 @@ class ApiServices(Protocol):
     def driver_locks(self) -> DriverLockService: ...
     @property
     def driver_upgrades(self) -> DriverUpgradeService: ...
+    @property
+    def mig_layouts(self) -> MigLayoutService: ...
     @property
     def networks(self) -> NetworkService: ...
     @property

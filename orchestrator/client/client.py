@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.client.connection import Connection, Json, path_of
@@ -266,6 +266,19 @@ class Client:
     def put_driver_lock(self, wanted: Body) -> Json:
         lock: Json = self.connection.call("PUT", path_of("driver-lock"), wanted)
         return lock
+
+    def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[Json]:
+        """For each GPU that the entries speak of."""
+        found: list[Json] = self._post(path_of("hosts", host, "mig-layout", "plan"), {"entries": list(entries)})
+        return found
+
+    def apply_mig_layout(self, host: str, entries: Sequence[Body]) -> Json:
+        started: Json = self.connection.call("PUT", path_of("hosts", host, "mig-layout"), {"entries": list(entries)})
+        return started
+
+    def release_mig_layout(self, host: str, gpu: str | None) -> Json:
+        started: Json = self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
+        return started
 
     def driver_check(self, host_driver: str | None) -> Json:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from orchestrator.core.labels import Labels
+from orchestrator.core.mig_layout import MigLayout
 
 HostState = Literal[
     "enrolling", "ready", "unreachable", "quarantined", "provisioning", "removing", "failed", "forgotten"
@@ -45,3 +46,5 @@ class Host:
     memory_overcommit: float | None = None
     """The same for memory, what the host keeps for itself left out."""
     labels: Labels = ()
+    mig_layouts: tuple[MigLayout, ...] = ()
+    """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""

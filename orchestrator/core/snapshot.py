@@ -53,6 +53,10 @@ class GpuInstance:
     """Ids of the compute instances in it."""
     owner: str | None
     """VM id from the agent's ledger; None: not made by us."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of its MIG devices, others each time that it is made; empty as well from an agent that does not tell."""
+    capabilities: tuple[str, ...] = ()
+    """Files on the host that say which device files a container needs: of the instance, of its compute instances."""
 
 
 @dataclass(frozen=True, kw_only=True)

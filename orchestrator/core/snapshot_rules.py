@@ -65,7 +65,7 @@ def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
     yield from (gpu.pci_vendor, gpu.pci_device, gpu.pci_subsystem_vendor, gpu.pci_subsystem_device)
     yield from (found.name for found in gpu.types)
     for instance in gpu.instances:
-        yield from (instance.profile, instance.owner or "")
+        yield from (instance.profile, instance.owner or "", *instance.devices, *instance.capabilities)
     yield from gpu.iommu_shared_with or ()
     for parent in gpu.parents:
         yield from _parent_names(parent)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.diff import ExpectedHost, ExpectedVm
 from orchestrator.core.host import Host
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.definitions import DEFINITIONS
@@ -25,6 +26,8 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int) ->
             continue
         claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
         vms.append(ExpectedVm(vm=vm, claimed=claimed))
+    if not all(_over(one, turn) for one in tx.operations.of_subject(host.name)):
+        busy.add(KEEPER)  # a layout may be on its way
     for owner in set(_owners(snapshot)) - busy - {one.vm.id for one in vms}:
         operations = tx.operations.of_subject(owner)
         if not all(_over(one, turn) for one in operations) or tx.vms.find_id(owner) is not None:

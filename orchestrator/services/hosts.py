@@ -102,7 +102,7 @@ class HostService:
     def remove(self, name: str) -> Started:
         """Give the host back as it was; of a forgotten one only the record goes.
 
-        :raises Conflict: ``host.has_vms``, ``host.busy``"""
+        :raises Conflict: ``host.has_vms``, ``host.has_layouts``, ``host.busy``"""
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             vms = tx.vms.list(host=name)
@@ -114,6 +114,12 @@ class HostService:
                 tx.hosts.remove(name)
                 self.keys.remove(tx, name)
                 return Started(operation=None, name=name)
+            if host.mig_layouts:
+                raise Conflict(
+                    "host.has_layouts",
+                    f"host {name} has MIG layouts on {', '.join(one.gpu for one in host.mig_layouts)}",
+                    hint=f"'vgpuctl mig release {name}' first: containers of the host may use them",
+                )
             started = self._begin(tx, host, "remove_host", "removing")
         return self._submitted(started)
 

@@ -34,6 +34,7 @@ from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
 from orchestrator.services.images import ImageService
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
+from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.networks import NetworkService
 from orchestrator.services.observing import HostObserver
 from orchestrator.services.offerings import OfferingService
@@ -66,6 +67,7 @@ class Services:
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
     driver_upgrades: DriverUpgradeService
+    mig_layouts: MigLayoutService
     networks: NetworkService
     operations: OperationService
     findings: FindingService
@@ -221,6 +223,7 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspecto
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round),
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
+        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=NetworkService(store=store, clock=clock),
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),

@@ -90,7 +90,9 @@ class FakeMachine:
         kept = copy.deepcopy(self.__dict__)
         for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
             del kept[name]
-        kept["gpus"] = [(gpu.address, gpu.enabled, gpu.instances, gpu.inside, gpu.passed_to) for gpu in self.gpus]
+        kept["gpus"] = [
+            (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to) for gpu in self.gpus
+        ]
         return kept
 
 

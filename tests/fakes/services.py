@@ -42,6 +42,7 @@ from orchestrator.services.messages import (
     DryRun,
     Started,
 )
+from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
@@ -333,6 +334,7 @@ class InMemory:
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
+        self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
 

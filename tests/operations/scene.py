@@ -22,6 +22,7 @@ from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlan
 from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
+from tests.operations import layouts
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 from tests.operations.striking_journal import StrikingJournal
 
@@ -237,6 +238,16 @@ def _cancelled(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
+def _layout_scenes() -> list[Scene]:
+    made, other = ("1g.10gb", "1g.20gb"), ("1g.20gb", "1g.20gb")
+    return [
+        Scene("apply mig", "apply_mig", layouts.prepare(), layouts.apply(*made)),
+        Scene("apply another mig", "apply_mig", layouts.prepare(*made), layouts.apply(*other)),
+        Scene("apply no mig", "apply_mig", layouts.prepare("1g.10gb"), layouts.apply(enabled=False)),
+        Scene("release mig", "release_mig", layouts.prepare(*made), layouts.release),
+    ]
+
+
 def _with_lost_ledger(plane: ControlPlane) -> None:
     _hosts(plane)
     plane.services.vms.create(create_vm())
@@ -274,6 +285,7 @@ SCENES = (
     *_vm_scenes(T4_HOST)[:1],
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
+    *_layout_scenes(),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

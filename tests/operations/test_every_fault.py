@@ -81,9 +81,14 @@ def both(*strikes: Strike) -> Strike:
     return strike
 
 
-def named(name: str) -> Strike:
-    """The effect of that name is done and then fails, every time."""
-    return lambda _n, moment, one: refused(one) if (moment, one) == ("after", name) else None
+def forward(world: World, name: str) -> Strike:
+    """The effect of that name is done and then fails, every time but on the way back."""
+
+    def strike(_number: int, moment: str, one: str) -> BaseException | None:
+        hit = (moment, one) == ("after", name) and world.operation.state != "undoing"
+        return refused(one) if hit else None
+
+    return strike
 
 
 def always_from(first: int) -> Strike:
@@ -221,7 +226,7 @@ def test_killed_at_any_moment_of_the_way_back_it_still_ends_as_before(staged: St
             clean(world, f"{moment} effect {number}")
     for number in range(writes):
         with staged.world() as world:
-            world.plane.hosts.strike = named(course.effects[last])
+            world.plane.hosts.strike = forward(world, course.effects[last])
             world.journal.strike = at(number, moment, crash)
             run_until_it_lives(world)
             clean(world, f"{moment} write {number}")
@@ -269,7 +274,7 @@ def test_undoing_every_step_twice_changes_nothing_more(staged: Stage) -> None:
         return
     course = course_of(staged)
     with staged.world() as world:
-        world.plane.hosts.strike = named(course.effects[last_effect(course)])
+        world.plane.hosts.strike = forward(world, course.effects[last_effect(course)])
         world.run(doubled())
         clean(world, "undo twice")
 

@@ -31,7 +31,9 @@ def _of_hosts(query: Select[Any], column: ColumnElement[str]) -> tuple[Select[An
 
 
 _HOSTS: Final = _of_hosts(select(hosts), hosts.c.name)
-_GPUS: Final = _of_hosts(select(gpus.c.host, gpus.c.address).order_by(gpus.c.host, gpus.c.address), gpus.c.host)
+_GPUS: Final = _of_hosts(
+    select(gpus.c.host, gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.host, gpus.c.address), gpus.c.host
+)
 _FACTS: Final = _of_hosts(select(looks.c.host, looks.c.facts, looks.c.disk_bytes), looks.c.host)
 _VMS: Final = _of_hosts(select(*VM_COLUMNS).order_by(vms.c.host, vms.c.id), vms.c.host)
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
@@ -59,7 +61,7 @@ class SqlFleet:
             yield from self._hosts(ordered[at : at + _AT_ONCE])
 
     def _hosts(self, names: Sequence[str] | None) -> Iterator[HostRecord]:
-        managed = _by_host((row.host, row.address) for row in self._rows(_GPUS, names))
+        managed = _by_host((row.host, (row.address, row.mig_layout)) for row in self._rows(_GPUS, names))
         facts = {row.host: self._facts(row) for row in self._rows(_FACTS, names)}
         claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
         there = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))

@@ -10,17 +10,20 @@ from hashlib import sha256
 from typing import Any, Final
 
 from sqlalchemy import Connection, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.facts_text import facts_text
-from orchestrator.adapters.store.rows import host_of, host_values
+from orchestrator.adapters.store.rows import host_of, host_values, layout_values
 from orchestrator.adapters.store.snapshot_text import JsonText, snapshot_from_text, snapshot_text
-from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots
+from orchestrator.adapters.store.tables import gpu_cuts, gpus, hosts, looks, snapshots
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import DISK_STEP, disk_of, facts_of
+from orchestrator.core.mig_layout import CUT, MigLayout
 from orchestrator.core.names import near
 from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.ports.store.claims import ClaimLost
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +58,17 @@ _SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
 _CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
-_ITS_GPUS: Final = select(gpus.c.address).where(gpus.c.host == bindparam("host")).order_by(gpus.c.address)
+_LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.address)
+_ITS_GPUS: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"))
+_ALL_GPUS: Final = _LAYOUTS.add_columns(gpus.c.host)
 _ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
+_KEPT: Final = select(gpu_cuts.c.cut).where(
+    gpu_cuts.c.host == bindparam("host"), gpu_cuts.c.gpu == bindparam("gpu"), gpu_cuts.c.cut == CUT
+)
+_UNKEEP: Final = delete(gpu_cuts).where(
+    gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), gpu_cuts.c.cut == CUT
+)
 _PLACEMENT: Final = select(
     hosts.c.state, hosts.c.cordoned, hosts.c.vcpu_overcommit, hosts.c.memory_overcommit, hosts.c.labels
 ).where(hosts.c.name == bindparam("host"))
@@ -107,14 +118,14 @@ class SqlHosts:
             raise NotFound(
                 "host.unknown", f"no host is called {name[:63]!a}", hint=near(name, names, "vgpuctl host list")
             )
-        return host_of(row, self._gpus_of(name))
+        return host_of(row, [tuple(gpu) for gpu in self._db.execute(_ITS_GPUS, {"host": name})])
 
     def list(self) -> tuple[Host, ...]:
         rows = self._db.execute(select(hosts).order_by(hosts.c.name)).all()
-        managed: dict[str, list[str]] = {row.name: [] for row in rows}
-        for host, address in self._db.execute(select(gpus.c.host, gpus.c.address).order_by(gpus.c.address)):
-            managed[host].append(address)
-        return tuple(host_of(row, tuple(managed[row.name])) for row in rows)
+        managed: dict[str, list[tuple[str, Any]]] = {row.name: [] for row in rows}
+        for address, layout, host in self._db.execute(_ALL_GPUS):
+            managed[host].append((address, layout))
+        return tuple(host_of(row, managed[row.name]) for row in rows)
 
     def addresses(self) -> tuple[str, ...]:
         """Of all hosts."""
@@ -125,7 +136,7 @@ class SqlHosts:
         return {row.name: row.last_seen_at for row in self._db.execute(_SILENT)}
 
     def update(self, host: Host) -> None:
-        """Everything but the list of managed GPUs."""
+        """Everything but the list of managed GPUs and their layouts."""
         seen = (host.state, host.cordoned, host.vcpu_overcommit, host.memory_overcommit, dict(host.labels))
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
@@ -157,9 +168,27 @@ class SqlHosts:
     def enabled_by_us(self, name: str) -> tuple[str, ...]:
         return tuple(self._db.execute(_ENABLED, {"host": name}).scalars())
 
-    def remove(self, name: str) -> None:
-        """With its snapshot and GPUs. Gone already is fine."""
+    def keep_layout(self, name: str, layout: MigLayout) -> None:
+        """In place of the one that the GPU has. :raises ClaimLost: VMs have a claim on it, or it is not managed"""
         self._usage.touch(name)
+        cut = {"host": name, "gpu": layout.gpu, "cut": CUT}
+        if self._db.execute(_KEPT, {"host": name, "gpu": layout.gpu}).one_or_none() is None:
+            try:
+                self._db.execute(insert(gpu_cuts), cut)
+            except IntegrityError as error:
+                raise ClaimLost(f"{layout.gpu} on {name}: {error.orig}") from error
+        self._db.execute(_MARK, {"its_host": name, "its_address": layout.gpu, "mig_layout": layout_values(layout)})
+
+    def drop_layout(self, name: str, gpu: str) -> None:
+        """VMs may have the GPU again. It has none already is fine."""
+        self._usage.touch(name)
+        self._db.execute(_MARK, {"its_host": name, "its_address": gpu, "mig_layout": None})
+        self._db.execute(_UNKEEP, {"its_host": name, "its_gpu": gpu})
+
+    def remove(self, name: str) -> None:
+        """With its snapshot, GPUs and their layouts. Gone already is fine."""
+        self._usage.touch(name)
+        self._db.execute(delete(gpu_cuts).where(gpu_cuts.c.host == name, gpu_cuts.c.cut == CUT))
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:

@@ -15,12 +15,13 @@ from sqlalchemy import Row, Text, cast
 
 from orchestrator.adapters.store.tables import hosts, vms
 from orchestrator.core.claim import Claim, DeviceClaim
-from orchestrator.core.device import Device
+from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.driver_upgrade import DriverUpgrade
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
+from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation, StepRecord
@@ -31,14 +32,27 @@ AnyRow = Row[Any]
 
 def host_values(host: Host) -> dict[str, Any]:
     values = asdict(host)
-    del values["managed_gpus"]
+    del values["managed_gpus"], values["mig_layouts"]
     return values | {"labels": dict(host.labels)}
 
 
-def host_of(row: AnyRow, gpus: tuple[str, ...]) -> Host:
-    """The row may have more than the host's own columns."""
+def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
+    """The row may have more than the host's own columns. ``gpus``: (address, layout as it is stored)."""
     values = {column.name: row._mapping[column] for column in hosts.c}
-    return Host(**{**values, "labels": tuple(sorted(values["labels"].items()))}, managed_gpus=gpus)
+    return Host(
+        **{**values, "labels": tuple(sorted(values["labels"].items()))},
+        managed_gpus=tuple(address for address, _ in gpus),
+        mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),
+    )
+
+
+def layout_values(layout: MigLayout) -> dict[str, Any]:
+    return {"on": layout.on, "instances": [[one.profile, one.start] for one in layout.instances]}
+
+
+def layout_of(gpu: str, stored: dict[str, Any]) -> MigLayout:
+    places = tuple(InstancePlace(profile, start) for profile, start in stored["instances"])
+    return MigLayout(gpu=gpu, on=stored["on"], instances=places)
 
 
 def vm_values(vm: Vm) -> dict[str, Any]:

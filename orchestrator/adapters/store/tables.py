@@ -60,7 +60,10 @@ gpus = Table(
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
     Column("address", String(12), primary_key=True),
     Column("functions_by_us", Boolean, nullable=False),
+    Column("mig_layout", JSON(none_as_null=True)),
 )
+"""``mig_layout``: what the GPU is kept for, as ``rows.layout_of`` reads it; it then has a row in ``gpu_cuts``, so that
+no VM can claim a part of it."""
 
 snapshots = Table(
     "snapshots",

@@ -132,9 +132,12 @@ class MigBackedFunctions:
         if place is None:
             raise not_as_seen(device.name)
         there = self._at(device.gpu, place.start)
-        if there is None or there.profile != place.profile or device.parent not in self._users(device.gpu, there):
+        if there is None or there.profile != place.profile:
             raise not_as_seen(device.name)
-        self._functions.adopt(vm, device)
+        if device.function is not None:
+            if device.parent not in self._users(device.gpu, there):
+                raise not_as_seen(device.name)
+            self._functions.adopt(vm, device)
         key = instance_key(device.gpu, place.start)
         self._ledger.claim(key, vm, detail=place.profile, until_reboot=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from ctypes import byref, c_uint
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -27,6 +27,10 @@ class FoundInstance:
     start: int
     size: int
     compute: tuple[int, ...]
+    devices: tuple[str, ...] = ()
+    """UUIDs of its MIG devices: what CUDA_VISIBLE_DEVICES and container runtimes name."""
+    capabilities: tuple[str, ...] = ()
+    """Files below /proc that say which device files open it: of the instance, then of its compute instances."""
 
 
 def device_at(address: str) -> Any:
@@ -48,7 +52,12 @@ def set_mig_mode(device: Any, *, on: bool) -> int:
 def instances(device: Any) -> tuple[FoundInstance, ...]:
     """All, by where they begin."""
     found = [_found(handle, _name(profile)) for profile in _profiles(device) for handle in _handles_of(device, profile)]
-    return tuple(sorted(found, key=lambda one: (one.start, one.id)))
+    told = _mig_devices(device) if found else {}
+    minor = _minor(device) if found else None
+    return tuple(
+        replace(one, devices=tuple(told.get(one.id, ())), capabilities=_capabilities(minor, one))
+        for one in sorted(found, key=lambda one: (one.start, one.id))
+    )
 
 
 def create(device: Any, profile: str, start: int) -> None:
@@ -122,6 +131,33 @@ def _found(handle: Any, profile: str) -> FoundInstance:
     return FoundInstance(
         id=int(info.id), profile=profile, start=int(place.start), size=int(place.size), compute=tuple(compute)
     )
+
+
+def _mig_devices(device: Any) -> dict[int, list[str]]:
+    """GPU instance → UUIDs of the MIG devices in it. A driver that tells none has none."""
+    found: dict[int, list[str]] = {}
+    with suppress(pynvml.NVMLError):
+        for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
+            with suppress(pynvml.NVMLError):  # a place without a device
+                one = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
+                uuid = str(pynvml.nvmlDeviceGetUUID(one))
+                found.setdefault(int(pynvml.nvmlDeviceGetGpuInstanceId(one)), []).append(uuid)
+    return found
+
+
+def _minor(device: Any) -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetMinorNumber(device))
+    except pynvml.NVMLError:
+        return None
+
+
+def _capabilities(minor: int | None, one: FoundInstance) -> tuple[str, ...]:
+    """MIG User Guide, "Device nodes and capabilities": gpu<minor>/mig/gi<id>[/ci<id>]/access."""
+    if minor is None:
+        return ()
+    instance = f"/proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{one.id}"
+    return (f"{instance}/access", *(f"{instance}/ci{number}/access" for number in one.compute))
 
 
 def _compute_profiles(handle: Any) -> Iterator[Any]:

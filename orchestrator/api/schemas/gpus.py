@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import Framework, GpuInstance
 from orchestrator.services.messages import GpuInfo, TypeUse
 
@@ -40,7 +41,10 @@ class GpuInstanceAnswer(AnswerBody):
     start: int
     size: int
     compute_instances: int
-    vm: str | None = Field(description="tenant/name of the VM it was made for; None: somebody else made it")
+    vm: str | None = Field(description="tenant/name of the VM it was made for; None: somebody else's, or a layout's")
+    layout: bool = Field(description="It stands without a VM, as 'mig apply' made it")
+    mig_devices: tuple[str, ...] = Field(description="UUIDs, for container runtimes and CUDA_VISIBLE_DEVICES")
+    capabilities: tuple[str, ...] = Field(description="Files on the host that name the device files it needs")
 
     @classmethod
     def of(cls, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
@@ -50,7 +54,10 @@ class GpuInstanceAnswer(AnswerBody):
             start=instance.start,
             size=instance.size,
             compute_instances=len(instance.compute),
-            vm=None if instance.owner is None else vms.get(instance.owner, instance.owner),
+            vm=None if instance.owner in {None, KEEPER} else vms.get(instance.owner, instance.owner),
+            layout=instance.owner == KEEPER,
+            mig_devices=instance.devices,
+            capabilities=instance.capabilities,
         )
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.files import read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown, width
-from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table
 from orchestrator.client.connection import Json
 
@@ -20,6 +24,7 @@ app = new_group("GPU instances of a host's GPUs.")
 
 Host = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)]
 
+DIFFERENT: Final = 3
 NAME: Final = "current"
 """What the exported configuration is called."""
 
@@ -31,12 +36,17 @@ COLUMNS: Final = (
     field("PROFILE", "profile", Fit.WHOLE),
     field("SLOTS", "slots"),
     Column("VM", lambda row: shown(row["vm"])),
+    Column("MIG DEVICE", lambda row: " ".join(row["mig_devices"]) or "-", Fit.WHOLE, wide=True),
+    Column("CAPABILITIES", lambda row: " ".join(row["capabilities"]) or "-", Fit.WHOLE, wide=True),
 )
 
 
 @app.command("show")
 def show_instances(ctx: typer.Context, host: Host, output: Output = Format.TABLE) -> None:
-    """Show the GPU instances of a host, whoever made them."""
+    """Show the GPU instances of a host, whoever made them.
+
+    -o wide has the UUIDs and capability files that containers need.
+    """
     gpus = _gpus_of(ctx, host)
     show(gpus, output, lambda: render_table(list(rows(gpus)), COLUMNS, width()))
 
@@ -55,6 +65,93 @@ def export(
     show({"version": "v1", "mig-configs": {NAME: found}}, output, lambda: config_lines(found))
 
 
+File = Annotated[Path, typer.Option("--file", "-f", help="Configuration file of mig-parted.")]
+Config = Annotated[str, typer.Option("--config", "-c", help="Which of its configurations.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]
+
+
+@app.command("plan")
+def plan(ctx: typer.Context, host: Host, file: File, config: Config, output: Output = Format.TABLE) -> None:
+    """Show what apply would do to each GPU; exit code 3 when it would do something."""
+    plans = session_of(ctx).client.plan_mig_layout(host, _entries_in(file, config))
+    show(plans, output, lambda: render_table(plans, PLANNED, width()))
+    raise typer.Exit(DIFFERENT if any(one["changes"] for one in plans) else 0)
+
+
+@app.command("apply")
+def apply(
+    ctx: typer.Context, host: Host, file: File, config: Config, wait: Wait = True, output: Output = Format.TABLE
+) -> None:
+    """Cut GPUs as a configuration of mig-parted says, and keep them so.
+
+    Only GPUs without anything of others on them. VMs get no part of them until mig release; those that leave
+    MIG mode are VMs' to have at once.
+    """
+    session = session_of(ctx)
+    started = session.client.apply_mig_layout(host, _entries_in(file, config))
+    _end(session, started, wait, output, f"{config} is applied to {host}")
+
+
+@app.command("release")
+def release(
+    ctx: typer.Context,
+    host: Host,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="ADDRESS", help="This GPU only.")] = None,
+    yes: Yes = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Remove the GPU instances of a layout; VMs may have the GPUs again."""
+    confirm("release the MIG layout of", [gpu or host], yes=yes)
+    session = session_of(ctx)
+    started = session.client.release_mig_layout(host, gpu)
+    _end(session, started, wait, output, f"the MIG layout of {gpu or host} is released")
+
+
+def _end(session: CliSession, started: Json, wait: bool, output: Format, done: str) -> None:
+    if started["operation"] is None:
+        show(started, output, lambda: ["everything is so already"])
+        return
+    if not wait:
+        show(started, output, lambda: [f"operation {shown(started['operation'])} started"])
+        return
+    operation = follow(session, started["operation"])
+    show(operation, output, lambda: [done])
+
+
+def _entries_in(file: Path, config: str) -> list[Json]:
+    """:raises InvalidInput: ``mig.config_invalid``, ``mig.config_unknown``"""
+    from orchestrator.catalogue.mig_file import MAX_MIG_FILE_BYTES, read_mig_config
+
+    found = read_mig_config(file, read_text(file, what="file", max_bytes=MAX_MIG_FILE_BYTES), config)
+    return [one.model_dump(by_alias=True, exclude_none=True) for one in found]
+
+
+def _planned(row: Mapping[str, Any]) -> str:
+    if not row["changes"]:
+        return "as it is"
+    slots = [f"-{start}" for start in row["removed"]] + [f"+{start}" for start in row["made"]]
+    return " ".join(slots) or "-"
+
+
+def _layout(row: Mapping[str, Any]) -> str:
+    places = (f"{one['profile']} at {one['start']}" for one in row["instances"])
+    return ", ".join(places) or ("none" if row["wanted_mig"] else "-")
+
+
+PLANNED: Final = (
+    field("GPU", "number"),
+    field("ADDRESS", "address", Fit.WHOLE),
+    Column("MIG", lambda row: "on" if row["wanted_mig"] else "off"),
+    Column("LAYOUT", _layout, Fit.WRAP),
+    Column("CHANGES", _planned),
+    Column("IN THE WAY", lambda row: ", ".join(row["in_the_way"]) or "-", Fit.WRAP),
+)
+
+
+_NO_INSTANCE: Final = {"id": None, "profile": None, "slots": None, "vm": None, "mig_devices": (), "capabilities": ()}
+
+
 def _gpus_of(ctx: typer.Context, host: str) -> list[Json]:
     """In PCI order. :raises NotFound: ``host.unknown``"""
     client = session_of(ctx).client
@@ -68,9 +165,9 @@ def rows(gpus: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, object]]:
         bare = {"number": number, "address": gpu["address"], "mig": gpu["mig_enabled"]}
         for one in gpu["gpu_instances"]:
             slots = f"{one['start']} to {one['start'] + one['size'] - 1}"
-            yield {**bare, **one, "slots": slots, "vm": one["vm"] or "not ours"}
+            yield {**bare, **one, "slots": slots, "vm": one["vm"] or ("layout" if one["layout"] else "not ours")}
         if not gpu["gpu_instances"]:
-            yield {**bare, "id": None, "profile": None, "slots": None, "vm": None}
+            yield {**bare, **_NO_INSTANCE}
 
 
 def entries(gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

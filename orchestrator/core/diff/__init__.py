@@ -18,10 +18,12 @@ from orchestrator.core.diff.finding import (
     Whose,
     vm_finding,
 )
+from orchestrator.core.diff.layouts import layout_findings
 from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
 from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.host import Host
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import HostSnapshot
 
@@ -85,7 +87,8 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     if snapshot.ledger_lost:
         return (*of_agent, _ledger_lost(wanted.host))
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
-    return (*of_agent, *of_vms, *orphan_findings(wanted, snapshot))
+    layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
+    return (*of_agent, *of_vms, *layouts, *orphan_findings(wanted, snapshot))
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
 from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, UndefineDomain
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import HostSnapshot
 
 _NO_REPAIR: dict[Whose, str] = {
@@ -33,7 +34,7 @@ class _Object:
 
 def orphan_findings(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[Finding]:
     """Domains first: they hold the vGPUs and files of the same VM."""
-    known = {one.vm.id for one in wanted.vms} | wanted.busy
+    known = {one.vm.id for one in wanted.vms} | wanted.busy | {KEEPER}
     active = {one.uuid for one in snapshot.domains if one.active}
     for found in _objects(wanted, snapshot):
         if found.owner in known:

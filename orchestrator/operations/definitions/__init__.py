@@ -25,6 +25,8 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.UPGRADE_AGENT,
         hosts.PROVISION_HOST,
         hosts.UPGRADE_DRIVER,
+        hosts.APPLY_MIG,
+        hosts.RELEASE_MIG,
         repairs.CLEAN_UP,
         repairs.SETTLE_LEDGER,
     )

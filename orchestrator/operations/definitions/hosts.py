@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import driver, host
+from orchestrator.operations.steps import driver, host, mig_layout
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -69,3 +69,18 @@ UPGRADE_DRIVER = Definition(
     abandoned=lambda _: None,
 )
 """One host's part of a rolling upgrade; its VMs have left."""
+
+APPLY_MIG = Definition(
+    kind="apply_mig",
+    steps=(mig_layout.KEEP, mig_layout.CUT, mig_layout.SEEN),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+)
+"""The GPUs of one that is abandoned stay kept: 'mig release' gives them back."""
+
+RELEASE_MIG = Definition(
+    kind="release_mig",
+    steps=(mig_layout.UNCUT, mig_layout.FORGET),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from orchestrator.core.host import Host
 from orchestrator.core.host_actions import KnownVm, SettleLedger
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -30,9 +33,9 @@ def _settle(context: Context) -> str:
     host = context.host()
     with context.world.store.read() as tx:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
-    known = tuple(_known(vm) for vm in vms)
+    known = (*(_known(vm) for vm in vms), *_keeper(host))
     context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known))
-    return f"{len(known)} VMs, {len(host.managed_gpus)} GPUs"
+    return f"{len(vms)} VMs, {len(host.managed_gpus)} GPUs"
 
 
 def _known(vm: Vm) -> KnownVm:
@@ -45,6 +48,15 @@ def _known(vm: Vm) -> KnownVm:
         boot_policy=vm.spec.boot_policy,
         adopted=vm.spec.adopted is not None,
     )
+
+
+def _keeper(host: Host) -> Iterator[KnownVm]:
+    """GPU instances of layouts, which the agent makes again after a boot and starts no VM for."""
+    devices = tuple(device for layout in host.mig_layouts for device in layout.devices)
+    if devices:
+        yield KnownVm(
+            vm=KEEPER, volume="", seed="", devices=devices, running=True, boot_policy="ask-controller", adopted=True
+        )  # fmt: skip
 
 
 EPOCH = Step(name="epoch.1", title="a newer epoch", do=_raise_epoch, no_undo_reason="a higher one harms nobody")

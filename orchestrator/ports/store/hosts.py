@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from orchestrator.core.host import Host
+from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.snapshot import HostSnapshot
 
 
@@ -22,7 +23,7 @@ class Hosts(Protocol):
         """Those that do not answer, or may not be believed: when they last were seen."""
 
     def update(self, host: Host) -> None:
-        """Everything but the list of managed GPUs."""
+        """Everything but the list of managed GPUs and their layouts."""
 
     def observed(self, name: str, at: float) -> None:
         """When the last observation that it answered began; nothing else of it. Gone already is fine."""
@@ -32,8 +33,14 @@ class Hosts(Protocol):
         """Remember that it was us who switched a GPU's virtual functions on."""
 
     def enabled_by_us(self, name: str) -> tuple[str, ...]: ...
+    def keep_layout(self, name: str, layout: MigLayout) -> None:
+        """In place of the one that the GPU has. :raises ClaimLost: VMs have a claim on it, or it is not managed"""
+
+    def drop_layout(self, name: str, gpu: str) -> None:
+        """VMs may have the GPU again. It has none already is fine."""
+
     def remove(self, name: str) -> None:
-        """With its snapshot and GPUs. Gone already is fine."""
+        """With its snapshot, GPUs and their layouts. Gone already is fine."""
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
         """``turn``: the newest one (Operations.turn) when the observation began. False: a later one is stored already,

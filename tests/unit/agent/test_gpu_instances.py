@@ -15,7 +15,7 @@ from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 
-OK, INVALID, NOT_SUPPORTED, IN_USE, NO_ROOM = 0, 2, 3, 19, 23
+OK, INVALID, NOT_SUPPORTED, NOT_FOUND, IN_USE, NO_ROOM = 0, 2, 3, 6, 19, 23
 GPU = "0000:41:00.0"
 PROFILES = {0: ("MIG 1g.10gb", 77, 7, 1, tuple(range(7))), 4: ("MIG 1g.20gb", 5, 4, 2, (0, 2, 4, 6))}
 """Place in NVML's list → name, id, most, slots, starts."""
@@ -135,6 +135,33 @@ class Driver:
         return OK
 
 
+class TellingDriver(Driver):
+    """Knows MIG devices as well; each GPU instance has one, at a place with gaps."""
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _device: object, count: Any) -> int:
+        count._obj.value = 7
+        return OK
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, _device: object, index: Any, handle: Any) -> int:
+        number = next((number for number, (_, start, _) in self.there.items() if start == index.value), None)
+        if number is None:
+            return NOT_FOUND
+        _put(handle, 0x3000 + number)
+        return OK
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> int:
+        number._obj.value = _number(handle) - 0x2000
+        return OK
+
+    def nvmlDeviceGetUUID(self, handle: Any, text: Any, _size: object) -> int:
+        text.value = f"MIG-{_number(handle) - 0x2000}".encode()
+        return OK
+
+    def nvmlDeviceGetMinorNumber(self, _device: object, number: Any) -> int:
+        number._obj.value = 3
+        return OK
+
+
 def _profile(its_id: int) -> tuple[str, int, int, int, tuple[int, ...]]:
     return next(row for row in PROFILES.values() if row[1] == its_id)
 
@@ -159,6 +186,18 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 def mig(driver: Driver) -> NvmlMig:
     assert driver.there == {}
     return NvmlMig(Nvml())
+
+
+def test_containers_are_told_the_uuid_and_the_capability_files_of_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", TellingDriver())
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    mig = NvmlMig(Nvml())
+    mig.create(GPU, "1g.20gb", 4)
+    mig.create(GPU, "1g.10gb", 0)
+    first, second = mig.instances(GPU)
+    assert (first.devices, second.devices) == (("MIG-2",), ("MIG-6",))
+    base = "/proc/driver/nvidia/capabilities/gpu3/mig/gi2"
+    assert first.capabilities == (f"{base}/access", f"{base}/ci0/access")
 
 
 @pytest.mark.fault("F74", "F75")

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.errors import Fatal
 from orchestrator.core.host_actions import StartDomain, StopDomain
+from orchestrator.core.mig_layout import KEEPER, MigLayout, actions, empty
 from tests.unit.agent.fake_a100 import A100, VFS, A100Host
 from tests.unit.agent.test_restore import Machine
 
@@ -84,3 +86,25 @@ def test_an_instance_that_cannot_come_back_keeps_no_other_from_it(machine: MigMa
     machine.restorer.run()
     assert machine.libvirt.running == {"a", "b"}  # the next round has it
     assert places(machine) == {"a": 4, "b": 0}
+
+
+def test_a_layout_comes_back_without_any_vm_and_what_is_missing_of_it_is_told(machine: MigMachine) -> None:
+    layout = MigLayout(gpu=A100, on=True, instances=(InstancePlace("1g.10gb", 0), InstancePlace("1g.20gb", 4)))
+    for action in actions(empty(A100, on=False), layout):
+        machine.do(action)
+    machine.run_in_instance("a", 0, start=6)
+    for _ in range(2):
+        machine.reboot()
+        machine.restorer.run()
+        owners = {one.start: machine.ledger.owner(instance_key(A100, one.start)) for one in machine.mig.instances(A100)}
+        assert {start: owner and owner.vm for start, owner in owners.items()} == {0: KEEPER, 4: KEEPER, 6: "a"}
+        assert machine.libvirt.running == {"a"}
+        assert machine.wanted.problems() == ()
+    machine.reboot()
+    machine.mig.mode = {A100: True}
+    machine.mig.put(A100, FoundInstance(id=9, profile="1g.10gb", start=0, size=1, compute=(0,)))
+    machine.restorer.run()
+    assert sorted(one.start for one in machine.mig.instances(A100)) == [0, 4, 6]
+    assert machine.wanted.problems() == (
+        "a MIG layout is not there again after the reboot: the GPU instance there is not this VM's",
+    )

@@ -12,8 +12,18 @@ from orchestrator.cli.commands.mig import config_lines, entries, rows
 
 def gpu(address: str, *, mig: bool | None, **instances: tuple[str, str | None]) -> dict[str, Any]:
     """``instances``: slot (``s4``) → profile and VM."""
-    found = [
-        {"id": number, "profile": profile, "start": int(slot[1:]), "size": 2, "compute_instances": 1, "vm": vm}
+    found: list[dict[str, Any]] = [
+        {
+            "id": number,
+            "profile": profile,
+            "start": int(slot[1:]),
+            "size": 2,
+            "compute_instances": 1,
+            "vm": None if vm == "layout" else vm,
+            "layout": vm == "layout",
+            "mig_devices": [],
+            "capabilities": [],
+        }
         for number, (slot, (profile, vm)) in enumerate(instances.items())
     ]
     return {"host": "gpu1", "address": address, "mig_enabled": mig, "gpu_instances": found}
@@ -23,7 +33,7 @@ GPUS = [
     gpu("0000:01:00.0", mig=True, s0=("1g.20gb", "default/train"), s4=("1g.20gb", None)),
     gpu("0000:02:00.0", mig=False),
     gpu("0000:03:00.0", mig=None),
-    gpu("0000:04:00.0", mig=True, s2=("1g.20gb", None), s6=("1g.20gb", None)),
+    gpu("0000:04:00.0", mig=True, s2=("1g.20gb", "layout"), s6=("1g.20gb", None)),
     gpu("0000:05:00.0", mig=True),
 ]
 
@@ -48,3 +58,4 @@ def test_every_instance_has_a_row_and_says_whose_it_is() -> None:
         (0, True, "1g.20gb", "4 to 5", "not ours"),
         (1, False, None, None, None),
     ]
+    assert [vm for *_, vm in shown[4:6]] == ["layout", "not ours"]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about MIG layouts. What is asked has the form of an entry in mig-parted's files."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.catalogue.mig_file import Entries
+from orchestrator.core.device import InstancePlace
+from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance
+from orchestrator.core.mig_config import MigEntry
+from orchestrator.services.mig_layouts import LayoutPlan
+
+
+class MigLayoutBody(BaseModel):
+    """One configuration."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}}]}
+            ]
+        },
+    )
+
+    entries: Entries = Field(description="As below mig-configs in the file; the last one that speaks of a GPU counts")
+
+    def to_core(self) -> tuple[MigEntry, ...]:
+        return tuple(entry.to_core() for entry in self.entries)
+
+
+class PlaceAnswer(AnswerBody):
+    """A GPU instance."""
+
+    profile: str
+    start: int = Field(description="First memory slot")
+
+    @classmethod
+    def of(cls, place: InstancePlace) -> PlaceAnswer:
+        return cls(profile=place.profile, start=place.start)
+
+
+class LayoutPlanAnswer(AnswerBody):
+    """What a configuration means for one GPU."""
+
+    number: int = Field(description="In the order of PCI addresses, as in the file")
+    address: str
+    mig: bool = Field(description="The mode that it is in")
+    wanted_mig: bool
+    instances: tuple[PlaceAnswer, ...] = Field(description="All that the layout has")
+    removed: tuple[int, ...] = Field(description="First slots of GPU instances that go")
+    made: tuple[int, ...] = Field(description="First slots of GPU instances that come")
+    changes: bool
+    in_the_way: tuple[str, ...] = Field(description="What others have on the GPU; it is refused because of these")
+
+    @classmethod
+    def of(cls, plan: LayoutPlan) -> LayoutPlanAnswer:
+        before, wanted = plan.change.before, plan.change.wanted
+        there = {place.start for place in before.instances if place in wanted.instances}
+        made = (one.start for one in plan.actions if isinstance(one, CreateGpuInstance))
+        return cls(
+            number=plan.number,
+            address=wanted.gpu,
+            mig=before.on,
+            wanted_mig=wanted.on,
+            instances=tuple(map(PlaceAnswer.of, wanted.instances)),
+            removed=tuple(one.start for one in plan.actions if isinstance(one, DestroyGpuInstance)),
+            made=tuple(start for start in made if start not in there),
+            changes=bool(plan.actions),
+            in_the_way=plan.in_the_way,
+        )
