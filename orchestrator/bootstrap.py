@@ -33,7 +33,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
-from orchestrator.reach import Reach, over_ssh
+from orchestrator.reach import Reach, over_ssh, readable_files
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
@@ -287,7 +287,7 @@ def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
         ids=RandomIds(),
         seeds=NoCloudSeeds(),
         images=reach.images,
-        bundles=BundleLibrary(settings.state / "driver-bundles"),
+        bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
         limits=Limits(guest_seen=settings.guest_seen_seconds, shutdown_grace=settings.shutdown_grace_seconds),
     )

@@ -12,7 +12,10 @@ from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.adapters.controllers.door import credential
 from orchestrator.adapters.controllers.images import FetchedImages
+from orchestrator.adapters.files.opening import Readable
+from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.images.sources import Sources
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key
 from orchestrator.adapters.store.database import SqlStore
@@ -87,7 +90,8 @@ def images_of(settings: Settings, store: SqlStore, kind: type[FetchedImages] = F
     """Those of this controller, and of the others that it reaches."""
     name = controller_name(settings.state)
     shared = settings.images_directory
-    library = ImageLibrary(shared or settings.state / "images", "" if shared is None else f"{name}.")
+    sources = Sources(files=readable_files(settings), downloads=Downloads(settings.image_networks))
+    library = ImageLibrary(shared or settings.state / "images", sources, "" if shared is None else f"{name}.")
     return kind(library, store, name, credential(settings.state / "secrets" / "controller_credential"))
 
 
@@ -102,3 +106,8 @@ def _playbooks() -> Path:
         if candidate.is_dir():
             return candidate
     raise Bug("playbooks.missing", "this installation has no playbooks", hint="install vgpuctl again")
+
+
+def readable_files(settings: Settings) -> Readable:
+    """The files that the server reads because somebody names them."""
+    return Readable(below=settings.file_directories, never_below=settings.state)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +79,11 @@ class Settings(BaseSettings):
     images_directory: Path | None = None
     """Where base images are kept: one that all controllers share needs nothing to be fetched. None: in the state
     directory."""
+
+    file_directories: tuple[Path, ...] = (Path("/"),)
+    """Where files lie that the server reads when somebody names one by its path: images, driver bundles."""
+    image_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Loopback and link-local networks that images may be downloaded from; without this none."""
 
     oidc_issuer: str | None = None
     """Address of the identity provider, as its tokens name it; None: nobody logs in."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.bundles.library import BundleLibrary
+from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.core.image import NewImage
 from orchestrator.operations.context import Limits, World
@@ -160,7 +161,7 @@ def control_plane(
         ids=ids,
         seeds=FakeSeeds(),
         images=images,
-        bundles=BundleLibrary(state / "driver-bundles"),
+        bundles=BundleLibrary(state / "driver-bundles", Readable(never_below=state)),
         keys=keys,
         limits=Limits(),
     )

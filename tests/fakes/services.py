@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from orchestrator.adapters.bundles.library import BundleLibrary
+from orchestrator.adapters.files.opening import Readable
 from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
@@ -329,7 +330,10 @@ class InMemory:
         self._files = TemporaryDirectory()
         self.tenancy = real_tenancy(Path(self._files.name))
         self.offerings = _offerings(self.tenancy)
-        kept, files = self.tenancy.tenants, BundleLibrary(Path(self._files.name) / "bundles")
+        kept, files = (
+            self.tenancy.tenants,
+            BundleLibrary(Path(self._files.name) / "bundles", Readable(never_below=Path(self._files.name))),
+        )
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)

@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.adapters.bundles.content import content_of
 from orchestrator.adapters.bundles.minisign import check_signature
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
-from orchestrator.adapters.files.opening import open_file
+from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.driver_bundle import DriverBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
 
@@ -20,8 +20,9 @@ MAX_BUNDLE_BYTES: Final = 8 * 1024**3
 class BundleLibrary:
     """Implements ports/files.BundleFiles below one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Readable) -> None:
         self._directory = directory
+        self._files = files
         self._copies = PrivateCopies(
             directory,
             Refusals(
@@ -55,7 +56,7 @@ class BundleLibrary:
         """
         if not source.startswith("/"):
             raise _refused(source, "only absolute paths are allowed")
-        with open_file(source, _refused) as chunks, self._copies.of(chunks, sha256) as copied:
+        with self._files.open(source, _refused) as chunks, self._copies.of(chunks, sha256) as copied:
             signed = check_signature(copied.blake2b, signature, key)
             content = content_of(copied.path)
             copied.path.replace(self._directory / copied.sha256)

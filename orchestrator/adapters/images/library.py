@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
 from orchestrator.adapters.images.inspecting import inspect
 from orchestrator.adapters.images.refused import MAX_IMAGE_BYTES, too_large
-from orchestrator.adapters.images.sources import open_source
+from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
 
@@ -17,10 +17,11 @@ from orchestrator.core.image import Image, NewImage
 class ImageLibrary:
     """Implements ports/files.ImageFiles below one directory."""
 
-    def __init__(self, directory: Path, owner: str = "") -> None:
+    def __init__(self, directory: Path, sources: Sources, owner: str = "") -> None:
         """``owner``: of several controllers that share the directory, this one."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
+        self._sources = sources
         self._copies = PrivateCopies(
             directory,
             Refusals(
@@ -48,7 +49,7 @@ class ImageLibrary:
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.too_large``, ``image.digest_differs``
         :raises Fatal: ``image.not_stored``, ``image.checker_missing``
         """
-        with open_source(wanted.source) as chunks, self._copies.of(chunks, wanted.sha256) as copied:
+        with self._sources.open(wanted.source) as chunks, self._copies.of(chunks, wanted.sha256) as copied:
             found = inspect(copied.path, wanted.format)
             copied.path.replace(self.path(copied.sha256, found.format))
         return Image(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
-from orchestrator.cli.files import read_text
+from orchestrator.cli.files import read_text, where
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
 from orchestrator.cli.session import CliSession, Format, Output, session_of
@@ -74,7 +74,7 @@ def add(
     """Take a signed driver; nothing of it is executed."""
     bundle = session_of(ctx).client.add_driver_bundle(
         {
-            "source": str(file.absolute()),
+            "source": str(where(file)),
             "signature": read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES),
             "key": read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES),
             "sha256": sha256,

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import images
 from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.files import where
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
@@ -59,12 +60,13 @@ def add(
 
 
 def _source(text: str) -> str:
-    """URLs as they are; a file by its absolute path, since the server has another working directory."""
+    """URLs as they are; a file by its absolute path, since the server has another working directory and follows no
+    link on the way to it."""
     if "://" in text:
         return text
     if not text or "\0" in text:
         raise InvalidInput("image.source_invalid", "the image's file has no usable name", hint="give a file or a URL")
-    return str(Path(text).absolute())
+    return str(where(Path(text)))
 
 
 def _hash(text: str | None) -> str | None:

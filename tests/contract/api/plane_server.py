@@ -14,7 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from orchestrator.adapters.files.opening import Readable
+from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.images.sources import Sources
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import Tls
 from orchestrator.api.process import only_one, serve_until_done
@@ -53,7 +56,10 @@ def main() -> None:
 def serve(state: Path, plane: ControlPlane, tls: Tls | None = None, identities: Identities | None = None) -> None:
     """Until it is told to stop. ``identities``: who reads the tokens of those who log in."""
     planner = plane.services.vms.planner
-    images = replace(plane.services.images, files=ImageLibrary(state / "images"))
+    images = replace(
+        plane.services.images,
+        files=ImageLibrary(state / "images", Sources(files=Readable(never_below=state), downloads=Downloads())),
+    )
     tenancy = plane.services.tenancy
     tenancy = replace(tenancy, access=replace(tenancy.access, identities=identities))
     served = Served(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.bundles.library import BundleLibrary
+from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.driver_files import Signer, deb_file, rpm_file, run_file
@@ -17,7 +18,8 @@ SIGNER = Signer()
 
 @pytest.fixture
 def library(tmp_path: Path) -> BundleLibrary:
-    return BundleLibrary(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    return BundleLibrary(tmp_path / "kept", Readable(never_below=tmp_path / "kept"))
 
 
 def _take(library: BundleLibrary, path: Path, content: bytes, **given: str) -> DriverBundle:
@@ -141,7 +143,7 @@ def test_only_a_regular_file_by_its_absolute_path_is_opened(library: BundleLibra
 def test_what_was_left_by_a_crash_is_swept_and_what_is_kept_stays(library: BundleLibrary, tmp_path: Path) -> None:
     bundle = _take(library, tmp_path / "f", run_file())
     (tmp_path / "kept/half.part").write_text("x")
-    BundleLibrary(tmp_path / "kept")
+    BundleLibrary(tmp_path / "kept", Readable(never_below=tmp_path / "kept"))
     assert [path.name for path in (tmp_path / "kept").iterdir()] == [bundle.sha256]
     library.remove(bundle.sha256)
     library.remove(bundle.sha256)

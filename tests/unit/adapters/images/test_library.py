@@ -7,12 +7,17 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_network
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 
+from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images import qemu_check
+from orchestrator.adapters.images.downloads import Downloads, Network
 from orchestrator.adapters.images.library import ImageLibrary
+from orchestrator.adapters.images.sources import Sources
 from orchestrator.core.errors import InvalidInput, VgpuctlError
 from orchestrator.core.image import NewImage
 
@@ -38,9 +43,15 @@ def qcow2(size: int = 64 * MIB, *, backing: bool = False, incompatible: int = 0)
 VMDK = b'# Disk DescriptorFile\nversion=1\ncreateType="monolithicFlat"\nRW 8 FLAT "/etc/passwd" 0\n'.ljust(65536, b"\0")
 
 
+def library_of(state: Path, networks: tuple[Network, ...] = ()) -> ImageLibrary:
+    (state / "images").mkdir(exist_ok=True)
+    files = Readable(never_below=state / "images")
+    return ImageLibrary(state / "images", Sources(files=files, downloads=Downloads(networks)))
+
+
 @pytest.fixture
 def library(tmp_path: Path) -> ImageLibrary:
-    return ImageLibrary(tmp_path / "images")
+    return library_of(tmp_path, (ip_network("127.0.0.0/8"),))
 
 
 def kept(tmp_path: Path) -> list[str]:
@@ -165,6 +176,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content[:1000])
             return
+        if self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", unquote(self.path.removeprefix("/to/")))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         self.send_response(200 if self.path == "/good" else 404)
         self.end_headers()
         self.wfile.write(content)
@@ -197,9 +214,65 @@ def test_a_download_that_fails_or_is_cut_is_no_image(
     assert kept(tmp_path) == []
 
 
+OWN = ("127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]", "localhost", "2130706433", "0x7f000001", "0.0.0.0",
+       "[::]", "169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "224.0.0.1", "127.1")  # fmt: skip
+
+
+@pytest.mark.parametrize("host", OWN)
+def test_a_download_from_the_servers_own_machine_or_link_is_refused(tmp_path: Path, server: str, host: str) -> None:
+    port = server.rpartition(":")[2]
+    with pytest.raises(VgpuctlError) as caught:
+        library_of(tmp_path).take(NewImage(name="x", source=f"http://{host}:{port}/good"), 0.0)
+    assert caught.value.code == "image.source_refused"
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/latest", "http://[::1]/x", "file:///etc/hostname", "ftp://x/y"]
+)
+def test_a_redirect_to_what_may_not_be_asked_is_refused(library: ImageLibrary, server: str, target: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        library.take(NewImage(name="x", source=f"{server}/to/{quote(target, safe='')}"), 0.0)
+    assert caught.value.code == "image.source_refused"
+
+
+def test_a_redirect_is_followed_and_one_without_an_end_is_not(library: ImageLibrary, server: str) -> None:
+    found = library.take(NewImage(name="x", source=f"{server}/to/{quote('/good', safe='')}"), 0.0)
+    assert found.sha256 == hashlib.sha256(qcow2()).hexdigest()
+    with pytest.raises(VgpuctlError) as caught:
+        library.take(NewImage(name="x", source=f"{server}/to/"), 0.0)
+    assert caught.value.code == "image.download_failed"
+
+
+def test_nothing_is_read_through_a_link_or_from_the_servers_own_directory(
+    library: ImageLibrary, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "guest").write_bytes(qcow2())
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "images" / "own").write_bytes(qcow2())
+    for source, why in (("link/guest", "symbolic link"), ("images/own", "own directory")):
+        with pytest.raises(InvalidInput) as caught:
+            library.take(NewImage(name="x", source=str(tmp_path / source)), 0.0)
+        assert (caught.value.code, why in caught.value.message) == ("image.source_refused", True)
+
+
+def test_only_files_of_the_directories_that_are_set_are_read(tmp_path: Path) -> None:
+    for name in ("allowed", "state", "allowed-not"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "guest").write_bytes(qcow2())
+    files = Readable(below=(tmp_path / "allowed",), never_below=tmp_path / "state")
+    library = ImageLibrary(tmp_path / "state" / "images", Sources(files=files, downloads=Downloads()))
+    assert library.take(NewImage(name="x", source=str(tmp_path / "allowed" / "guest")), 0.0).format == "qcow2"
+    for source in (tmp_path / "allowed-not" / "guest", tmp_path / "allowed" / ".." / "allowed-not" / "guest"):
+        with pytest.raises(InvalidInput) as caught:
+            library.take(NewImage(name="x", source=str(source)), 0.0)
+        assert caught.value.code == "image.source_refused"
+
+
 def test_partial_files_of_a_dead_process_are_swept(tmp_path: Path) -> None:
     directory = tmp_path / "images"
     directory.mkdir()
     (directory / "x.part").write_bytes(b"x")
-    ImageLibrary(directory)
+    library_of(tmp_path)
     assert kept(tmp_path) == []

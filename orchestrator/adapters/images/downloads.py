@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Downloads from addresses that are not the server's own: what a URL and each redirect names is resolved, judged, and
+connected to by that very address. No proxy is asked: it would resolve the name again.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+import httpx2
+
+from orchestrator.adapters.files.opening import CHUNK, Refuse
+from orchestrator.core.errors import Retryable
+
+_TIMEOUT: Final = httpx2.Timeout(30.0)
+_MAX_REDIRECTS: Final = 10
+
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """``allowed``: networks of loopback and link-local addresses that may be asked all the same."""
+
+    allowed: tuple[Network, ...] = ()
+
+    @contextmanager
+    def open(self, source: str, refused: Refuse) -> Iterator[Iterator[bytes]]:
+        """The content in chunks.
+
+        :raises Retryable: ``image.download_failed``
+        """
+        try:
+            with ExitStack() as stack:
+                client = stack.enter_context(httpx2.Client(timeout=_TIMEOUT, trust_env=False))
+                yield self._answer(client, stack, source, refused).iter_bytes(CHUNK)
+        except httpx2.InvalidURL as error:
+            raise refused(source, "that is not a URL") from error
+        except httpx2.HTTPError as error:
+            raise _failed(str(error)) from error
+
+    def _answer(self, client: httpx2.Client, stack: ExitStack, source: str, refused: Refuse) -> httpx2.Response:
+        url = httpx2.URL(source)
+        for _ in range(_MAX_REDIRECTS):
+            if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+                raise refused(source, "a URL is http(s), has a host and holds no user or password")
+            address = self._address(url, source, refused)
+            request = client.build_request(
+                "GET",
+                url.copy_with(host=str(address)),
+                headers={"Host": url.netloc.decode("ascii")},
+                extensions={"sni_hostname": url.raw_host.decode("ascii")},
+            )
+            answer = client.send(request, stream=True)
+            stack.callback(answer.close)
+            if not answer.has_redirect_location:
+                return answer.raise_for_status()
+            url = url.join(answer.headers["location"])
+        raise _failed(f"more than {_MAX_REDIRECTS} redirects")
+
+    def _address(self, url: httpx2.URL, source: str, refused: Refuse) -> IPv4Address | IPv6Address:
+        """The first one of the name; all of them are judged."""
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            found = socket.getaddrinfo(url.raw_host.decode("ascii").strip("[]"), port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise _failed(f"{url.host[:80]!a} is not known") from error
+        addresses = [ip_address(str(one[4][0])) for one in found]
+        if not all(self._may_ask(one) for one in addresses):
+            raise refused(source, "it leads to an address of the server's own machine or link (setting image_networks)")
+        return addresses[0]
+
+    def _may_ask(self, address: IPv4Address | IPv6Address) -> bool:
+        plain = (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+        own = plain.is_loopback or plain.is_link_local or plain.is_unspecified or plain.is_multicast
+        return not own or any(plain in network for network in self.allowed)
+
+
+def _failed(why: str) -> Retryable:
+    return Retryable(
+        "image.download_failed",
+        "the image could not be downloaded",
+        hint="the server's machine has to reach the URL directly; a file works too",
+        details=why,
+    )
