@@ -14,10 +14,13 @@ import tarfile
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
+from orchestrator.adapters.state.age import decrypt, encrypt, identities_in, is_encrypted, recipients_of
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.state.lock import ExecutorLock
@@ -46,13 +49,15 @@ class Restored:
     """Operations that had not ended when the backup was made."""
 
 
-def back_up(state: Path, file: Path) -> None:
-    """Write ``file``, readable by its owner alone. A server may be running meanwhile.
+def back_up(state: Path, file: Path, recipients: Sequence[str] = ()) -> None:
+    """Write ``file``, readable by its owner alone. A server may be running meanwhile. ``recipients``: public keys of
+    age that alone can read it; none: it is not encrypted.
 
-    :raises InvalidInput: ``backup.nothing``; :raises Conflict: ``backup.exists``
+    :raises InvalidInput: ``backup.nothing``, ``backup.recipient_invalid``; :raises Conflict: ``backup.exists``
     """
     if not (state / DATABASE).is_file():
         raise InvalidInput("backup.nothing", f"there is no database in {state}", hint="is VGPUCTL_STATE right?")
+    sealed_for = recipients_of(recipients)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
@@ -62,11 +67,13 @@ def back_up(state: Path, file: Path) -> None:
     try:
         with os.fdopen(descriptor, "wb") as raw, tempfile.TemporaryDirectory(dir=state) as directory:
             copy_database(state / DATABASE, Path(directory) / DATABASE)
-            with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-                archive.add(Path(directory) / DATABASE, DATABASE)
-                for name in _BESIDE:
-                    if (state / name).exists():
-                        archive.add(state / name, name)
+            if sealed_for:
+                with tempfile.TemporaryFile(dir=directory) as plain:
+                    _pack(state, Path(directory) / DATABASE, plain)
+                    plain.seek(0)
+                    encrypt(plain, raw, sealed_for)
+            else:
+                _pack(state, Path(directory) / DATABASE, raw)
             raw.flush()
             os.fsync(raw.fileno())
     except OSError as error:
@@ -75,6 +82,14 @@ def back_up(state: Path, file: Path) -> None:
     except BaseException:
         file.unlink()
         raise
+
+
+def _pack(state: Path, database: Path, target: BinaryIO) -> None:
+    with tarfile.open(fileobj=target, mode="w:gz") as archive:
+        archive.add(database, DATABASE)
+        for name in _BESIDE:
+            if (state / name).exists():
+                archive.add(state / name, name)
 
 
 def _unwritable(file: Path, error: OSError) -> InvalidInput:
@@ -86,10 +101,11 @@ def _unwritable(file: Path, error: OSError) -> InvalidInput:
     )
 
 
-def restore(state: Path, file: Path, now: float) -> Restored:
-    """Make ``state``, which holds no database, from a backup.
+def restore(state: Path, file: Path, now: float, identity: Path | None = None) -> Restored:
+    """Make ``state``, which holds no database, from a backup. ``identity``: the file with the secret key of age.
 
-    :raises Conflict: ``backup.state_in_use``; :raises InvalidInput: ``backup.unreadable``
+    :raises Conflict: ``backup.state_in_use``; :raises InvalidInput: ``backup.unreadable``, ``backup.encrypted``,
+        ``backup.identity_invalid``, ``backup.other_identity``
     """
     if (state / DATABASE).exists():
         raise Conflict(
@@ -101,7 +117,11 @@ def restore(state: Path, file: Path, now: float) -> Restored:
     with tempfile.TemporaryDirectory(dir=state) as directory:
         unpacked = Path(directory)
         try:
-            with open_regular(file) as raw, tarfile.open(fileobj=raw) as archive:
+            with (
+                open_regular(file) as raw,
+                _plain(raw, identity, unpacked) as plain,
+                tarfile.open(fileobj=plain) as archive,
+            ):
                 archive.extractall(unpacked, filter="data")
         except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
             why = "is no backup of vgpuctl"
@@ -120,6 +140,22 @@ def restore(state: Path, file: Path, now: float) -> Restored:
             if (unpacked / name).exists():
                 (unpacked / name).rename(state / name)
     return restored
+
+
+@contextmanager
+def _plain(raw: BinaryIO, identity: Path | None, directory: Path) -> Iterator[BinaryIO]:
+    """The archive itself, decrypted where nobody else finds it."""
+    if not is_encrypted(raw):
+        yield raw
+        return
+    if identity is None:
+        raise InvalidInput(
+            "backup.encrypted", "the backup is encrypted", hint="give --identity and the file with your secret key"
+        )
+    with tempfile.TemporaryFile(dir=directory) as plain:
+        decrypt(raw, plain, identities_in(identity))
+        plain.seek(0)
+        yield plain
 
 
 def _settle(unpacked: Path, now: float) -> Restored:
@@ -190,16 +226,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="vgpuctl server")
     parser.add_argument("act", choices=["backup", "restore", "settle-restored"])
     parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--recipient", action="append", default=[])
+    parser.add_argument("--identity", type=Path)
     words = parser.parse_args()
     state = state_directory()
     try:
         if words.act == "backup":
             _of_sqlite()
-            back_up(state, words.file)
-            print(f"{words.file} holds the database and the keys of {state}: keep it secret. Images are not in it.")
+            back_up(state, words.file, words.recipient)
+            kept = "only its recipients can read it" if words.recipient else "keep it secret"
+            print(f"{words.file} holds the database and the keys of {state}: {kept}. Images are not in it.")
         else:
             now = time.time()
-            done = settle_restored(state, now) if words.act == "settle-restored" else restore(state, words.file, now)
+            settles = words.act == "settle-restored"
+            done = settle_restored(state, now) if settles else restore(state, words.file, now, words.identity)
             print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
             print("next: 'vgpuctl doctor' says what differs from the hosts; nothing on them was changed")
     except VgpuctlError as error:

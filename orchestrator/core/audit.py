@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.key_ring import origin_of
 
 _NONCE = 32
 _HEAD = re.compile(r"(?P<sequence>[1-9][0-9]{0,17}):(?P<seal>[0-9a-f]{64})", re.ASCII)
@@ -59,8 +60,9 @@ class Verdict:
 
 
 def audit_key(key: bytes) -> bytes:
-    """Of the key that encrypts the database's secrets; it is never in the database itself."""
-    return hmac.new(key, b"audit", hashlib.sha256).digest()
+    """Of the ring of keys that encrypt the database's secrets; it is never in the database itself, and stays when they
+    are changed."""
+    return hmac.new(origin_of(key), b"audit", hashlib.sha256).digest()
 
 
 def proof_of(key: bytes, nonce: str, said: tuple[float, str, str, str, str]) -> str:

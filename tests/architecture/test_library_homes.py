@@ -26,6 +26,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "joserfc": ("orchestrator/oidc/",),
     "authlib": ("orchestrator/oidc/",),
     "prometheus_client": ("orchestrator/api/metrics.py",),
+    "pyrage": ("orchestrator/adapters/state/",),
     "highspy": (),
 }
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 
-from cryptography.fernet import Fernet
 from sqlalchemy import Connection, insert, make_url, select, update
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
@@ -22,6 +21,7 @@ from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.look_rows import SqlLooks
 from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
+from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
@@ -39,7 +39,7 @@ _APPENDED_KEPT = 100_000
 class SqlTransaction:
     """One connection inside one transaction, as the repositories of ports/store."""
 
-    def __init__(self, connection: Connection, cipher: Fernet, parsed: ParsedSnapshots, audited: bytes) -> None:
+    def __init__(self, connection: Connection, box: SecretBox, parsed: ParsedSnapshots, audited: bytes) -> None:
         self.connection = connection
         self.usage = SqlUsage(connection)
         self.hosts = SqlHosts(connection, self.usage, parsed)
@@ -55,7 +55,7 @@ class SqlTransaction:
         self.driver_bundles = SqlDriverBundles(connection)
         self.driver_locks = SqlDriverLocks(connection)
         self.driver_upgrades = SqlDriverUpgrades(connection)
-        self.secrets = SqlSecrets(connection, cipher)
+        self.secrets = SqlSecrets(connection, box)
         self.audit = SqlAudit(connection, audited)
         self.findings = SqlFindings(connection)
         self.tenants = SqlTenants(connection)
@@ -66,11 +66,12 @@ class SqlTransaction:
 
 
 class SqlStore:
-    """Implements ports/store.Store. ``url`` as SQLAlchemy writes it; ``new_site`` names a database made now."""
+    """Implements ports/store.Store. ``url`` as SQLAlchemy writes it; ``key``: the ring of core/key_ring.py;
+    ``new_site`` names a database made now."""
 
     def __init__(self, url: str, *, key: bytes, new_site: str) -> None:
         self._connections = Connections(url)
-        self._cipher = Fernet(key)
+        self._box = SecretBox(key)
         self._audited = audit_key(key)
         self._appended: deque[tuple[int, str]] = deque(maxlen=_APPENDED_KEPT)
         self._parsed = ParsedSnapshots()
@@ -79,6 +80,7 @@ class SqlStore:
         self._turn: AbstractContextManager[None] = Turn(self._connections.patience_s) if alone else nullcontext()
         with self._connections.transaction("alone") as connection:
             bring_up_to_date(connection)
+            SqlSecrets(connection, self._box).bind()
             if _site_of(connection) is None:
                 connection.execute(insert(meta).values(key="site", value=new_site))
 
@@ -133,7 +135,7 @@ class SqlStore:
     @contextmanager
     def _writing(self, how: Mode) -> Iterator[SqlTransaction]:
         with self._turn, self._connections.transaction(how) as connection:
-            tx = SqlTransaction(connection, self._cipher, self._parsed, self._audited)
+            tx = SqlTransaction(connection, self._box, self._parsed, self._audited)
             yield tx
             tx.usage.stamp()
         self._appended.extend(tx.audit.appended)
@@ -153,7 +155,7 @@ class SqlStore:
     def read(self) -> Iterator[SqlTransaction]:
         """One consistent view, never waiting for writers."""
         with self._connections.transaction("reading") as connection:
-            yield SqlTransaction(connection, self._cipher, self._parsed, self._audited)
+            yield SqlTransaction(connection, self._box, self._parsed, self._audited)
 
     def close(self) -> None:
         self._connections.close()

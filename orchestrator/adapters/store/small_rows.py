@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 
-from cryptography.fernet import Fernet, InvalidToken
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from orchestrator.adapters.store.rows import image_of, network_of, offering_of
+from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.tables import images, networks, offerings, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
@@ -100,25 +101,21 @@ class SqlOfferings:
 class SqlSecrets:
     """Encrypted with the key file of the state directory: a copy of the database alone tells nothing."""
 
-    def __init__(self, connection: Connection, cipher: Fernet) -> None:
+    def __init__(self, connection: Connection, box: SecretBox) -> None:
         self._db = connection
-        self._cipher = cipher
+        self._box = box
 
     def put(self, secret_id: str, text: str) -> None:
         self.remove(secret_id)
-        self._db.execute(insert(secrets).values(id=secret_id, blob=self._cipher.encrypt(text.encode())))
+        self._db.execute(insert(secrets).values(id=secret_id, blob=self._box.close(secret_id, text)))
 
     def find(self, secret_id: str) -> str | None:
         """:raises Fatal: ``secret.unreadable``"""
         blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == secret_id)).scalar_one_or_none()
         try:
-            return None if blob is None else self._cipher.decrypt(blob).decode()
-        except InvalidToken as error:
-            raise Fatal(
-                "secret.unreadable",
-                "a stored secret cannot be decrypted",
-                hint="the key file in the state directory is not the one that the database was written with",
-            ) from error
+            return None if blob is None else self._box.open(secret_id, blob)
+        except Unreadable as error:
+            raise _unreadable() from error
 
     def get(self, secret_id: str) -> str:
         """:raises Bug: ``secret.missing``; :raises Fatal: ``secret.unreadable``"""
@@ -132,3 +129,36 @@ class SqlSecrets:
 
     def remove(self, secret_id: str) -> None:
         self._db.execute(delete(secrets).where(secrets.c.id == secret_id))
+
+    def bind(self) -> None:
+        """Bind what older versions wrote to the rows it is in; what no key reads stays as it is."""
+        unbound = func.substr(secrets.c.blob, 1, len(BOUND)) != BOUND
+        for row in self._db.execute(select(secrets).where(unbound)).all():
+            with suppress(Unreadable):
+                self._put_again(row.id, row.blob)
+
+    def encrypt_again(self) -> int:
+        """All of them with the newest key; how many there are.
+
+        :raises Fatal: ``secret.unreadable``
+        """
+        found = self._db.execute(select(secrets.c.id)).scalars().all()
+        try:
+            for one in found:
+                blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == one)).scalar_one()
+                self._put_again(one, blob)
+        except Unreadable as error:
+            raise _unreadable() from error
+        return len(found)
+
+    def _put_again(self, secret_id: str, blob: bytes) -> None:
+        again = self._box.closed_again(secret_id, blob)
+        self._db.execute(update(secrets).where(secrets.c.id == secret_id).values(blob=again))
+
+
+def _unreadable() -> Fatal:
+    return Fatal(
+        "secret.unreadable",
+        "a stored secret cannot be decrypted",
+        hint="the key file in the state directory is not the one that it was written with, or it was written elsewhere",
+    )

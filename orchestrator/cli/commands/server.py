@@ -89,15 +89,40 @@ def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
 
 
 @app.command("backup")
-def backup(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="A new file; it will hold keys.")]) -> None:
+def backup(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A new file; it will hold keys.")],
+    recipient: Annotated[
+        list[str] | None,
+        typer.Option("--recipient", metavar="AGE1…", help="For this key of age alone. Repeatable."),
+    ] = None,
+) -> None:
     """Copy the database and the keys into one file, while the server runs. Images are not in it."""
-    _become(ctx, "orchestrator.backup", "backup", str(file))
+    _become(ctx, "orchestrator.backup", "backup", str(file), *(f"--recipient={one}" for one in recipient or ()))
 
 
 @app.command("restore")
-def restore(ctx: typer.Context, file: Annotated[Path, typer.Argument(help="What 'server backup' wrote.")]) -> None:
+def restore(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="What 'server backup' wrote.")],
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="File with the secret key of age it was encrypted for.")
+    ] = None,
+) -> None:
     """Make an empty state directory from a backup. Nothing is done on any host; what had not ended is stuck."""
-    _become(ctx, "orchestrator.backup", "restore", str(file))
+    with_key = [] if identity is None else [f"--identity={identity}"]
+    _become(ctx, "orchestrator.backup", "restore", str(file), *with_key)
+
+
+@app.command("rotate-key")
+def rotate_key(
+    ctx: typer.Context,
+    others_stopped: Annotated[
+        bool, typer.Option("--others-stopped", help="No other server of a shared database runs.")
+    ] = False,
+) -> None:
+    """Draw a new key for the secrets in the database and encrypt them with it; no server may run meanwhile."""
+    _become(ctx, "orchestrator.rotate_key", *(["--others-stopped"] if others_stopped else []))
 
 
 @app.command("invite")

@@ -21,3 +21,9 @@ class Secrets(Protocol):
     def ids(self) -> tuple[str, ...]: ...
 
     def remove(self, secret_id: str) -> None: ...
+
+    def encrypt_again(self) -> int:
+        """All of them with the newest key; how many there are.
+
+        :raises Fatal: ``secret.unreadable``
+        """

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.audit import audit_key
+from orchestrator.core.key_ring import origin_of
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.identity import Identities
@@ -39,7 +40,7 @@ def tenancy(
     identities: Identities | None = None,
     noted: NotedHead | None = None,
 ) -> Tenancy:
-    """``owner_uid``: whom the server runs as. ``key``: the one that the database's secrets are encrypted with.
+    """``owner_uid``: whom the server runs as. ``key``: the ring of core/key_ring.py.
 
     ``identities``: who reads the tokens of those who log in; None: nobody can.
     ``noted``: where the audit's head is written down.
@@ -51,7 +52,7 @@ def tenancy(
         quotas=QuotaService(store=store, clock=clock),
         policies=PolicyService(store=store, clock=clock),
         audit=AuditService(store=store, clock=clock, key=audit_key(key), noted=noted),
-        request_keys=RequestKeyService(store=store, clock=clock, secret=key),
+        request_keys=RequestKeyService(store=store, clock=clock, secret=origin_of(key)),
     )
     made.tenants.ensure_default()
     return made

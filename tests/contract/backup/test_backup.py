@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyrage.x25519 import Identity
 
 from orchestrator.backup import DATABASE, back_up, restore
 from orchestrator.core.errors import Conflict, InvalidInput
@@ -135,3 +136,58 @@ def test_the_command_says_what_it_did_and_refuses_another_database(tmp_path: Pat
     assert (again.returncode, "backup.state_in_use" in again.stderr) == (5, True)
     other = run("backup", file, VGPUCTL_STATE=old, VGPUCTL_DATABASE_URL="postgresql+psycopg:///x")
     assert (other.returncode, "pg_dump" in other.stderr) == (2, True)
+
+
+def _key_pair(tmp_path: Path, name: str = "key") -> tuple[Path, str]:
+    """The file of a secret key as age-keygen writes it, and its public one."""
+    identity = Identity.generate()
+    public = str(identity.to_public())
+    (tmp_path / name).write_text(f"# created: 2026-11-22T00:00:00Z\n# public key: {public}\n{identity}\n")
+    return tmp_path / name, public
+
+
+def test_an_encrypted_backup_is_restored_with_its_key_and_shows_nothing(tmp_path: Path, plane: ControlPlane) -> None:
+    file, public = _key_pair(tmp_path)
+    back_up(tmp_path / "old", tmp_path / "backup", [public, _key_pair(tmp_path, "second")[1]])
+    content = (tmp_path / "backup").read_bytes()
+    assert content.startswith(b"age-encryption.org/v1\n")
+    assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+    assert KEY not in content
+    assert restore(tmp_path / "new", tmp_path / "backup", NOW, file).vms == 2
+    assert restore(tmp_path / "other", tmp_path / "backup", NOW, tmp_path / "second").vms == 2
+    assert (tmp_path / "new" / "secrets" / "database_key").read_bytes() == KEY
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["secrets", DATABASE]
+    assert sorted(path.name for path in (tmp_path / "old").iterdir() if path.name.startswith("tmp")) == []
+    plane.store.close()
+
+
+def test_an_encrypted_backup_without_its_key_restores_nothing(tmp_path: Path, plane: ControlPlane) -> None:
+    file, public = _key_pair(tmp_path)
+    other, _ = _key_pair(tmp_path, "other")
+    (tmp_path / "text").write_text("no key\n")
+    (tmp_path / "nothing").write_text("# a comment\n")
+    back_up(tmp_path / "old", tmp_path / "backup", [public])
+    for identity, code in (
+        (None, "backup.encrypted"), (other, "backup.other_identity"), (tmp_path / "text", "backup.identity_invalid"),
+        (tmp_path / "nothing", "backup.identity_invalid"), (tmp_path / "absent", "backup.identity_invalid"),
+        (Path("/dev/zero"), "backup.identity_invalid"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput) as caught:
+            restore(tmp_path / "new", tmp_path / "backup", NOW, identity)
+        assert caught.value.code == code
+    whole = (tmp_path / "backup").read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:]):
+        (tmp_path / "damaged").write_bytes(damaged)
+        with pytest.raises(InvalidInput):
+            restore(tmp_path / "new", tmp_path / "damaged", NOW, file)
+    assert list((tmp_path / "new").iterdir()) == []
+    plane.store.close()
+
+
+@pytest.mark.parametrize("recipient", ["", "age1", "ssh-ed25519 AAAA", "AGE-SECRET-KEY-1", "age1\n"])
+def test_a_recipient_that_is_none_makes_no_backup(tmp_path: Path, plane: ControlPlane, recipient: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        back_up(tmp_path / "old", tmp_path / "backup", [recipient])
+    assert caught.value.code == "backup.recipient_invalid"
+    assert not (tmp_path / "backup").exists()
+    plane.store.close()
