@@ -110,6 +110,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "server stop": ("server stop",),
     "server backup": ("server backup vgpuctl.backup",),
     "server restore": ("server restore vgpuctl.backup",),
+    "server rotate-key": ("server rotate-key",),
     "server settle-restored": ("server settle-restored",),
     "completion": ("completion bash",),
     "version": ("version",),

@@ -121,7 +121,9 @@ def rotate_key(
         bool, typer.Option("--others-stopped", help="No other server of a shared database runs.")
     ] = False,
 ) -> None:
-    """Draw a new key for the secrets in the database and encrypt them with it; no server may run meanwhile."""
+    """Draw a new key for the secrets in the database.
+
+    They are encrypted with it, and the old key is of no use any more. No server may run meanwhile."""
     _become(ctx, "orchestrator.rotate_key", *(["--others-stopped"] if others_stopped else []))
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.hostile.families import images
+from tests.hostile.families import images, secret_files, sources, texts
 from tests.hostile.families.family import Family
 
-FAMILIES: Final[tuple[Family, ...]] = (*images.FAMILIES,)
+FAMILIES: Final[tuple[Family, ...]] = (
+    *images.FAMILIES,
+    *sources.FAMILIES,
+    *texts.FAMILIES,
+    *secret_files.FAMILIES,
+)
