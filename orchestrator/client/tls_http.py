@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from pathlib import Path
 
 from orchestrator.client.connection import CALL_TIMEOUT_S, Connection
 from orchestrator.client.contexts import ClientContext
@@ -13,6 +14,7 @@ from orchestrator.client.http import Http
 from orchestrator.client.token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_headers
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
+from orchestrator.regular_file import read_certificates
 
 CONNECT_LIMIT_S = 10.0
 
@@ -58,7 +60,8 @@ def connect_to(context: ClientContext) -> Connection:
 def trust_of(context: ClientContext) -> ssl.SSLContext:
     """:raises InvalidInput: ``context.ca_unusable``"""
     try:
-        return ssl.create_default_context(cafile=context.ca_file)
+        trusted = None if context.ca_file is None else read_certificates(Path(context.ca_file))
+        return ssl.create_default_context(cadata=trusted)
     except (OSError, ValueError) as error:
         closed = not isinstance(error, ssl.SSLError)
         raise InvalidInput(

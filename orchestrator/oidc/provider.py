@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from orchestrator.core.errors import InvalidInput, Retryable
+from orchestrator.regular_file import read_certificates
 
 _TIMEOUT: Final = httpx2.Timeout(10.0)
 _WHOLE_S: Final = 20.0
@@ -52,7 +54,10 @@ class Provider:
         return answer
 
     def _body(self, method: str, url: str, form: dict[str, str] | None) -> bytes:
-        trust = httpx2.create_ssl_context(verify=True if self.ca_file is None else str(self.ca_file))
+        own = self.ca_file
+        trust = (
+            httpx2.create_ssl_context() if own is None else ssl.create_default_context(cadata=read_certificates(own))
+        )
         body = b""
         with (
             httpx2.Client(verify=trust, timeout=_TIMEOUT, trust_env=not _is_here(url)) as client,

@@ -14,6 +14,8 @@ import pytest
 from orchestrator.catalogue.catalogue import near_names, shipped
 from orchestrator.catalogue.manifest_file import read_manifest
 from orchestrator.catalogue.offering_files import validate_offering_file
+from orchestrator.client.contexts import ClientContext
+from orchestrator.client.tls_http import trust_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.simulate_placement.fleet_file import read_groups
 from orchestrator.simulate_placement.requests_file import read_requests
@@ -55,6 +57,10 @@ COMMANDS = (
     "simulate placement --fleet {good} --requests {file} --out {out}",
     "create-vm a --profile t4-small --user-data {file}", "create-vm a --profile t4-small --ssh-key {file}",
     "host add a --address a.test --provisioning-key {file}", "server restore {file}",
+    "driver lock apply {file}", "driver bundle add {good} --signature {file} --key {good}",
+    "driver bundle add {good} --signature {good} --key {file}", "host import -i {file}", "diff -f {file}",
+    "host check --address a.test --provisioning-key {file}",
+    "login --issuer https://127.0.0.1:1 --client-id x --no-browser --ca-file {file}",
     "serve --listen 127.0.0.1:0 --tls-cert {file} --tls-key {file}", "serve --simulate {file}",
 )  # fmt: skip
 
@@ -84,6 +90,14 @@ def test_no_reader_reads_without_an_end(tmp_path: Path, kind: str) -> None:
         with pytest.raises(InvalidInput) as caught:
             read()
         assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_no_certificates_are_read_without_an_end(tmp_path: Path, kind: str) -> None:
+    file = ENDLESS[kind](tmp_path / "file")
+    with pytest.raises(InvalidInput) as caught:
+        trust_of(ClientContext(name="x", url="https://127.0.0.1:1", ca_file=str(file)))
+    assert caught.value.code == "context.ca_unusable"
 
 
 TRICKS = {

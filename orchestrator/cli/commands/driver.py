@@ -72,14 +72,13 @@ def add(
     output: Output = Format.TABLE,
 ) -> None:
     """Take a signed driver; nothing of it is executed."""
-    bundle = session_of(ctx).client.add_driver_bundle(
-        {
-            "source": str(where(file)),
-            "signature": read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES),
-            "key": read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES),
-            "sha256": sha256,
-        }
-    )
+    wanted = {
+        "source": str(where(file)),
+        "signature": read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES),
+        "key": read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES),
+        "sha256": sha256,
+    }
+    bundle = session_of(ctx).client.add_driver_bundle(wanted)
     show(bundle, output, lambda: details(bundle))
 
 

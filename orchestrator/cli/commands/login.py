@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.files import read_text
 from orchestrator.cli.output import printable, show
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.client.contexts import path
 from orchestrator.client.program import need_extra
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unwritable
+from orchestrator.regular_file import MAX_CERTIFICATES_BYTES
 
 
 def login(
@@ -38,6 +40,8 @@ def login(
     from orchestrator.oidc.provider import Provider, check_address
 
     check_address(issuer)
+    if ca_file is not None:
+        read_text(ca_file, what="file", max_bytes=MAX_CERTIFICATES_BYTES)
     file = save or _token_file(ctx)
 
     def send(address: str) -> None:

@@ -31,6 +31,9 @@ def read_inventory(sources: Sequence[str], limit: str | None) -> dict[str, Varia
     :raises InvalidInput: ``inventory.unreadable``, ``inventory.empty``
     :raises Fatal: ``ansible.missing``
     """
+    for source in sources:
+        if (path := Path(source)).exists() and not (path.is_file() or path.is_dir()):
+            raise _unreadable([source], "it is not a regular file, nor a directory")
     listed = _listed(sources, limit)
     names = _names(listed, OUR_GROUP) if limit is None and OUR_GROUP in listed else _names(listed, "all")
     if not names:
