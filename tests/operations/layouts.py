@@ -34,3 +34,13 @@ def apply(*profiles: str, enabled: bool = True) -> Callable[[ControlPlane], str 
 
 def release(plane: ControlPlane) -> str | None:
     return plane.services.mig_layouts.release(A100_HOST, None).operation
+
+
+_MADE, _OTHER = ("1g.10gb", "1g.20gb"), ("1g.20gb", "1g.20gb")
+CASES = (
+    ("apply mig", "apply_mig", prepare(), apply(*_MADE)),
+    ("apply another mig", "apply_mig", prepare(*_MADE), apply(*_OTHER)),
+    ("apply no mig", "apply_mig", prepare("1g.10gb"), apply(enabled=False)),
+    ("release mig", "release_mig", prepare(*_MADE), release),
+)
+"""Name, kind, the world before, what begins it."""

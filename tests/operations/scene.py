@@ -238,16 +238,6 @@ def _cancelled(plane: ControlPlane) -> None:
     plane.engine.drain()
 
 
-def _layout_scenes() -> list[Scene]:
-    made, other = ("1g.10gb", "1g.20gb"), ("1g.20gb", "1g.20gb")
-    return [
-        Scene("apply mig", "apply_mig", layouts.prepare(), layouts.apply(*made)),
-        Scene("apply another mig", "apply_mig", layouts.prepare(*made), layouts.apply(*other)),
-        Scene("apply no mig", "apply_mig", layouts.prepare("1g.10gb"), layouts.apply(enabled=False)),
-        Scene("release mig", "release_mig", layouts.prepare(*made), layouts.release),
-    ]
-
-
 def _with_lost_ledger(plane: ControlPlane) -> None:
     _hosts(plane)
     plane.services.vms.create(create_vm())
@@ -285,7 +275,7 @@ SCENES = (
     *_vm_scenes(T4_HOST)[:1],
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
-    *_layout_scenes(),
+    *(Scene(*case) for case in layouts.CASES),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

@@ -24,11 +24,10 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
-from orchestrator.core.device import Device, InstancePlace
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound, error_to_dict
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
-from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.operation import Operation, StepRecord
 from orchestrator.core.vm import Vm, VmSpec
@@ -156,32 +155,6 @@ def test_only_managed_gpus_can_be_claimed(store: SqlStore) -> None:
     wanted = replace(claim(vm("a"), 0), devices=(device,))
     with pytest.raises(ClaimLost):
         put(store, vm("a"), wanted)
-
-
-def test_a_gpu_that_is_kept_for_a_layout_is_nobody_elses_until_it_is_dropped(store: SqlStore) -> None:
-    layout = MigLayout(gpu=GPU, on=True, instances=(InstancePlace("1g.10gb", 0), InstancePlace("1g.20gb", 2)))
-    for wanted in (replace(layout, instances=()), layout):
-        with store.begin() as tx:
-            tx.hosts.keep_layout("h1", wanted)
-    with store.read() as tx:
-        assert tx.hosts.get("h1").mig_layouts == tx.hosts.list()[0].mig_layouts == (layout,)
-        assert next(iter(tx.fleet.hosts(None))).host.mig_layouts == (layout,)
-    with pytest.raises(ClaimLost):
-        put(store, vm("a"), claim(vm("a"), 0))
-    for _ in range(2):
-        with store.begin() as tx:
-            tx.hosts.drop_layout("h1", GPU)
-    put(store, vm("a"), claim(vm("a"), 0))
-    with pytest.raises(ClaimLost), store.begin() as tx:
-        tx.hosts.keep_layout("h1", layout)
-
-
-def test_a_host_that_goes_takes_its_layouts_along(store: SqlStore) -> None:
-    with store.begin() as tx:
-        tx.hosts.keep_layout("h1", MigLayout(gpu=GPU, on=True))
-        tx.hosts.remove("h1")
-    with store.read() as tx:
-        assert tx.hosts.list() == ()
 
 
 def test_cpu_memory_and_disk_are_not_promised_twice(store: SqlStore) -> None:
