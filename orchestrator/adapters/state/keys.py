@@ -149,7 +149,7 @@ def settle_site_key(store: Store, path: Path, *, drawn: bool) -> None:
         raise Conflict(
             "serve.other_key",
             "the database's secrets are encrypted with a key that this server does not have",
-            hint="'vgpuctl server invite' on a running one makes a token, 'vgpuctl server join TOKEN' fetches the key",
+            hint="'vgpuctl server invite' on a running one makes a token, with which 'vgpuctl server join' fetches it",
         ) from error
 
 
