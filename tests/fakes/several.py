@@ -127,6 +127,18 @@ def simulated_fleet(directory: Path, hosts: int, *options: str) -> Iterator[Path
         yield path
 
 
+def join_one(server: Server, first: Server) -> None:
+    """Start it, as the ``first`` or as one that this has invited."""
+    if server is not first:
+        code, token, complaint = first.run("server", "invite")
+        assert code == 0, complaint
+        code, _, complaint = server.run("server", "join", said=token)
+        assert code == 0, complaint
+    server.start()
+    if server is first:
+        server.ready()
+
+
 @contextmanager
 def joined(
     directory: Path, database_url: str, hosts: Path, names: Sequence[str], **more: Any
@@ -136,17 +148,10 @@ def joined(
     servers = [Server(directory / name, hosts, program) for name in names]
     for server in servers:
         server.configure(database_url, **settings)
-    first, *others = servers
     try:
-        first.start()
-        first.ready()
-        for server in others:
-            code, token, complaint = first.run("server", "invite")
-            assert code == 0, complaint
-            code, _, complaint = server.run("server", "join", said=token)
-            assert code == 0, complaint
-            server.start()
-        for server in others:
+        for server in servers:
+            join_one(server, servers[0])
+        for server in servers:
             server.ready()
         yield servers
     finally:

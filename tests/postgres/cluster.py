@@ -26,14 +26,46 @@ _PROGRAMS = Path("/usr/lib/postgresql")
 class Cluster:
     """A running server. Every :meth:`database` is a new, empty one."""
 
-    def __init__(self, sockets: Path) -> None:
-        self._sockets = sockets
+    def __init__(self, sockets: Path, words: Sequence[str | Path]) -> None:
+        """``words`` start it."""
+        self.sockets = sockets
+        self._words = words
         self._numbers = itertools.count()
+        self._server = self._started()
 
-    def url(self, database: str) -> str:
-        """For SQLAlchemy."""
+    def restart(self) -> None:
+        """Every session ends at once."""
+        self._server.send_signal(signal.SIGINT)
+        self._server.wait()
+        self._server = self._started()
+        self.wait_until_it_answers()
+
+    def end(self) -> None:
+        """Nobody needs the data any more."""
+        self._server.send_signal(signal.SIGQUIT)
+        self._server.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with (self.sockets / "log").open("ab") as log:
+            # The signal at our death: a test run that was killed leaves no server behind.
+            return subprocess.Popen([*_account(), *self._words], stdout=log, stderr=log, cwd="/")
+
+    def wait_until_it_answers(self) -> None:
+        engine = create_engine(self.url("postgres"))
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                engine.connect().close()
+                break
+            except OperationalError:
+                assert self._server.poll() is None and time.monotonic() < deadline, (self.sockets / "log").read_text()  # noqa: PT018 - one reason
+                time.sleep(0.05)
+        engine.dispose()
+
+    def url(self, database: str, sockets: Path | None = None) -> str:
+        """For SQLAlchemy. ``sockets``: the directory of a relay's instead."""
         address = URL.create("postgresql+psycopg", username=_ACCOUNT, database=database)
-        return address.update_query_dict({"host": str(self._sockets)}).render_as_string(hide_password=False)
+        return address.update_query_dict({"host": str(sockets or self.sockets)}).render_as_string(hide_password=False)
 
     def database(self) -> str:
         """URL of a new database."""
@@ -61,18 +93,12 @@ def cluster(*options: str) -> Iterator[Cluster]:
     )
     settings = [word for option in (f"unix_socket_directories={directory}", "listen_addresses=", *options)
                 for word in ("-c", option)]  # fmt: skip
-    with (directory / "log").open("wb") as log:
-        # The signal at our death: a test run that was killed leaves no server behind.
-        server = subprocess.Popen(
-            [*_account(), programs / "postgres", "-D", data, *settings], stdout=log, stderr=log, cwd="/"
-        )
+    made = Cluster(directory, [programs / "postgres", "-D", data, *settings])
     try:
-        made = Cluster(directory)
-        _wait_until_it_answers(made, server, directory / "log")
+        made.wait_until_it_answers()
         yield made
     finally:
-        server.send_signal(signal.SIGQUIT)  # ends its sessions too; nobody needs the data any more
-        server.wait()
+        made.end()
         shutil.rmtree(directory)
 
 
@@ -89,16 +115,3 @@ def _account() -> Sequence[str | Path]:
     if os.geteuid() != 0:
         return setpriv
     return [*setpriv, "--reuid", _ACCOUNT, "--regid", _ACCOUNT, "--clear-groups"]
-
-
-def _wait_until_it_answers(made: Cluster, server: subprocess.Popen[bytes], log: Path) -> None:
-    engine = create_engine(made.url("postgres"))
-    deadline = time.monotonic() + _START_S
-    while True:
-        try:
-            engine.connect().close()
-            break
-        except OperationalError:
-            assert server.poll() is None and time.monotonic() < deadline, log.read_text()  # noqa: PT018 - one reason
-            time.sleep(0.05)
-    engine.dispose()

@@ -35,8 +35,10 @@ class Site:
         self.started: list[subprocess.Popen[bytes]] = []
         self.plane.add_host(T4_HOST)
 
-    def controller(self, name: str, *act: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "tests.contract.engine.controller", name, self.url, str(self.directory), *act]
+    def controller(self, name: str, *act: str, url: str | None = None) -> subprocess.Popen[bytes]:
+        """``url``: of its own way to the database."""
+        place = str(self.directory)
+        words = [sys.executable, "-m", "tests.contract.engine.controller", name, url or self.url, place, *act]
         self.started.append(subprocess.Popen(words))
         return self.started[-1]
 

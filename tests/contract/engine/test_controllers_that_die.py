@@ -2,12 +2,20 @@
 from __future__ import annotations
 
 import signal
+import socket
+import tempfile
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.contract.engine.live_site import LIMIT_S, Site, one_of_each
+from tests.contract.engine.live_site import LIMIT_S, Site, one_of_each, until
 from tests.fakes.control_plane import create_vm
+from tests.fakes.relay import Relay
+from tests.postgres.cluster import Cluster
+
+SOCKET = ".s.PGSQL.5432"
 
 
 def create(site: Site) -> str:
@@ -64,3 +72,52 @@ def test_a_controller_that_was_paused_in_a_step_can_do_nothing_when_it_wakes(
     assert site.plane.services.operations.get(operation) == ended
     assert site.machine().state() == before
     one_of_each(site.machine())
+
+
+@pytest.mark.fault("F96")
+@pytest.mark.parametrize("asks", [b"SELECT", b"FROM operations"])
+def test_a_controller_that_was_paused_inside_a_read_can_do_nothing_when_it_wakes(
+    site_on: Callable[[str], Site], postgres: Cluster, asks: bytes
+) -> None:
+    """Half of the answer has arrived: no limit of the database ends that transaction for it."""
+    site = site_on("postgresql")
+    with tempfile.TemporaryDirectory(prefix="way-", dir="/tmp") as directory:
+        relay = relay_to(postgres, Path(directory))
+        operation = create(site)
+        paused = site.controller(
+            "one", url=postgres.url(site.url.rpartition("/")[2].partition("?")[0], Path(directory))
+        )
+        until(lambda: site.plane.services.operations.get(operation).state == "running")
+        stopped = threading.Event()
+
+        def stop(_answer: bytes) -> None:
+            paused.send_signal(signal.SIGSTOP)
+            stopped.set()
+
+        relay.asks, relay.on_answer = asks, stop
+        assert stopped.wait(LIMIT_S)
+        site.controller("two")
+        ended = site.finished(operation)
+        before = site.machine().state()
+        paused.send_signal(signal.SIGCONT)
+        paused.terminate()
+        assert paused.wait(LIMIT_S) == 0
+        assert ended.state == "done"
+        assert site.plane.services.operations.get(operation) == ended
+        assert site.machine().state() == before
+        one_of_each(site.machine())
+        relay.close()
+
+
+def relay_to(postgres: Cluster, directory: Path) -> Relay:
+    """Listens in the directory as PostgreSQL would."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(directory / SOCKET))
+    listener.listen(64)
+
+    def connected() -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(str(postgres.sockets / SOCKET))
+        return made
+
+    return Relay(listener, connected)

@@ -18,16 +18,25 @@ LATER = ("adopted", "label")
 """What the specification of a VM did not say then."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgresql":
+VERSIONS = Path(schema.__file__).with_name("migrations") / "versions"
+FIRST = "0001"
+LANDED = sorted(path.name[:4] for path in VERSIONS.glob("0*.py"))[:-1]
+"""Every schema that a version of the program has ever left behind."""
+ON_POSTGRESQL = {FIRST, LANDED[len(LANDED) // 2], LANDED[-1]}
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path, backend: str) -> str:
+    if backend == "postgresql":
         return str(request.getfixturevalue("postgres").database())
     return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
 
 
-def back_to_the_first(connection: Connection) -> None:
-    """The database as the first version of the program has left it."""
-    command.downgrade(alembic_config(connection), "0001")
+def back_to(revision: str, connection: Connection) -> None:
+    """The database as an older version of the program has left it."""
+    command.downgrade(alembic_config(connection), revision)
+    if revision != FIRST:
+        return
     for vm, spec in connection.execute(text("SELECT id, spec FROM vms")).all():
         kept = spec if isinstance(spec, dict) else json.loads(spec)
         then = json.dumps({name: value for name, value in kept.items() if name not in LATER})
@@ -48,7 +57,13 @@ def begun(plane: ControlPlane, name: str) -> str:
     return operation
 
 
-def test_what_the_first_version_has_stored_and_begun_is_kept_and_finished(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize(
+    ("revision", "backend"),
+    [(revision, "sqlite") for revision in LANDED] + [(revision, "postgresql") for revision in sorted(ON_POSTGRESQL)],
+)
+def test_what_an_older_version_has_stored_and_begun_is_kept_and_finished(
+    tmp_path: Path, url: str, revision: str
+) -> None:
     old = control_plane(tmp_path, url=url)
     old.add_host(T4_HOST)
     old.services.vms.create(create_vm("kept"))
@@ -59,7 +74,7 @@ def test_what_the_first_version_has_stored_and_begun_is_kept_and_finished(tmp_pa
         secrets = [tx.secrets.get(str(vm.spec.user_data)) for vm in tx.vms.list()]
         ended = [one.id for one in tx.operations.list()]
     with old.store._connections.engine.connect() as connection, connection.begin():
-        back_to_the_first(connection)
+        back_to(revision, connection)
     old.store.close()
 
     new = control_plane(tmp_path, hosts=old.hosts, url=url)
