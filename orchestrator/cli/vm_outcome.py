@@ -75,7 +75,7 @@ def each(
         return
     show([data for data, _ in found], session.format, lambda: [_line(data, lines) for data, lines in found])
     if failed:
-        raise _partial(failed, len(begun))
+        raise _partial(failed, len(set(names)))
 
 
 def _line(data: object, lines: Sequence[str]) -> str:
@@ -85,12 +85,12 @@ def _line(data: object, lines: Sequence[str]) -> str:
     return lines[0]
 
 
-def _partial(failed: Mapping[str, VgpuctlError], begun: int) -> VgpuctlError:
+def _partial(failed: Mapping[str, VgpuctlError], asked: int) -> VgpuctlError:
     reasons = tuple(Reason(code=one.code, message=one.message, subjects=(name,)) for name, one in failed.items())
     first = next(iter(failed.values()))
     return type(first)(
         "vm.partial",
-        f"{len(failed)} of {begun + len(failed)} VMs could not be done",
+        f"{len(failed)} of {asked} VMs could not be done",
         hint=first.hint or "the others are done",
         reasons=reasons,
     )
