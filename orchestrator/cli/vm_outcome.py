@@ -78,6 +78,13 @@ def each(
         raise _partial(failed, len(set(names)))
 
 
+def change_each(
+    session: CliSession, names: Sequence[str], begin: Callable[[str], Json], tenant: str, *, wait: bool
+) -> None:
+    """As :func:`each`; of each is shown how the VM is then."""
+    each(session, names, begin, lambda _, started: outcome_of(session, started, tenant, wait=wait))
+
+
 def _line(data: object, lines: Sequence[str]) -> str:
     """Of several VMs one line each."""
     if isinstance(data, Mapping) and "state" in data and "name" in data:

@@ -14,7 +14,7 @@ from orchestrator.cli.output import show
 from orchestrator.cli.parameters import Label, Name, Names, Tenant, Unlabel, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.vm_outcome import Outcome, each, outcome_of, started_lines
+from orchestrator.cli.vm_outcome import Outcome, change_each, each, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import parse_labels
@@ -32,11 +32,11 @@ def delete(
 ) -> None:
     """Delete VMs and give back everything they had."""
     session = session_of(ctx)
-    ids: dict[str, str] = {}
 
     def begin(name: str) -> Json:
+        vm = session.client.vm(name, tenant)
         started = session.client.delete_vm(name, tenant)
-        guest_access.forget(session.state, ids[name])
+        guest_access.forget(session.state, vm["id"])
         return started
 
     def end(name: str, started: Json) -> Outcome:
@@ -47,12 +47,7 @@ def delete(
     if len(names) == 1:
         session.client.vm(names[0], tenant)
     confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
-
-    def known(name: str) -> Json:
-        ids[name] = session.client.vm(name, tenant)["id"]
-        return begin(name)
-
-    each(session, names, known, end)
+    each(session, names, begin, end)
 
 
 def start_vm(
@@ -60,12 +55,7 @@ def start_vm(
 ) -> None:
     """Start stopped VMs; their vGPUs are made again."""
     session = session_of(ctx)
-    each(
-        session,
-        names,
-        lambda name: session.client.start_vm(name, tenant),
-        lambda _, started: outcome_of(session, started, tenant, wait=wait),
-    )
+    change_each(session, names, lambda name: session.client.start_vm(name, tenant), tenant, wait=wait)
 
 
 def stop_vm(
@@ -78,12 +68,7 @@ def stop_vm(
 ) -> None:
     """Stop VMs; their places on GPUs stay reserved."""
     session = session_of(ctx)
-    each(
-        session,
-        names,
-        lambda name: session.client.stop_vm(name, tenant, force=force),
-        lambda _, started: outcome_of(session, started, tenant, wait=wait),
-    )
+    change_each(session, names, lambda name: session.client.stop_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def restart_vm(
@@ -96,12 +81,7 @@ def restart_vm(
 ) -> None:
     """Shut VMs down and start them again, where they are."""
     session = session_of(ctx)
-    each(
-        session,
-        names,
-        lambda name: session.client.restart_vm(name, tenant, force=force),
-        lambda _, started: outcome_of(session, started, tenant, wait=wait),
-    )
+    change_each(session, names, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
 
 
 def set_vm(
