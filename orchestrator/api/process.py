@@ -106,7 +106,6 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        date_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=str(tls.key) if tls else None,

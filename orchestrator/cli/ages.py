@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Final
 
+from orchestrator.cli.clock import now
 from orchestrator.cli.output import shown
 
 _UNITS: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _TWICE: Final = 3
 """Of fewer than so many of a unit, the next smaller one is said too: ``90m`` says more than ``1h``."""
-
-
-def now() -> float:
-    """Seconds since the epoch."""
-    return time.time()
 
 
 def seconds_since(moment: object) -> float | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
+from orchestrator.cli import clock
 from orchestrator.client.contexts import CONTEXT_VARIABLE, ClientContext, current
 from orchestrator.client.location import state_directory
 from orchestrator.client.token import token_headers
@@ -19,6 +20,7 @@ from orchestrator.core.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from orchestrator.client.client import Client
+    from orchestrator.client.connection import Connection
 
 
 TENANT_VARIABLE: Final = "VGPUCTL_TENANT"
@@ -99,14 +101,20 @@ class CliSession:
     @cached_property
     def client(self) -> Client:
         """Connected when first used; starts the local server when none runs."""
-        from orchestrator.client.autostart import connect
         from orchestrator.client.client import Client
 
+        connection = self._connection()
+        clock.go_by(connection.server_time)
+        return Client(connection)
+
+    def _connection(self) -> Connection:
         if self.context is not None and self.context.url is not None:
             from orchestrator.client.tls_http import connect_to
 
-            return Client(connect_to(self.context))
-        return Client(connect(self.state))
+            return connect_to(self.context)
+        from orchestrator.client.autostart import connect
+
+        return connect(self.state)
 
     @property
     def chosen_tenant(self) -> str | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from orchestrator.cli import clock
+
 
 def seconds_of(step: Mapping[str, Any], moment: datetime | None) -> float | None:
     """How long a step took, or has been taking."""
@@ -19,4 +21,4 @@ def seconds_of(step: Mapping[str, Any], moment: datetime | None) -> float | None
 
 def now() -> datetime:
     """The moment, for steps that are running."""
-    return datetime.now(UTC)
+    return datetime.fromtimestamp(clock.now(), UTC)

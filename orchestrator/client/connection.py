@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -21,6 +23,9 @@ PAGE: Final = 10_000
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """What an id may be: it becomes a file name here and a word of the commands that hints name."""
 _ID_MEMBERS: Final = ("id", "operation")
+_DATE: Final = re.compile(r"[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4}) ([0-9:]{8}) GMT")
+_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_SAME_S: Final = 2.0
 _NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
 
 
@@ -39,6 +44,11 @@ class Connection:
 
     def __init__(self, http: Http) -> None:
         self._http = http
+        self._ahead_s = 0.0
+
+    def server_time(self) -> float:
+        """Seconds since the epoch, by the server's clock as its last answer told it."""
+        return time.time() + self._ahead_s
 
     def open(self) -> None:
         """:raises OSError: nobody listens there, or we may not talk to it"""
@@ -89,7 +99,7 @@ class Connection:
         except OSError as error:
             raise _unreachable(self._http, error) from error
         try:
-            return self._http.request(method, target, data)
+            answer = self._http.request(method, target, data)
         except OSError as error:
             self.close()
             raise Unknown(
@@ -98,6 +108,24 @@ class Connection:
                 hint="run the command again; an operation that was started goes on",
                 details=str(error),
             ) from error
+        self._ahead_s = _ahead_s(answer.headers.get("date", ""), time.time())
+        return answer
+
+
+def _ahead_s(date: str, now: float) -> float:
+    """How far ahead the server's clock is. The header has whole seconds and is a little old: so much is no difference.
+
+    Read by hand, as the standard library reads it with its e-mail package, which takes long to load."""
+    found = _DATE.fullmatch(date)
+    if found is None:
+        return 0.0
+    try:
+        day, month, year, clock = found.groups()
+        number = _MONTHS.index(month) // 3 + 1
+        told = datetime.fromisoformat(f"{year}-{number:02}-{day}T{clock}+00:00").timestamp()
+    except ValueError:
+        return 0.0
+    return told - now if abs(told - now) > _SAME_S else 0.0
 
 
 def _unreachable(http: Http, error: OSError) -> Retryable:

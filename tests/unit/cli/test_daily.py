@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,14 @@ def test_several_vms_are_stopped_by_one_command_and_one_that_is_not_there_keeps_
     assert (done.code, done.out) == (4, "vm-1 is stopped\nvm-10 is stopped\n")
     assert "1 of 3 VMs could not be done [vm.partial]" in done.err
     assert cli("start-vm", "vm-1", "vm-10", "-o", "jsonpath=.state").out == "running\nrunning\n"
+
+
+@pytest.mark.usefixtures("vms")
+def test_ages_are_told_by_the_servers_clock(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cli("show-vm", "vm-1", "-o", "table").out
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 400 * 86400)
+    assert cli("show-vm", "vm-1", "-o", "table").out == before
 
 
 @pytest.mark.usefixtures("vms")

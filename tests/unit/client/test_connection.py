@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,20 @@ def _reply(status: str, body: bytes, more: str = "") -> bytes:
 
 def test_an_answer_is_its_json(answering: Answer) -> None:
     assert answering(_reply("200 OK", b'{"a": [1]}')).call("GET", "/v1/x") == {"a": [1]}
+
+
+@pytest.mark.parametrize("moment", [datetime(2070, 1, 31, tzinfo=UTC), datetime(2020, 12, 31, 23, 59, 59, tzinfo=UTC)])
+def test_the_time_is_the_servers(answering: Answer, moment: datetime) -> None:
+    connection = answering(_reply("200 OK", b"{}", f"date: {format_datetime(moment, usegmt=True)}\r\n"))
+    connection.call("GET", "/v1/x")
+    assert 0 <= connection.server_time() - moment.timestamp() < 600
+
+
+@pytest.mark.parametrize("date", ["Wed, 31 Feb 2070 00:00:00 GMT", "yesterday", ""])
+def test_a_server_that_says_no_time_has_ours(answering: Answer, date: str) -> None:
+    connection = answering(_reply("200 OK", b"{}", f"date: {date}\r\n"))
+    connection.call("GET", "/v1/x")
+    assert abs(connection.server_time() - time.time()) < 600
 
 
 def test_no_content_is_none(answering: Answer) -> None:
