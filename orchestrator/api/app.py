@@ -11,7 +11,7 @@ from orchestrator.api.etags import AnswerOnlyChanges
 from orchestrator.api.http_rules import AnswerHeadAndOptions, SayWhereItIs, json_bodies_only
 from orchestrator.api.limits import CountRequests, LimitBody
 from orchestrator.api.metrics import Metrics, TimeAnswers
-from orchestrator.api.openapi import PROBLEMS, DescribedApi
+from orchestrator.api.openapi import PROBLEMS, DescribedApi, operation_id
 from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.preconditions import RefuseStale
 from orchestrator.api.refusals import RecordRefusals
@@ -55,6 +55,7 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
         version=VERSION,
         summary="VMs with NVIDIA vGPUs, MIG partitions and whole GPUs on KVM hosts",
         openapi_url="/v1/openapi.json",
+        generate_unique_id_function=operation_id,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

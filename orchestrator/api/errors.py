@@ -32,10 +32,11 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _SHOWN_INPUT = 60
 _STATUS = {
-    "token.missing": 401, "token.refused": 401, "request.media_type": 415,
+    "token.missing": 401, "token.refused": 401, "request.media_type": 415, "request.no_websocket": 426,
     **dict.fromkeys(DATABASE_AWAY, 503),
 }  # fmt: skip
 """Where HTTP has a finer one than the family's."""
+_HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="vgpuctl"'}, 426: {"Upgrade": "websocket", "Connection": "Upgrade"}}
 
 
 def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -65,7 +66,7 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, VgpuctlError):
         raise error
     status = _STATUS.get(error.code)
-    headers = {"WWW-Authenticate": 'Bearer realm="vgpuctl"'} if status == 401 else None
+    headers = _HEADERS.get(status or 0)
     told = error if watches_pool(getattr(request.state, "caller", None)) else refusal_for_tenant(error)
     return problem(told, status, headers)
 

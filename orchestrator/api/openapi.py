@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The description of the API says of errors what is true: these statuses, one body, one media type, everywhere."""
+"""The description of the API: true of errors and headers, and fit for programs that write clients from it.
+
+Ids of operations stay (``vms_create``), schemas are called what they are (``Vm``), everything is described.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any, Final
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
+from orchestrator.api.schemas.meanings import meaning
 from orchestrator.api.schemas.problems import ProblemAnswer
 from orchestrator.core.request_key import KEY_PATTERN
 
@@ -32,8 +39,38 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 }
 """For routers: every status but the good one carries a problem."""
 
+_HEADERS: Final = {
+    "If-Match": "ETag of the object that this is about: refused with 412 when it is another by now",
+    "If-None-Match": "ETag of the last answer: 304 without a body when nothing has changed",
+    "Idempotency-Key": "Sent again under its key, a request is answered as before and not carried out again",
+}
 _FRAMEWORKS_OWN: Final = "422"
 """FastAPI writes it into the description of every route; we answer 400 instead (api/errors.py)."""
+
+
+SERVERS: Final = [
+    {"url": "/", "description": "Where this document came from"},
+    {
+        "url": "https://{host}:{port}",
+        "description": "A server that listens on the network",
+        "variables": {"host": {"default": "localhost"}, "port": {"default": "8443"}},
+    },
+    {"url": "http://localhost", "description": "Over the unix socket serve.sock of the server's state directory"},
+]
+_SECURITY: Final = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "From 'vgpuctl token create', or of a login. Without one the unix socket goes by uid",
+    }
+}
+_REFERENCE: Final = re.compile(r"#/components/schemas/(\w+)")
+
+
+def operation_id(route: APIRoute) -> str:
+    """``vms_create``: the file of the route and its function; clients are written from these, so they stay."""
+    noun = route.endpoint.__module__.rpartition(".")[2]
+    return f"{noun}_{'list' if route.name == 'list_all' else route.name}"
 
 
 class DescribedApi(FastAPI):
@@ -47,16 +84,41 @@ class DescribedApi(FastAPI):
                 for verb, operation in operations.items():
                     _describe_problems(operation["responses"])
                     _describe_headers(verb.upper(), path, operation)
+                    for one in operation["parameters"]:
+                        _describe(f"{verb.upper()} {path}", one["name"], one)
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
+            document |= {"servers": SERVERS, "security": [{"token": []}, {}]}
+            document["components"]["securitySchemes"] = _SECURITY
+            self.openapi_schema = _with_short_names(document)
+            for name, schema in self.openapi_schema["components"]["schemas"].items():
+                for key, one in schema.get("properties", {}).items():
+                    _describe(name, key, one)
         return super().openapi()
+
+
+def _with_short_names(document: dict[str, Any]) -> dict[str, Any]:
+    """Schemas under their titles, of which "Answer" says nothing: classes have longer names here than clients want."""
+    schemas = document["components"]["schemas"]
+    names = {key: one.get("title", key).removesuffix("Answer") for key, one in schemas.items()}
+    document["components"]["schemas"] = {names[key]: {**one, "title": names[key]} for key, one in schemas.items()}
+    text = _REFERENCE.sub(lambda found: f"#/components/schemas/{names[found[1]]}", json.dumps(document))
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
+def _describe(place: str, name: str, thing: dict[str, Any]) -> None:
+    """A parameter of a route, or a field of a schema, that says nothing of itself."""
+    said = meaning(place, name)
+    if said is not None:
+        thing.setdefault("description", said)
 
 
 def _describe_problems(responses: dict[str, Any]) -> None:
     responses.pop(_FRAMEWORKS_OWN, None)
-    for status in map(str, _MEANINGS):
-        content = responses[status]["content"]
-        content[MEDIA_TYPE] = content.pop("application/json")
+    for status, answer in responses.items():
+        if status >= "400":
+            answer["content"] = {MEDIA_TYPE: answer["content"]["application/json"]}
 
 
 def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
@@ -64,7 +126,7 @@ def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
     taken = operation.setdefault("parameters", [])
     if verb != "GET":
         taken.append(_header("If-Match", {"type": "string"}))
-    elif "application/json" in operation["responses"]["200"]["content"]:
+    elif "application/json" in operation["responses"].get("200", {}).get("content", ()):
         operation["responses"]["304"] = {"description": "As If-None-Match says"}
         taken.append(_header("If-None-Match", {"type": "string"}))
     if verb == "POST" and f"POST {path}" not in WITHOUT:
@@ -72,4 +134,4 @@ def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
 
 
 def _header(name: str, schema: dict[str, str]) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "schema": schema}
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": _HEADERS[name]}

@@ -29,7 +29,7 @@ router = APIRouter(tags=["capacity"])
 
 
 @router.get("/capacity")
-def capacity(
+def get(
     services: ServicesOf,
     caller: CallerOf,
     query: Annotated[CapacityQuery, Query()],

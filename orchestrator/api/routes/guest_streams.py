@@ -25,7 +25,6 @@ from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
 
 router = APIRouter(prefix="/vms", tags=["vms"])
-
 CHUNK: Final = 65536
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_TENANT: Final = 16

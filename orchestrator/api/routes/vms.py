@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.problems import ProblemAnswer
 from orchestrator.api.schemas.vm_query import VmFilterOf
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
@@ -24,12 +25,20 @@ from orchestrator.api.schemas.vms import (
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import watches_pool
 from orchestrator.core.access import Caller
-from orchestrator.core.errors import Denied
+from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 
 Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
+
+Port = Annotated[int, Path(ge=1, le=65535)]
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    101: {
+        "description": "A websocket (RFC 6455): the guest's bytes in binary messages, both ways, until an end closes"
+    },
+    426: {"model": ProblemAnswer, "description": "The request did not ask for a websocket"},
+}
 
 
 @router.post("", status_code=202)
@@ -134,3 +143,24 @@ def extend(
     """Make its lease longer, within what the tenant's policy allows."""
     vm = services.vms.extend(tenant, name, body.to_request())
     return VmAnswer.of(vm, services.vms.unseen(), watching=watches_pool(caller))
+
+
+# Websockets are routes/guest_streams.py; these are so that the description of the API can name them.
+@router.get("/{name}/console", status_code=426, response_model=None, responses=STREAM)
+async def open_console(name: NameInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """The serial console of a VM, over a websocket."""
+    raise _no_websocket()
+
+
+@router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)
+async def open_tcp(name: NameInPath, port: Port, tenant: TenantOf = DEFAULT_TENANT) -> None:
+    """A TCP port of a guest, like 22 for SSH, reached from its host and over a websocket."""
+    raise _no_websocket()
+
+
+def _no_websocket() -> InvalidInput:
+    return InvalidInput(
+        "request.no_websocket",
+        "this is a stream of bytes, and the request asks for no websocket",
+        hint="'vgpuctl console' and 'vgpuctl ssh' open it; a program uses a library for websockets",
+    )

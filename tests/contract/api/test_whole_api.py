@@ -48,8 +48,11 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> schemathesis.BaseSchema:
 
 
 def _described(plane: ControlPlane) -> schemathesis.BaseSchema:
-    refused = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}  # by default all 4xx but 412
-    config = schemathesis.Config.from_dict({"checks": refused})
+    checks = {
+        "negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]},  # by default all 4xx but 412
+        "positive_data_acceptance": {"expected-statuses": ["2xx", "401", "403", "404", "409", "426", "5xx"]},
+    }
+    config = schemathesis.Config.from_dict({"checks": checks, "generation": {"with-security-parameters": False}})
     return schemathesis.openapi.from_asgi("/v1/openapi.json", real_app(plane), config=config)
 
 

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from orchestrator.api.app import create_app
 from orchestrator.api.errors import problem
 from orchestrator.api.limits import Activity
+from orchestrator.api.schemas.meanings import MEANINGS
 from orchestrator.api.services import Process
 from orchestrator.core.errors import NotFound
 from tests.fakes.services import InMemory, Vms
@@ -82,8 +83,32 @@ def test_the_description_says_which_body_errors_have(app: FastAPI) -> None:
         verb["operationId"] for verb in verbs if not {"400", "403", "404", "409", "500"} <= verb["responses"].keys()
     ] == []
     assert [verb["operationId"] for verb in verbs if "422" in verb["responses"]] == []
-    described = set(app.openapi()["components"]["schemas"]["ProblemAnswer"]["properties"])
+    described = set(app.openapi()["components"]["schemas"]["Problem"]["properties"])
     assert set(json.loads(bytes(problem(NotFound("vm.unknown", "none")).body))) == described
+
+
+def test_programs_can_write_a_client_from_the_description(app: FastAPI) -> None:
+    description = app.openapi()
+    assert description["servers"][0]["url"] == "/"
+    assert description["security"] == [{"token": []}, {}]
+    assert description["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    ids = [verb["operationId"] for path in description["paths"].values() for verb in path.values()]
+    assert len(set(ids)) == len(ids)
+    assert [one for one in ids if not re.fullmatch(r"[a-z]+(_[a-z]+)+", one)] == []
+    assert {"vms_create", "vms_list", "vms_get", "vms_open_console", "hosts_add", "operations_get"} <= set(ids)
+    assert [name for name in description["components"]["schemas"] if name.endswith(("Answer", "Body"))] == []
+
+
+def test_every_field_and_every_parameter_is_described(app: FastAPI) -> None:
+    description = app.openapi()
+    schemas = description["components"]["schemas"]
+    told = {f"{name}.{key}": one for name, schema in schemas.items() for key, one in schema["properties"].items()}
+    for path, verbs in description["paths"].items():
+        for verb, operation in verbs.items():
+            told |= {f"{verb} {path} {one['name']}": one for one in operation["parameters"]}
+    assert [place for place, one in told.items() if not one.get("description")] == []
+    said = {one["description"] for one in told.values()}
+    assert [word for word, text in MEANINGS.items() if text not in said] == []
 
 
 class _Broken(InMemory):
