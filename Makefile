@@ -131,6 +131,7 @@ bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand 
 docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m orchestrator.cli.reference > docs/reference/cli.md
 	@$(BIN)/python -m tests.architecture.error_reference
+	@$(BIN)/python -m tests.architecture.client_code
 	@$(BIN)/python -m tests.faults
 	@$(BIN)/python -m tests.hostile.families
 	@$(BIN)/python -m tests.architecture.licences

@@ -15,8 +15,9 @@ from orchestrator.cli.output import printable
 from orchestrator.cli.session import CliSession
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import Bug, Retryable, Stuck, Unknown, VgpuctlError, error_from_dict
-from orchestrator.core.operation import FINISHED, OUT_OF_REACH
+from orchestrator.client.failures import failure_of
+from orchestrator.core.errors import Retryable, Unknown
+from orchestrator.core.operation import FINISHED
 
 T = TypeVar("T")
 
@@ -140,26 +141,3 @@ def retry(session: CliSession, ask: Callable[[], T]) -> T:
             left -= 1
             time.sleep(RECONNECT_PAUSE_S)
             session.reconnect()
-
-
-def failure_of(operation: Json) -> VgpuctlError:
-    """Why it failed: the step, the cause and the way out; for a stuck one what remains and the two ways out."""
-    stored = operation["error"]
-    cause = error_from_dict(stored) if stored else Bug("operation.failed", "the operation failed without a reason")
-    step = next((step["title"] for step in operation["steps"] if step["state"] in {"failed", "undo_failed"}), None)
-    message = cause.message if step is None else f"{step}: {cause.message}"
-    number = operation["id"]
-    if operation["state"] != "stuck":
-        hint = f"everything was taken back; 'vgpuctl operation show {number}' tells more"
-        return type(cause)(cause.code, message, hint=cause.hint or hint, details=cause.details, reasons=cause.reasons)
-    remains = "; ".join(operation["remainder"])
-    retry = f"'vgpuctl operation retry {number}' tries again"
-    if stored and stored.get("stuck_by") in OUT_OF_REACH:
-        retry = "it is tried again by itself when the host is back"
-    return Stuck(
-        "operation.stuck",
-        f"{message}; it could not be taken back, this remains: {remains}",
-        hint=f"{retry}; 'vgpuctl operation abandon {number}' when you cleaned up by hand",
-        details=cause.details,
-        reasons=cause.reasons,
-    )

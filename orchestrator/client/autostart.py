@@ -30,7 +30,7 @@ START_ERROR_MARK: Final = "vgpuctl-start-error "
 """Before the JSON of the error that kept a server from starting, in its log."""
 
 
-def connect(state: Path) -> Connection:
+def connect(state: Path, retries: int = 0) -> Connection:
     """A connection to this state directory's server, started when there is none.
 
     :raises VgpuctlError: it cannot be started, is not ours, or is of another version and busy
@@ -42,6 +42,7 @@ def connect(state: Path) -> Connection:
         except Unknown:
             continue  # it ended, being idle, just when we came
         if version == VERSION:
+            connection.retries = retries
             return connection
         _stop_other_version(connection, state, version)
     raise Fatal("server.unstable", "the server ends again and again", hint=f"see {state / LOG_NAME}")

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call of the API as a method. Objects come as the API's JSON; errors are those of core/errors.py."""
+"""Every call of the API as a method. Objects are those of models.py; errors are those of core/errors.py.
+
+``async_client.py`` is written from this file.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from orchestrator.client.connection import Connection, Json, path_of
+from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.failures import failure_of
+from orchestrator.core.operation import FINISHED
+
+if TYPE_CHECKING:
+    from orchestrator.client import models
 
 Body = Mapping[str, object]
+POLL_S: Final = 20.0
+"""How long one question of :meth:`Client.wait` may take to be answered."""
 
 
 class Client:
@@ -17,78 +28,113 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def wait(self, started: models.Started | str, *, timeout_s: float | None = None) -> models.Operation | None:
+        """Until an operation is done: the one that an answer names or with this id. None: there was nothing to do.
+
+        :raises VgpuctlError: what made it fail
+        :raises TimeoutError: it goes on after ``timeout_s``
+        """
+        number = started if isinstance(started, str) else started["operation"]
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        since: int | None = None
+        while number is not None:
+            left = POLL_S if end is None else min(POLL_S, end - time.monotonic())
+            operation = self.operation(number, wait_s=max(0.0, left), since=since)
+            if operation["state"] == "done":
+                return operation
+            if operation["state"] in FINISHED:
+                raise failure_of(operation)
+            if left <= 0:
+                raise TimeoutError(f"operation {number} goes on after {timeout_s} s")
+            since = operation["revision"]
+        return None
+
     def _get(self, path: str, **query: object) -> Any:
         return self.connection.call("GET", path, query=query)
 
-    def _list(self, path: str, **query: object) -> list[Json]:
+    def _list(self, path: str, **query: object) -> list[Any]:
         return self.connection.pages(path, query)
 
     def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
-        return self.connection.call("POST", path, body if body is not None else {}, query)
+        return self.connection.call("POST", path, body if body is not None else {}, query, keyed=True)
+
+    def _ask(self, path: str, body: Body, **query: object) -> Any:
+        """By POST what takes no key: its answer is secret, or is to be new each time."""
+        return self.connection.call("POST", path, body, query)
 
     def _delete(self, path: str, **query: object) -> Any:
         return self.connection.call("DELETE", path, query=query)
 
-    def create_vm(self, wanted: Body) -> Json:
+    def create_vm(self, wanted: Body) -> models.Started:
         """Started. The same request again attaches to the operation or shows the VM."""
-        started: Json = self._post(path_of("vms"), wanted)
+        started: models.Started = self._post(path_of("vms"), wanted)
         return started
 
-    def plan_vm(self, wanted: Body) -> Json:
+    def plan_vm(self, wanted: Body) -> models.VmPlan:
         """Where it would go, every host action and the domain XML; changes nothing."""
-        planned: Json = self._post(path_of("vms", "plan"), wanted)
+        planned: models.VmPlan = self._ask(path_of("vms", "plan"), wanted)
         return planned
 
-    def vms(self, tenant: str | None = None, **only: str | None) -> list[Json]:
+    def vms(self, tenant: str | None = None, **only: str | None) -> list[models.Vm]:
         """``only``: ``state``, ``host``, ``profile``, ``label`` (of a file), ``selector`` of labels."""
         return self._list(path_of("vms"), tenant=tenant, **only)
 
-    def label_vm(self, name: str, tenant: str, labels: Body) -> Json:
+    def label_vm(self, name: str, tenant: str, labels: Body) -> models.Vm:
         """By key; None takes one away."""
-        vm: Json = self.connection.call("PATCH", path_of("vms", name), {"labels": labels}, {"tenant": tenant})
+        vm: models.Vm = self.connection.call("PATCH", path_of("vms", name), {"labels": labels}, {"tenant": tenant})
         return vm
 
-    def vm(self, name: str, tenant: str) -> Json:
-        found: Json = self._get(path_of("vms", name), tenant=tenant)
+    def vm(self, name: str, tenant: str) -> models.Vm:
+        found: models.Vm = self._get(path_of("vms", name), tenant=tenant)
         return found
 
-    def delete_vm(self, name: str, tenant: str) -> Json:
-        started: Json = self._delete(path_of("vms", name), tenant=tenant)
+    def delete_vm(self, name: str, tenant: str) -> models.Started:
+        started: models.Started = self._delete(path_of("vms", name), tenant=tenant)
         return started
 
-    def start_vm(self, name: str, tenant: str) -> Json:
-        started: Json = self._post(path_of("vms", name, "start"), tenant=tenant)
+    def start_vm(self, name: str, tenant: str) -> models.Started:
+        started: models.Started = self._post(path_of("vms", name, "start"), tenant=tenant)
         return started
 
-    def stop_vm(self, name: str, tenant: str, *, force: bool = False) -> Json:
+    def stop_vm(self, name: str, tenant: str, *, force: bool = False) -> models.Started:
         """``force``: power off at once, without asking the guest."""
-        started: Json = self._post(path_of("vms", name, "stop"), tenant=tenant, force="true" if force else None)
+        started: models.Started = self._post(
+            path_of("vms", name, "stop"), tenant=tenant, force="true" if force else None
+        )
         return started
 
-    def restart_vm(self, name: str, tenant: str, *, force: bool = False) -> Json:
-        started: Json = self._post(path_of("vms", name, "restart"), tenant=tenant, force="true" if force else None)
+    def restart_vm(self, name: str, tenant: str, *, force: bool = False) -> models.Started:
+        started: models.Started = self._post(
+            path_of("vms", name, "restart"), tenant=tenant, force="true" if force else None
+        )
         return started
 
-    def extend_vm(self, name: str, tenant: str, end: Body) -> Json:
+    def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
-        vm: Json = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
+        vm: models.Vm = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
         return vm
 
-    def tenants(self) -> list[Json]:
+    def tenants(self) -> list[models.Tenant]:
         return self._list(path_of("tenants"))
 
-    def tenant(self, name: str) -> Json:
-        found: Json = self._get(path_of("tenants", name))
+    def tenant(self, name: str) -> models.Tenant:
+        found: models.Tenant = self._get(path_of("tenants", name))
         return found
 
-    def create_tenant(self, name: str) -> Json:
-        tenant: Json = self._post(path_of("tenants"), {"name": name})
+    def create_tenant(self, name: str) -> models.Tenant:
+        tenant: models.Tenant = self._post(path_of("tenants"), {"name": name})
         return tenant
 
     def delete_tenant(self, name: str) -> None:
         self._delete(path_of("tenants", name))
 
-    def members(self, tenant: str) -> list[Json]:
+    def members(self, tenant: str) -> list[models.Member]:
         """``*``: those whose roles hold everywhere."""
         return self._list(path_of("tenants", tenant, "members"))
 
@@ -98,173 +144,173 @@ class Client:
     def remove_member(self, tenant: str, subject: str) -> None:
         self._delete(path_of("tenants", tenant, "members"), subject=subject)
 
-    def quota(self, tenant: str) -> list[Json]:
+    def quota(self, tenant: str) -> list[models.QuotaLine]:
         """``*``: the pool that all tenants share."""
-        found: list[Json] = self._get(path_of("tenants", tenant, "quota"))
+        found: list[models.QuotaLine] = self._get(path_of("tenants", tenant, "quota"))
         return found
 
-    def change_quota(self, tenant: str, limits: Body) -> list[Json]:
+    def change_quota(self, tenant: str, limits: Body) -> list[models.QuotaLine]:
         """By resource; None takes a limit away. Framebuffer, memory and disk in MiB."""
         path = path_of("tenants", tenant, "quota")
-        found: list[Json] = self.connection.call("PATCH", path, {"limits": limits})
+        found: list[models.QuotaLine] = self.connection.call("PATCH", path, {"limits": limits})
         return found
 
-    def policy(self, tenant: str) -> Json:
-        found: Json = self._get(path_of("tenants", tenant, "policy"))
+    def policy(self, tenant: str) -> models.Policy:
+        found: models.Policy = self._get(path_of("tenants", tenant, "policy"))
         return found
 
-    def change_policy(self, tenant: str, values: Body) -> Json:
+    def change_policy(self, tenant: str, values: Body) -> models.Policy:
         """Durations in seconds; what is not named stays."""
-        found: Json = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
+        found: models.Policy = self.connection.call("PATCH", path_of("tenants", tenant, "policy"), values)
         return found
 
-    def create_token(self, wanted: Body) -> Json:
+    def create_token(self, wanted: Body) -> models.NewToken:
         """``token``, which no other answer shows, and ``about``."""
-        made: Json = self._post(path_of("tokens"), wanted)
+        made: models.NewToken = self._ask(path_of("tokens"), wanted)
         return made
 
-    def whoami(self) -> Json:
+    def whoami(self) -> models.Caller:
         """``actor``, ``grants`` and the ``only_tenant`` they have a role in."""
-        caller: Json = self._get(path_of("whoami"))
+        caller: models.Caller = self._get(path_of("whoami"))
         return caller
 
-    def tokens(self, tenant: str) -> list[Json]:
+    def tokens(self, tenant: str) -> list[models.Token]:
         return self._list(path_of("tokens"), tenant=tenant)
 
     def revoke_token(self, token_id: str, tenant: str) -> None:
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
-    def audit(self, limit: int, before: int | None) -> list[Json]:
+    def audit(self, limit: int, before: int | None) -> list[models.AuditRecord]:
         """Newest first, at most so many, over as many pages as that takes."""
         return self.connection.pages(path_of("audit"), {"before": before}, at_most=limit)
 
-    def export_audit(self, after: int) -> Iterator[Json]:
+    def export_audit(self, after: int) -> Iterator[models.ExportedAuditRecord]:
         """Every record after that sequence number, oldest first."""
         while found := self._get(path_of("audit", "export"), after=after):
             yield from found
             after = found[-1]["sequence"]
 
-    def verify_audit(self, head: str | None) -> Json:
-        verdict: Json = self._get(path_of("audit", "verify"), head=head)
+    def verify_audit(self, head: str | None) -> models.AuditVerdict:
+        verdict: models.AuditVerdict = self._get(path_of("audit", "verify"), head=head)
         return verdict
 
-    def scan_host(self, address: str, port: int) -> Json:
+    def scan_host(self, address: str, port: int) -> models.HostKey:
         """The SSH host key that answers there now; nothing is pinned."""
-        key: Json = self._post(path_of("hosts", "scan"), {"address": address, "port": port})
+        key: models.HostKey = self._ask(path_of("hosts", "scan"), {"address": address, "port": port})
         return key
 
-    def check_host(self, name: str) -> Json:
+    def check_host(self, name: str) -> models.HostCheck:
         """``ready`` and ``requirements``."""
-        found: Json = self._post(path_of("hosts", name, "check"))
+        found: models.HostCheck = self._post(path_of("hosts", name, "check"))
         return found
 
-    def check_new_host(self, wanted: Body) -> Json:
+    def check_new_host(self, wanted: Body) -> models.HostCheck:
         """Of a host that is not added; the key is used for this and not kept."""
-        found: Json = self._post(path_of("hosts", "check"), wanted)
+        found: models.HostCheck = self._post(path_of("hosts", "check"), wanted)
         return found
 
-    def add_host(self, wanted: Body) -> Json:
-        started: Json = self._post(path_of("hosts"), wanted)
+    def add_host(self, wanted: Body) -> models.Started:
+        started: models.Started = self._post(path_of("hosts"), wanted)
         return started
 
-    def findings(self, host: str | None) -> list[Json]:
+    def findings(self, host: str | None) -> list[models.Finding]:
         """What differs, as the last observations showed it."""
         return self._list(path_of("findings"), host=host)
 
-    def observe_findings(self, host: str | None) -> list[Json]:
+    def observe_findings(self, host: str | None) -> list[models.Finding]:
         """What differs, after observing the hosts."""
-        found: list[Json] = self._post(path_of("findings", "look"), host=host)
+        found: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
         return found
 
-    def repair_findings(self, host: str | None) -> Json:
+    def repair_findings(self, host: str | None) -> models.Repairs:
         """Operations that were begun."""
-        begun: Json = self._post(path_of("findings", "repair"), host=host)
+        begun: models.Repairs = self._post(path_of("findings", "repair"), host=host)
         return begun
 
-    def hosts(self) -> list[Json]:
+    def hosts(self) -> list[models.Host]:
         return self._list(path_of("hosts"))
 
-    def host(self, name: str) -> Json:
-        found: Json = self._get(path_of("hosts", name))
+    def host(self, name: str) -> models.Host:
+        found: models.Host = self._get(path_of("hosts", name))
         return found
 
-    def change_host(self, name: str, values: Body) -> Json:
+    def change_host(self, name: str, values: Body) -> models.Host:
         """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
-        host: Json = self.connection.call("PATCH", path_of("hosts", name), values)
+        host: models.Host = self.connection.call("PATCH", path_of("hosts", name), values)
         return host
 
-    def adopt_vm(self, wanted: Body) -> Json:
-        started: Json = self._post(path_of("vms", "adopt"), wanted)
+    def adopt_vm(self, wanted: Body) -> models.Started:
+        started: models.Started = self._post(path_of("vms", "adopt"), wanted)
         return started
 
-    def remove_host(self, name: str) -> Json:
-        started: Json = self._delete(path_of("hosts", name))
+    def remove_host(self, name: str) -> models.Started:
+        started: models.Started = self._delete(path_of("hosts", name))
         return started
 
-    def forget_host(self, name: str, confirm: str) -> Json:
-        host: Json = self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
+    def forget_host(self, name: str, confirm: str) -> models.Host:
+        host: models.Host = self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
         return host
 
-    def upgrade_agent(self, name: str) -> Json:
-        started: Json = self._post(path_of("hosts", name, "upgrade-agent"))
+    def upgrade_agent(self, name: str) -> models.Started:
+        started: models.Started = self._post(path_of("hosts", name, "upgrade-agent"))
         return started
 
     def provision_host(self, name: str) -> Json:
         started: Json = self._post(path_of("hosts", name, "provision"))
         return started
 
-    def cordon(self, name: str) -> Json:
-        host: Json = self._post(path_of("hosts", name, "cordon"))
+    def cordon(self, name: str) -> models.Host:
+        host: models.Host = self._post(path_of("hosts", name, "cordon"))
         return host
 
-    def uncordon(self, name: str) -> Json:
-        host: Json = self._post(path_of("hosts", name, "uncordon"))
+    def uncordon(self, name: str) -> models.Host:
+        host: models.Host = self._post(path_of("hosts", name, "uncordon"))
         return host
 
-    def gpus(self) -> list[Json]:
+    def gpus(self) -> list[models.Gpu]:
         return self._list(path_of("gpus"))
 
-    def gpu(self, host: str, address: str) -> Json:
-        found: Json = self._get(path_of("gpus", host, address))
+    def gpu(self, host: str, address: str) -> models.Gpu:
+        found: models.Gpu = self._get(path_of("gpus", host, address))
         return found
 
-    def profiles(self) -> list[Json]:
+    def profiles(self) -> list[models.Profile]:
         return self._list(path_of("profiles"))
 
-    def profile(self, name: str) -> Json:
-        found: Json = self._get(path_of("profiles", name))
+    def profile(self, name: str) -> models.Profile:
+        found: models.Profile = self._get(path_of("profiles", name))
         return found
 
-    def offerings(self) -> list[Json]:
+    def offerings(self) -> list[models.Offering]:
         """Those that the site added."""
         return self._list(path_of("offerings"))
 
-    def put_offering(self, wanted: Body) -> Json:
+    def put_offering(self, wanted: Body) -> models.Offering:
         """Added, or changed where no VM has it."""
-        offering: Json = self.connection.call("PUT", path_of("offerings"), wanted)
+        offering: models.Offering = self.connection.call("PUT", path_of("offerings"), wanted)
         return offering
 
     def remove_offering(self, name: str) -> None:
         self._delete(path_of("offerings", name))
 
-    def driver_bundles(self) -> list[Json]:
+    def driver_bundles(self) -> list[models.DriverBundle]:
         return self._list(path_of("driver-bundles"))
 
-    def add_driver_bundle(self, wanted: Body) -> Json:
+    def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
         """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
-        bundle: Json = self._post(path_of("driver-bundles"), wanted)
+        bundle: models.DriverBundle = self._post(path_of("driver-bundles"), wanted)
         return bundle
 
     def remove_driver_bundle(self, sha256: str) -> None:
         self._delete(path_of("driver-bundles", sha256))
 
-    def driver_lock(self) -> Json:
+    def driver_lock(self) -> models.DriverLock:
         """``site`` and ``groups``."""
-        found: Json = self._get(path_of("driver-lock"))
+        found: models.DriverLock = self._get(path_of("driver-lock"))
         return found
 
-    def put_driver_lock(self, wanted: Body) -> Json:
-        lock: Json = self.connection.call("PUT", path_of("driver-lock"), wanted)
+    def put_driver_lock(self, wanted: Body) -> models.DriverLock:
+        lock: models.DriverLock = self.connection.call("PUT", path_of("driver-lock"), wanted)
         return lock
 
     def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[Json]:
@@ -280,9 +326,9 @@ class Client:
         started: Json = self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
         return started
 
-    def driver_check(self, host_driver: str | None) -> Json:
+    def driver_check(self, host_driver: str | None) -> models.DriverCheck:
         """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        found: Json = self._get(path_of("driver-check"), host_driver=host_driver)
+        found: models.DriverCheck = self._get(path_of("driver-check"), host_driver=host_driver)
         return found
 
     def start_driver_upgrade(self, wanted: Body) -> Json:
@@ -299,80 +345,82 @@ class Client:
         upgrade: Json = self._post(path_of("driver-upgrade", what))
         return upgrade
 
-    def set_guest_driver(self, image: str, version: str | None) -> Json:
+    def set_guest_driver(self, image: str, version: str | None) -> models.Image:
         path = path_of("images", image, "guest-driver")
-        changed: Json = self.connection.call("PUT", path, {"version": version})
+        changed: models.Image = self.connection.call("PUT", path, {"version": version})
         return changed
 
-    def images(self) -> list[Json]:
+    def images(self) -> list[models.Image]:
         return self._list(path_of("images"))
 
-    def add_image(self, wanted: Body) -> Json:
-        image: Json = self._post(path_of("images"), wanted)
+    def add_image(self, wanted: Body) -> models.Image:
+        image: models.Image = self._post(path_of("images"), wanted)
         return image
 
     def remove_image(self, name: str) -> None:
         self._delete(path_of("images", name))
 
-    def networks(self) -> list[Json]:
+    def networks(self) -> list[models.Network]:
         return self._list(path_of("networks"))
 
-    def network(self, name: str) -> Json:
-        found: Json = self._get(path_of("networks", name))
+    def network(self, name: str) -> models.Network:
+        found: models.Network = self._get(path_of("networks", name))
         return found
 
-    def image(self, name: str) -> Json:
-        found: Json = self._get(path_of("images", name))
+    def image(self, name: str) -> models.Image:
+        found: models.Image = self._get(path_of("images", name))
         return found
 
-    def add_network(self, wanted: Body) -> Json:
-        network: Json = self._post(path_of("networks"), wanted)
+    def add_network(self, wanted: Body) -> models.Network:
+        network: models.Network = self._post(path_of("networks"), wanted)
         return network
 
     def operations(
         self, *, active: bool = False, limit: int = 100, subject: str | None = None, beginning: str | None = None
-    ) -> list[Json]:
+    ) -> list[models.Operation]:
         """The newest, at most so many, over as many pages as that takes. ``subject``: only about what has this id or
         had this name (``tenant/name`` of a VM). ``beginning``: how the id begins."""
         wanted = {"active": "true" if active else None, "subject": subject, "beginning": beginning}
         return self.connection.pages(path_of("operations"), wanted, at_most=limit)
 
-    def operation(self, operation_id: str, *, wait_s: float | None = None, since: int | None = None) -> Json:
+    def operation(
+        self, operation_id: str, *, wait_s: float | None = None, since: int | None = None
+    ) -> models.Operation:
         """With ``wait_s``: answers when it differs from revision ``since``, is finished, or the time is over."""
-        found: Json = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
+        found: models.Operation = self._get(path_of("operations", operation_id), wait=wait_s, since=since)
         return found
 
-    def retry_operation(self, operation_id: str) -> Json:
-        found: Json = self._post(path_of("operations", operation_id, "retry"))
+    def retry_operation(self, operation_id: str) -> models.Operation:
+        found: models.Operation = self._post(path_of("operations", operation_id, "retry"))
         return found
 
-    def abandon_operation(self, operation_id: str) -> Json:
-        found: Json = self._post(path_of("operations", operation_id, "abandon"))
+    def abandon_operation(self, operation_id: str) -> models.Operation:
+        found: models.Operation = self._post(path_of("operations", operation_id, "abandon"))
         return found
 
-    def cancel_operation(self, operation_id: str) -> Json:
-        found: Json = self._post(path_of("operations", operation_id, "cancel"))
+    def cancel_operation(self, operation_id: str) -> models.Operation:
+        found: models.Operation = self._post(path_of("operations", operation_id, "cancel"))
         return found
 
-    def capacity(self, question: Body) -> Json:
+    def capacity(self, question: Body) -> models.Capacity:
         """``rows``."""
-        found: Json = self._get(path_of("capacity"), **question)
+        found: models.Capacity = self._get(path_of("capacity"), **question)
         return found
 
-    def explain(self, question: Body) -> Json:
-        found: Json = self._get(path_of("explain"), **question)
+    def explain(self, question: Body) -> models.Explanation:
+        found: models.Explanation = self._get(path_of("explain"), **question)
         return found
 
-    def drain_plan(self, host: str) -> Json:
+    def drain_plan(self, host: str) -> models.DrainPlan:
         """``moves`` and ``stays``."""
-        found: Json = self._get(path_of("hosts", host, "drain-plan"))
+        found: models.DrainPlan = self._get(path_of("hosts", host, "drain-plan"))
         return found
 
-    def compaction_plan(self) -> Json:
+    def compaction_plan(self) -> models.CompactionPlan:
         """``moves`` and ``freed``."""
-        found: Json = self._get(path_of("compaction-plan"))
+        found: models.CompactionPlan = self._get(path_of("compaction-plan"))
         return found
 
-    def gpu_map(self, tenant: str | None = None) -> Json:
+    def gpu_map(self, tenant: str | None = None) -> models.GpuMap:
         """``gpus``: all of them, read in pages."""
         return {"gpus": self.connection.pages(path_of("gpu-map"), {"tenant": tenant}, member="gpus")}

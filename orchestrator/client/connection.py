@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from orchestrator.client.http import Http, HttpAnswer
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 
-Json = dict[str, Any]
-"""An object of the API, as its OpenAPI page describes it."""
+Json = Mapping[str, Any]
+"""An object of the API, as models.py describes it."""
 
 CALL_TIMEOUT_S: Final = 120.0
 PAGE: Final = 10_000
@@ -26,6 +29,7 @@ _ID_MEMBERS: Final = ("id", "operation")
 _DATE: Final = re.compile(r"[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4}) ([0-9:]{8}) GMT")
 _MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _SAME_S: Final = 2.0
+_PAUSE_S: Final = 0.2
 _NEXT: Final = re.compile(r'<(?P<target>/[!-=?-~]*)>; rel="next"')
 
 
@@ -39,11 +43,72 @@ def path_of(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-class Connection:
-    """Sends requests one after the other over one kept-open connection."""
+@dataclass(frozen=True)
+class Request:
+    """One request, ready to be sent."""
 
-    def __init__(self, http: Http) -> None:
+    method: str
+    target: str
+    data: bytes | None
+    key: str | None
+    repeatable: bool
+    """Sent twice it does what it does once."""
+
+    def repeats(self, allowed: int) -> int:
+        """How often it is sent again at most."""
+        return allowed if self.repeatable else 0
+
+
+def request_of(
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None,
+    query: Mapping[str, object] | None,
+    *,
+    keyed: bool,
+) -> Request:
+    """``keyed``: under a key of its own."""
+    wanted = {key: value for key, value in (query or {}).items() if value is not None}
+    target = path + ("?" + urlencode(wanted) if wanted else "")
+    data = None if body is None else json.dumps(body).encode()
+    repeatable = keyed or method in {"GET", "PUT", "PATCH"}
+    return Request(method, target, data, os.urandom(16).hex() if keyed else None, repeatable)
+
+
+@dataclass
+class Pages:
+    """A list that is read page after page. ``member``: of each answer that is the list."""
+
+    path: str
+    query: Mapping[str, object]
+    at_most: int | None = None
+    member: str | None = None
+    found: list[Any] = field(default_factory=list)
+
+    def first(self) -> Request:
+        limit = PAGE if self.at_most is None else min(PAGE, self.at_most)
+        return request_of("GET", self.path, None, {"limit": limit, **self.query}, keyed=False)
+
+    def add(self, answer: HttpAnswer) -> Request | None:
+        """What to ask next; None: that was all."""
+        page = decoded(answer)
+        self.found += page if self.member is None else page[self.member]
+        following = _NEXT.fullmatch(answer.headers.get("link", ""))
+        if following is None or (self.at_most is not None and len(self.found) >= self.at_most):
+            return None
+        return Request("GET", following["target"], None, None, repeatable=True)
+
+
+class Connection:
+    """Sends requests one after the other over one kept-open connection.
+
+    ``retries``: how often a request is sent again whose answer did not come; POSTs go under a key then, so that they
+    are carried out once.
+    """
+
+    def __init__(self, http: Http, retries: int = 0) -> None:
         self._http = http
+        self.retries = retries
         self._ahead_s = 0.0
 
     def server_time(self) -> float:
@@ -63,16 +128,17 @@ class Connection:
         path: str,
         body: Mapping[str, object] | None = None,
         query: Mapping[str, object] | None = None,
+        *,
+        keyed: bool = False,
     ) -> Any:
         """The answer's JSON, None when it has no body.
+
+        ``keyed``: the route takes a key, under which sending it again is harmless.
 
         :raises VgpuctlError: the server's own error; ``server.unreachable`` (Retryable) when nothing was sent,
             ``server.lost`` (Unknown) when the answer did not come
         """
-        wanted = {key: value for key, value in (query or {}).items() if value is not None}
-        target = path + ("?" + urlencode(wanted) if wanted else "")
-        answer = self._exchange(method, target, None if body is None else json.dumps(body).encode())
-        return _decoded(answer.status, answer.body)
+        return decoded(self._exchange(request_of(method, path, body, query, keyed=keyed and self.retries > 0)))
 
     def pages(
         self, path: str, query: Mapping[str, object], *, at_most: int | None = None, member: str | None = None
@@ -80,39 +146,40 @@ class Connection:
         """All objects of a list, or the first so many, page after page. ``member``: of each answer that is the list.
 
         Raises as :meth:`call` does."""
-        limit = PAGE if at_most is None else min(PAGE, at_most)
-        wanted = {"limit": limit, **{key: value for key, value in query.items() if value is not None}}
-        target: str | None = f"{path}?{urlencode(wanted)}"
-        found: list[Any] = []
-        while target is not None and (at_most is None or len(found) < at_most):
-            answer = self._exchange("GET", target, None)
-            page = _decoded(answer.status, answer.body)
-            found += page if member is None else page[member]
-            following = _NEXT.fullmatch(answer.headers.get("link", ""))
-            target = following["target"] if following else None
-        return found[:at_most]
+        pages = Pages(path, query, at_most, member)
+        following: Request | None = pages.first()
+        while following is not None:
+            following = pages.add(self._exchange(following))
+        return pages.found[:at_most]
 
-    def _exchange(self, method: str, target: str, data: bytes | None) -> HttpAnswer:
+    def _exchange(self, request: Request) -> HttpAnswer:
+        first: VgpuctlError | None = None
+        for turn in count():
+            try:
+                return self._sent(request)
+            except (Retryable, Unknown) as error:
+                first = first or error
+                if turn == request.repeats(self.retries):
+                    raise first from error
+            time.sleep(pause_s(turn))
+        raise AssertionError
+
+    def _sent(self, request: Request) -> HttpAnswer:
         try:
             if not self._http.is_open:
                 self._http.open()
         except OSError as error:
-            raise _unreachable(self._http, error) from error
+            raise unreachable(self._http.place, self._http.way_out, error) from error
         try:
-            answer = self._http.request(method, target, data)
+            answer = self._http.request(request.method, request.target, request.data, request.key)
         except OSError as error:
             self.close()
-            raise Unknown(
-                "server.lost",
-                "the server went away before it answered",
-                hint="run the command again; an operation that was started goes on",
-                details=str(error),
-            ) from error
-        self._ahead_s = _ahead_s(answer.headers.get("date", ""), time.time())
+            raise lost_answer(error) from error
+        self._ahead_s = ahead_s(answer.headers.get("date", ""), time.time())
         return answer
 
 
-def _ahead_s(date: str, now: float) -> float:
+def ahead_s(date: str, now: float) -> float:
     """How far ahead the server's clock is. The header has whole seconds and is a little old: so much is no difference.
 
     Read by hand, as the standard library reads it with its e-mail package, which takes long to load."""
@@ -128,22 +195,35 @@ def _ahead_s(date: str, now: float) -> float:
     return told - now if abs(told - now) > _SAME_S else 0.0
 
 
-def _unreachable(http: Http, error: OSError) -> Retryable:
-    return Retryable(
-        "server.unreachable",
-        f"no server answers at {http.place}: {error.strerror or error}",
-        hint=http.way_out,
+def pause_s(turn: int) -> float:
+    """Seconds before it is sent again: twice as long each time."""
+    return _PAUSE_S * float(2**turn)
+
+
+def unreachable(place: str, way_out: str, error: OSError) -> Retryable:
+    """Nobody answers there; nothing was sent."""
+    return Retryable("server.unreachable", f"no server answers at {place}: {error.strerror or error}", hint=way_out)
+
+
+def lost_answer(error: OSError) -> Unknown:
+    """It was sent, and the answer did not come."""
+    return Unknown(
+        "server.lost",
+        "the server went away before it answered",
+        hint="run the command again; an operation that was started goes on",
+        details=str(error),
     )
 
 
-def _decoded(status: int, content: bytes) -> Any:
+def decoded(answer: HttpAnswer) -> Any:
+    """The JSON of a good answer. :raises VgpuctlError: what the server says went wrong"""
     try:
-        data = json.loads(content) if content else None
+        data = json.loads(answer.body) if answer.body else None
     except ValueError as error:
         raise Unknown("server.malformed", "the server's answer is not JSON", details=str(error)) from error
-    if status < 400:
+    if answer.status < 400:
         return _with_good_ids(data)
-    raise _problem(status, data)
+    raise _problem(answer.status, data)
 
 
 def _with_good_ids(data: Any) -> Any:

@@ -46,7 +46,7 @@ class Http(ABC):
 
     def __init__(self, place: str, host: str, headers: Mapping[str, str] | None = None) -> None:
         self.place = place
-        self._headers = {"Host": host, "Accept": "application/json", **(headers or {})}
+        self._headers = headers_to(host, headers)
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
 
@@ -69,15 +69,29 @@ class Http(ABC):
                 end.close()
         self._socket = self._reader = None
 
-    def request(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
-        """``target`` is quoted already. :raises OSError: the answer did not come, whole"""
+    def request(self, method: str, target: str, body: bytes | None, key: str | None = None) -> HttpAnswer:
+        """``target`` is quoted already; ``key``: of :func:`written`.
+
+        :raises OSError: the answer did not come, whole
+        """
         if self._socket is None or self._reader is None:
             raise BrokenAnswer("not connected")
-        head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in self._headers.items())]
-        if body is not None:
-            head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        self._socket.sendall("\r\n".join([*head, "", ""]).encode("ascii") + (body or b""))
+        self._socket.sendall(written(method, target, self._headers, body, key))
         return _read_answer(self._reader)
+
+
+def headers_to(host: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """What goes with every request."""
+    return {"Host": host, "Accept": "application/json", **(headers or {})}
+
+
+def written(method: str, target: str, headers: Mapping[str, str], body: bytes | None, key: str | None) -> bytes:
+    """A request. ``key``: under which the server carries it out once, however often it comes."""
+    more = {} if key is None else {"Idempotency-Key": key}
+    if body is not None:
+        more |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**headers, **more}.items())]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (body or b"")
 
 
 class UnixHttp(Http):
@@ -103,7 +117,8 @@ class UnixHttp(Http):
         return connected
 
 
-def _read_answer(reader: BinaryIO) -> HttpAnswer:
+def read_head(reader: BinaryIO) -> tuple[int, dict[str, str], int]:
+    """Status, headers and how many bytes of body follow. :raises BrokenAnswer: it is none"""
     version, _, rest = _line(reader).partition(" ")
     status = rest[:3]
     if version != "HTTP/1.1" or not (status.isascii() and status.isdigit()):
@@ -112,10 +127,15 @@ def _read_answer(reader: BinaryIO) -> HttpAnswer:
     announced = headers.get("content-length", "0" if int(status) in _NO_BODY else "")
     if not announced.isdigit() or int(announced) > MAX_ANSWER_BYTES:
         raise BrokenAnswer("the answer has no usable length")
-    body = reader.read(int(announced))
-    if len(body) < int(announced):
+    return int(status), headers, int(announced)
+
+
+def _read_answer(reader: BinaryIO) -> HttpAnswer:
+    status, headers, length = read_head(reader)
+    body = reader.read(length)
+    if len(body) < length:
         raise BrokenAnswer("the connection was closed inside an answer")
-    return HttpAnswer(int(status), headers, body)
+    return HttpAnswer(status, headers, body)
 
 
 def _read_headers(reader: BinaryIO) -> dict[str, str]:

@@ -40,11 +40,7 @@ class TlsHttp(Http):
             secured = self._trust.wrap_socket(plain, server_hostname=self._address[0])
         except ssl.SSLCertVerificationError as error:
             plain.close()
-            raise Denied(
-                "server.not_trusted",
-                f"the server at {self.place} is not one to trust: {error.verify_message}",
-                hint="give its context the right --ca-file",
-            ) from error
+            raise not_trusted(self.place, error) from error
         except OSError:
             plain.close()
             raise
@@ -52,9 +48,18 @@ class TlsHttp(Http):
         return secured
 
 
-def connect_to(context: ClientContext) -> Connection:
+def not_trusted(place: str, error: ssl.SSLCertVerificationError) -> Denied:
+    """What a server is refused with whose certificate does not do."""
+    return Denied(
+        "server.not_trusted",
+        f"the server at {place} is not one to trust: {error.verify_message}",
+        hint="give its context the right --ca-file",
+    )
+
+
+def connect_to(context: ClientContext, retries: int = 0) -> Connection:
     """A connection to a server elsewhere; opened when first used."""
-    return Connection(TlsHttp(context))
+    return Connection(TlsHttp(context), retries)
 
 
 def trust_of(context: ClientContext) -> ssl.SSLContext:

@@ -60,7 +60,7 @@ def layout(client: Client) -> dict[str, tuple[str, int]]:
     """VM → profile and first slot of its GPU instance."""
     (gpu,) = client.gpus()
     seen = client.gpu(gpu["host"], gpu["address"])
-    return {one["vm"]: (one["profile"], one["start"]) for one in seen["gpu_instances"]}
+    return {str(one["vm"]): (one["profile"], one["start"]) for one in seen["gpu_instances"]}
 
 
 def wait_for_layout(client: Client, wanted: dict[str, tuple[str, int]]) -> None:

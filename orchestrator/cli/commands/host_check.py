@@ -46,6 +46,7 @@ def check(
     session = session_of(ctx)
     if (name is None) == (address is None):
         raise InvalidInput("cli.usage", "give a host's name or --address", hint="run 'vgpuctl host check --help'")
+    found: Json
     if address is None:
         found = session.client.check_host(check_name(name or "", what="host"))
     else:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -35,7 +36,7 @@ def inventory(
     show(found, Format.JSON, list)
 
 
-def _hosts(session: CliSession) -> list[Json]:
+def _hosts(session: CliSession) -> Sequence[Json]:
     """None for those who may only know of their tenant."""
     try:
         return session.client.hosts()

@@ -17,11 +17,9 @@ def whoami(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     roles = [(f"{shown(one['role'])} in", shown(one["tenant"])) for one in caller["grants"]]
     places = [(role, "every tenant" if place == EVERYWHERE else place) for role, place in roles]
     server = str(session.state) if session.context is None else f"{session.context.name}"
-    data = {**caller, "tenant": session.own_tenant}
+    tenant = session.own_tenant
     show(
-        data,
+        {**caller, "tenant": tenant},
         output,
-        lambda: render_details(
-            [("you", shown(caller["actor"])), *places, ("tenant", data["tenant"]), ("server", server)]
-        ),
+        lambda: render_details([("you", shown(caller["actor"])), *places, ("tenant", tenant), ("server", server)]),
     )

@@ -15,9 +15,10 @@ import typer
 
 from orchestrator.cli.inventory.wanted import WantedHost
 from orchestrator.cli.output import printable, shown, somebody_types
-from orchestrator.cli.progress import failure_of, until_finished
+from orchestrator.cli.progress import until_finished
 from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import Json
+from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Denied, InvalidInput, VgpuctlError
 
 POLL_S: Final = 5.0

@@ -12,9 +12,10 @@ from threading import Event, local
 
 from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
-from orchestrator.cli.progress import failure_of, until_finished
+from orchestrator.cli.progress import until_finished
 from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import Json
+from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
 from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import Action, Change, Manifest, ManifestVm

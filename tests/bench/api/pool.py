@@ -47,11 +47,7 @@ def another_client(state: Path) -> Client:
 
 def create_first(client: Client) -> None:
     """``vm-0``, by the product."""
-    operation = client.create_vm(WISH)["operation"]
-    shown = client.operation(operation)
-    while shown["state"] not in {"done", "failed", "undone", "stuck"}:
-        shown = client.operation(operation, wait_s=20, since=shown["revision"])
-    assert shown["state"] == "done", shown
+    client.wait(client.create_vm(WISH))
 
 
 def multiply(state: Path, total: int) -> None:

@@ -65,7 +65,7 @@ def _client(client: Client, name: str, until: float, ended: list[float]) -> None
         for begun in (partial(client.create_vm, wish(vm)), partial(client.delete_vm, vm, "default")):
             if time.monotonic() > until:
                 return
-            operation = begun()["operation"]
+            operation = str(begun()["operation"])
             while (state := client.operation(operation, wait_s=30, since=NEVER)["state"]) in {"queued", "running"}:
                 continue
             assert state == "done", f"{vm} ended {state}"

@@ -116,9 +116,9 @@ def _waiting(site: Site, client: Client, name: str) -> float:
     """How much longer the slowest reads take while clients wait for an operation that does not end."""
     _settle(client)
     with site.hosts_silent():
-        operation = client.create_vm(wish(name))["operation"]
+        operation = str(client.create_vm(wish(name))["operation"])
         time.sleep(3)
-        revision = client.operation(operation)["revision"]
+        revision = client.operation(operation)["revision"] or 0
         alone = p99(timed(lambda: client.vm("vm-0", "default"), GETS))
         with waiting_clients(WAITING, site.state / SOCKET_NAME, operation, revision):
             another = site.client()  # the server closes a connection on which nothing is asked for five seconds

@@ -28,7 +28,8 @@ def add_image(server: Server, directory: Path, name: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def ended(client: Client, operation: str) -> str:
+def ended(client: Client, operation: str | None) -> str:
+    assert operation is not None
     until(lambda: client.operation(operation)["state"] in {"done", "undone", "stuck"})
     return str(client.operation(operation)["state"])
 

@@ -54,9 +54,7 @@ def client(state: Path) -> Iterator[Client]:
     connection = connect(state)
     client = Client(connection)
     for vm in client.vms():
-        operation = client.operation(client.delete_vm(vm["name"], vm["tenant"])["operation"])
-        while operation["state"] != "done":
-            operation = client.operation(operation["id"], wait_s=1, since=operation["revision"])
+        client.wait(client.delete_vm(vm["name"], vm["tenant"]))
     if "other" in {image["name"] for image in client.images()}:
         client.remove_image("other")
     yield client

@@ -7,8 +7,9 @@ import pytest
 
 from orchestrator.cli import progress
 from orchestrator.cli.live import LiveSteps
-from orchestrator.cli.progress import PlainLines, failure_of, follow
+from orchestrator.cli.progress import PlainLines, follow
 from orchestrator.cli.session import CliSession
+from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Bug, Fatal, Stuck, Unknown, error_to_dict
 
 

@@ -1,0 +1,2513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of the API, written from its description by ``make docs``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+
+class Action(TypedDict):
+    """
+    One thing to do: a move, a deletion or a mode switch.
+    """
+
+    host: str
+    """
+    Name of the host
+    """
+    gpu_ids: list[str]
+    """
+    PCI addresses of the GPUs
+    """
+    vm_id: str | None
+    """
+    Id of the VM; null: no VM is moved
+    """
+    vm: str | None
+    """
+    Its name; null: not known
+    """
+    tenant: str | None
+    """
+    Whose it is
+    """
+    profile: str | None
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    to_host: str | None
+    """
+    Host it goes to
+    """
+    to_gpu: str | None
+    """
+    PCI address of the GPU it goes to
+    """
+    to_start: int | None
+    """
+    First slot there
+    """
+    mode: str | None
+    """
+    The mode that the GPU is put into
+    """
+    cost_mib: int
+    """
+    Memory that is copied, in MiB
+    """
+    disk_gib: int
+    """
+    Disk that is copied, in GiB
+    """
+
+
+class AddDriverBundle(TypedDict):
+    """
+    A signed driver of the operator's.
+    """
+
+    source: str
+    """
+    Absolute path on the server's machine: .run, .deb or .rpm
+    """
+    signature: str
+    """
+    What minisign wrote beside it
+    """
+    key: str
+    """
+    The signer's public key, as minisign writes it
+    """
+    sha256: NotRequired[str | None]
+    """
+    What the content must hash to
+    """
+
+
+class AddHost(TypedDict):
+    """
+    A host to enrol.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    address: str
+    """
+    IP address or DNS name
+    """
+    port: NotRequired[int]
+    """
+    TCP port of SSH
+    """
+    user: NotRequired[str]
+    """
+    Login name on the host
+    """
+    provisioning_key: str
+    """
+    Private key for Ansible alone
+    """
+    fingerprint: str
+    """
+    SHA256:… of the host key that the operator confirmed
+    """
+    gpus: NotRequired[str]
+    """
+    unused, all or PCI addresses with commas
+    """
+    take_over: NotRequired[bool]
+    """
+    Take a host that obeys another control plane
+    """
+
+
+class AddImage(TypedDict):
+    """
+    A file or URL to take as a base image.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    source: str
+    """
+    Absolute path on the server's machine, or an http(s) URL
+    """
+    sha256: NotRequired[str | None]
+    """
+    What the content must hash to
+    """
+    format: NotRequired[Literal["qcow2", "raw"] | None]
+    """
+    null: told by the content; a raw disk then needs a partition table or file system that is known
+    """
+
+
+class AddNetwork(TypedDict):
+    """
+    A NAT network to make on every host that needs it.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    subnet: NotRequired[str | None]
+    """
+    None: the next free one
+    """
+
+
+class AdoptVm(TypedDict):
+    """
+    A libvirt domain that somebody else made, with one vGPU on a GPU of ours.
+    """
+
+    host: str
+    """
+    Name of the host
+    """
+    domain: str
+    """
+    Name or UUID of the libvirt domain
+    """
+    tenant: NotRequired[str]
+    """
+    Whose it is
+    """
+    name: NotRequired[str | None]
+    """
+    Name of the VM; as the domain's when left out
+    """
+    boot_policy: NotRequired[Literal["local", "ask-controller"]]
+    """
+    Who starts it again after a reboot of its host
+    """
+
+
+class Asked(TypedDict):
+    """
+    What the question came to.
+    """
+
+    profile: str
+    """
+    The vGPU type, MIG profile or gpu:N that an offering stands for
+    """
+    count: int
+    """
+    Devices
+    """
+    vcpus: int
+    """
+    Virtual CPUs
+    """
+    memory_mib: int
+    """
+    Memory, in MiB
+    """
+    tenant: str
+    """
+    Whose it is
+    """
+
+
+class AuditRecord(TypedDict):
+    sequence: int
+    """
+    Its number; they grow without gaps
+    """
+    at: str
+    """
+    When
+    """
+    actor: str
+    """
+    Who did it: a token's name, a login, or a uid of the server's machine
+    """
+    action: str
+    """
+    What was done or wanted, like create_vm
+    """
+    subject: str
+    """
+    What or whom it is about
+    """
+    outcome: str
+    """
+    done, or why not
+    """
+    sealed: bool
+    """
+    Whether a seal covers it
+    """
+
+
+class CapacityRow(TypedDict):
+    """
+    How many more VMs of one profile fit.
+    """
+
+    profile: str
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    fits_now: int
+    """
+    For a tenant: what its quota covers and there are places for; 1 at most where it has no quota
+    """
+    fits_with_moves: int | None
+    """
+    When up to three VMs may be moved for each one placed; null: not told
+    """
+    exact: bool | None
+    """
+    No rearrangement of the GPUs holds one more: proved; null: not told
+    """
+
+
+class Cell(TypedDict):
+    """
+    A run of slots: one VM's place, or free slots.
+    """
+
+    start: int
+    """
+    First slot
+    """
+    size: int
+    """
+    In slots
+    """
+    vm: str | None
+    """
+    Name of the VM; null: it is free, or not told
+    """
+    tenant: str | None
+    """
+    Whose it is
+    """
+    profile: str | None
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+
+
+class ChangeHost(TypedDict):
+    """
+    New values of a host; what is not named stays.
+    """
+
+    vcpu_overcommit: NotRequired[float | Literal["site"] | None]
+    """
+    vCPUs that VMs may have together for each of the host's; site: the site's setting
+    """
+    memory_overcommit: NotRequired[float | Literal["site"] | None]
+    """
+    The same for memory
+    """
+    labels: NotRequired[dict[str, str | None]]
+    """
+    By key; null takes one away
+    """
+
+
+class ChangePolicy(TypedDict):
+    """
+    New values; what is not named stays.
+    """
+
+    default_lease_s: NotRequired[int | None]
+    """
+    Of a VM made without one; null: it never ends
+    """
+    max_lease_s: NotRequired[int | None]
+    """
+    The longest lease, from now on; null: any
+    """
+    disk_grace_s: NotRequired[int]
+    """
+    How long a disk is kept after its lease
+    """
+    max_priority: NotRequired[Literal["low", "normal", "high"]]
+    """
+    The highest that its VMs may have
+    """
+    isolation: NotRequired[Literal["none", "instance", "gpu", "host"]]
+    """
+    How far its VMs are kept apart from other tenants'
+    """
+    preempt: NotRequired[bool]
+    """
+    May it have VMs of lower priority stopped for its own?
+    """
+
+
+class ChangeQuota(TypedDict):
+    """
+    New limits by resource; null takes a limit away. Framebuffer, memory and disk in MiB.
+    """
+
+    limits: dict[str, int | None]
+    """
+    By resource; null takes a limit away. Framebuffer, memory and disk in MiB
+    """
+
+
+class ChangeVm(TypedDict):
+    """
+    New labels of a VM; those that are not named stay.
+    """
+
+    labels: dict[str, str | None]
+    """
+    By key; null takes one away
+    """
+
+
+class CheckHost(TypedDict):
+    """
+    A host to look at before it is added.
+    """
+
+    address: str
+    """
+    IP address or DNS name
+    """
+    port: NotRequired[int]
+    """
+    TCP port of SSH
+    """
+    user: NotRequired[str]
+    """
+    Login name on the host
+    """
+    provisioning_key: str
+    """
+    Used for this look and not kept
+    """
+    fingerprint: str
+    """
+    SHA256:… of the host key that the operator confirmed
+    """
+
+
+class CompactionPlan(TypedDict):
+    """
+    Which GPUs could be freed by moving VMs onto others in use.
+    """
+
+    moves: list[Action]
+    """
+    In the order to make them
+    """
+    freed: list[str]
+    """
+    host/GPU
+    """
+
+
+class CreateTenant(TypedDict):
+    """
+    A tenant: VMs, members and quota of its own.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+
+
+class CreateToken(TypedDict):
+    """
+    A token for a program. It acts in one tenant (``*``: everywhere) with one role.
+    """
+
+    tenant: NotRequired[str]
+    """
+    Whose it is
+    """
+    role: Literal["admin", "operator", "tenant-admin", "tenant-user", "read-only"]
+    """
+    What its holder may do
+    """
+    lifetime_s: NotRequired[int | None]
+    """
+    None: until it is revoked
+    """
+    name: NotRequired[str | None]
+    """
+    What it is for
+    """
+
+
+SshKey: TypeAlias = str
+
+
+class CreateVm(TypedDict):
+    """
+    A wanted VM. The same name and values again mean the same VM.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    tenant: NotRequired[str]
+    """
+    Whose it is
+    """
+    profile: str
+    """
+    Offering, NVIDIA vGPU type, MIG profile or gpu:N
+    """
+    image: str
+    """
+    Name of the image that its disk was made from
+    """
+    vcpus: NotRequired[int]
+    """
+    Virtual CPUs
+    """
+    memory_mib: NotRequired[int]
+    """
+    Memory, in MiB
+    """
+    disk_bytes: NotRequired[int]
+    """
+    Size of its disk, in bytes
+    """
+    network: NotRequired[str]
+    """
+    Name of the network that it is on
+    """
+    ssh_keys: NotRequired[list[SshKey]]
+    """
+    OpenSSH public key lines
+    """
+    user_data: NotRequired[str | None]
+    """
+    For cloud-init; kept secret
+    """
+    host: NotRequired[str | None]
+    """
+    Only this host will do
+    """
+    start: NotRequired[bool]
+    """
+    Whether it is started
+    """
+    boot_policy: NotRequired[Literal["local", "ask-controller"]]
+    """
+    Who starts it again after a reboot of its host
+    """
+    priority: NotRequired[Literal["low", "normal", "high"]]
+    """
+    At most what the tenant's policy allows
+    """
+    preempt: NotRequired[bool]
+    """
+    When it does not fit, stop VMs of lower priority for it; they keep their disks
+    """
+    label: NotRequired[str | None]
+    """
+    Marks VMs that belong together in a file for apply
+    """
+    labels: NotRequired[dict[str, str]]
+    """
+    Say nothing about what the VM is
+    """
+    lease_s: NotRequired[int | None]
+    """
+    How long it has its place, in seconds from now
+    """
+    until: NotRequired[str | None]
+    """
+    Or when it gives its place back, like 2026-12-01T10:00Z
+    """
+
+
+class Device(TypedDict):
+    """
+    A vGPU of a VM; it exists on the host while the VM runs.
+    """
+
+    kind: Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
+    """
+    Which kind of thing this is
+    """
+    gpu: str | None
+    """
+    PCI address of the GPU; null for a tenant
+    """
+    parent: str | None
+    """
+    PCI address of the function it is made on; null for a tenant
+    """
+    type_name: str
+    """
+    vGPU type as NVIDIA calls it; null: it is no vGPU
+    """
+    mdev_uuid: str | None
+    """
+    Its UUID; null: the function itself is passed through
+    """
+
+
+class DriverBundle(TypedDict):
+    """
+    A driver as its file describes itself, checked.
+    """
+
+    sha256: str
+    """
+    Of the file, 64 hexadecimal digits
+    """
+    kind: Literal[
+        "vgpu_host",
+        "vgpu_guest",
+        "datacenter",
+        "fabric_manager",
+        "dcgm",
+        "container_toolkit",
+        "cuda_toolkit",
+    ]
+    """
+    Which kind of thing this is
+    """
+    package: str
+    """
+    Name of the package in it
+    """
+    version: str
+    """
+    Its version
+    """
+    branch: str | None
+    """
+    null: it is not of a driver branch
+    """
+    architecture: str
+    """
+    As uname -m says it
+    """
+    format: Literal["run", "deb", "rpm"]
+    """
+    How the file is written
+    """
+    size_bytes: int
+    """
+    Of the file
+    """
+    key_id: str
+    """
+    Of the key that signed it
+    """
+    comment: str
+    """
+    The signer's, covered by the signature
+    """
+    created_at: str
+    """
+    When it was made
+    """
+
+
+class DriverRow(TypedDict):
+    """
+    One thing that was compared.
+    """
+
+    subject: str
+    """
+    What or whom it is about
+    """
+    part: str
+    """
+    What was compared
+    """
+    wanted: str | None
+    """
+    null: not locked
+    """
+    observed: str | None
+    """
+    null: nobody knows
+    """
+    verdict: Literal["ok", "drift", "forbidden", "unknown"]
+    """
+    How what is there compares with what is locked
+    """
+    reason: str
+    """
+    Why, for people
+    """
+
+
+class ExportedAuditRecord(TypedDict):
+    """
+    A record as it is stored.
+    """
+
+    sequence: int
+    """
+    Its number; they grow without gaps
+    """
+    at: str
+    """
+    When
+    """
+    actor: str
+    """
+    Who did it: a token's name, a login, or a uid of the server's machine
+    """
+    action: str
+    """
+    What was done or wanted, like create_vm
+    """
+    subject: str
+    """
+    What or whom it is about
+    """
+    outcome: str
+    """
+    done, or why not
+    """
+    sealed: bool
+    """
+    Whether a seal covers it
+    """
+    seal: str | None
+    """
+    Over the record and those before it
+    """
+    proof: str | None
+    """
+    That the seal covers the record
+    """
+
+
+class ExtendLease(TypedDict):
+    """
+    A later end of a VM's lease: after some seconds from now, or at a moment.
+    """
+
+    lease_s: NotRequired[int | None]
+    """
+    How long it has its place, in seconds from now
+    """
+    until: NotRequired[str | None]
+    """
+    Or when it gives its place back, like 2026-12-01T10:00Z
+    """
+
+
+class Finding(TypedDict):
+    """
+    One difference between what is wanted and what a host shows.
+    """
+
+    code: str
+    """
+    Stable, e.g. vm.device_missing
+    """
+    severity: Literal["info", "warning", "error"]
+    """
+    How bad it is
+    """
+    host: str
+    """
+    Name of the host
+    """
+    subject: str
+    """
+    What or whom it is about
+    """
+    vm: str | None
+    """
+    Id of the VM it is about
+    """
+    whose: Literal["ours", "foreign", "unknown"]
+    """
+    unknown: our own ledger says it is ours, the database does not know its VM
+    """
+    wanted: str
+    """
+    What should be
+    """
+    observed: str
+    """
+    What was there
+    """
+    repair: Literal["start_vm", "stop_vm", "clean_up", "settle_ledger"] | None
+    """
+    What would mend it; null: nothing does by itself
+    """
+    automatic: bool
+    """
+    Whether the repair is done without being asked
+    """
+    reason: str
+    """
+    What the repair does, or why there is none
+    """
+    first_seen: str
+    """
+    When it was observed first
+    """
+    last_seen: str
+    """
+    When it was observed last
+    """
+    cleared_at: str | None
+    """
+    When it was no more; null: it stands
+    """
+    operation: str | None
+    """
+    The operation that was begun last to repair it
+    """
+
+
+class ForgetHost(TypedDict):
+    """
+    A host to give up.
+    """
+
+    confirm: str
+    """
+    The host's name once more: its VMs are lost by this
+    """
+
+
+class GpuInstance(TypedDict):
+    """
+    A GPU instance that exists. Slots are the GPU's memory slots.
+    """
+
+    id: int
+    """
+    The driver's number of it
+    """
+    profile: str
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    start: int
+    """
+    First slot
+    """
+    size: int
+    """
+    In slots
+    """
+    compute_instances: int
+    """
+    How many compute instances it has
+    """
+    vm: str | None
+    """
+    tenant/name of the VM it was made for; None: somebody else made it
+    """
+
+
+class GpuRow(TypedDict):
+    """
+    One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way.
+    """
+
+    host: str | None
+    """
+    null: not told; the GPU is then counted instead of named
+    """
+    gpu: str
+    """
+    PCI address; for a tenant a number
+    """
+    model: str
+    """
+    As NVIDIA calls it
+    """
+    numa: int | None
+    """
+    NUMA node of the GPU
+    """
+    cut: str | None
+    """
+    How the GPU is cut; null: nothing is claimed on it
+    """
+    slots: int
+    """
+    Slots of the GPU
+    """
+    free: int | None
+    """
+    null: not told
+    """
+    cells: list[Cell]
+    """
+    Runs of slots from the first to the last
+    """
+    unusable: str | None
+    """
+    Why nothing can be placed on it; null: something can
+    """
+
+
+class Grant(TypedDict):
+    """
+    One role.
+    """
+
+    tenant: str
+    """
+    *: everywhere
+    """
+    role: Literal["admin", "operator", "tenant-admin", "tenant-user", "read-only"]
+    """
+    What its holder may do
+    """
+
+
+class GuestDriver(TypedDict):
+    """
+    Which NVIDIA driver is in an image.
+    """
+
+    version: str | None
+    """
+    null: nobody knows, or there is none
+    """
+
+
+class QuotaLine(TypedDict):
+    resource: str
+    """
+    What is limited, like vcpus or vgpus:GRID T4-2Q
+    """
+    limit: int | None
+    """
+    null: no limit
+    """
+    used: int
+    """
+    How much is taken
+    """
+
+
+class HostGpu(TypedDict):
+    """
+    A GPU of a host, in short.
+    """
+
+    address: str
+    """
+    PCI address
+    """
+    model: str
+    """
+    As NVIDIA calls it
+    """
+    managed: bool
+    """
+    Given to us at host add; no other GPU is touched
+    """
+
+
+class HostKey(TypedDict):
+    """
+    The SSH host key that answers there now; nothing is pinned yet.
+    """
+
+    type: str
+    """
+    Kind of it
+    """
+    key: str
+    """
+    The public key, base64
+    """
+    fingerprint: str
+    """
+    As ssh-keygen prints it
+    """
+
+
+class Image(TypedDict):
+    """
+    A registered base image.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    sha256: str
+    """
+    Of the file, 64 hexadecimal digits
+    """
+    format: Literal["qcow2", "raw"]
+    """
+    How the file is written
+    """
+    size_bytes: int
+    """
+    Of the file
+    """
+    virtual_size_bytes: int
+    """
+    Of the disk in it
+    """
+    created_at: str
+    """
+    When it was made
+    """
+    guest_driver: str | None
+    """
+    The NVIDIA driver in it; null: nobody said
+    """
+
+
+class Locked(TypedDict):
+    """
+    One version.
+    """
+
+    component: Literal[
+        "host_driver",
+        "guest_driver",
+        "cuda",
+        "container_toolkit",
+        "fabric_manager",
+        "dcgm",
+    ]
+    """
+    Which part is locked
+    """
+    version: str
+    """
+    Its version
+    """
+    sha256: str | None
+    """
+    Of the bundle that it is installed from; null: any of that version
+    """
+
+
+class LockedForm(TypedDict):
+    """
+    A version and the bundle that it is installed from.
+    """
+
+    version: str
+    """
+    Its version
+    """
+    sha256: NotRequired[str | None]
+    """
+    Of the file, 64 hexadecimal digits
+    """
+
+
+class Member(TypedDict):
+    tenant: str
+    """
+    Whose it is
+    """
+    subject: str
+    """
+    What or whom it is about
+    """
+    role: Literal["admin", "operator", "tenant-admin", "tenant-user", "read-only"]
+    """
+    What its holder may do
+    """
+
+
+class PutMember(TypedDict):
+    """
+    Somebody's role. ``uid:1000`` is a user of the server's machine.
+    """
+
+    subject: str
+    """
+    What or whom it is about
+    """
+    role: Literal["admin", "operator", "tenant-admin", "tenant-user", "read-only"]
+    """
+    What its holder may do
+    """
+
+
+class Network(TypedDict):
+    """
+    A network that VMs can be put on.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    subnet: str
+    """
+    Addresses of its guests
+    """
+
+
+GpuModel: TypeAlias = str
+
+
+class ParametersForm(TypedDict):
+    """
+    Parameters of the vGPU plugin.
+    """
+
+    uvm: NotRequired[bool]
+    """
+    Unified memory: MIG-backed types and full-size C types
+    """
+    frame_rate_limiter: NotRequired[bool | None]
+    """
+    Works under best_effort only
+    """
+    debugging: NotRequired[bool]
+    """
+    CUDA debuggers in the guest; rules out live migration
+    """
+    profiling: NotRequired[bool]
+    """
+    CUDA profilers in the guest; rules out live migration
+    """
+    console: NotRequired[bool | None]
+    """
+    Whether the vGPU draws the VM's VNC console
+    """
+
+
+class Part(TypedDict):
+    """
+    One device's place on a GPU.
+    """
+
+    gpu: str
+    """
+    PCI address; for a tenant a number
+    """
+    cut: str
+    """
+    How the GPU is cut; null: nothing is claimed on it
+    """
+    slots: list[int]
+    """
+    Slots of the GPU
+    """
+
+
+class VmPlan(TypedDict):
+    """
+    What create would do, to the last host action. Identifiers differ in a real run.
+
+    A tenant gets one when it would fit, without where and how: hosts and GPUs are the operator's.
+    """
+
+    host: str | None
+    """
+    Null for a tenant
+    """
+    gpu: str | None
+    """
+    PCI address; null for a tenant
+    """
+    why: str
+    """
+    Why there, for people
+    """
+    preempts: list[str]
+    """
+    VMs that would be stopped for it; others' are not named
+    """
+    actions: list[dict[str, Any]]
+    """
+    Host actions by name, with all their values; none for a tenant
+    """
+    domain_xml: str | None
+    """
+    Null for a tenant
+    """
+
+
+class Policy(TypedDict):
+    default_lease_s: int | None
+    """
+    Of a VM that names none, in seconds; null: none
+    """
+    max_lease_s: int | None
+    """
+    The longest lease, in seconds; null: without end
+    """
+    disk_grace_s: int
+    """
+    How long the disk is kept after the lease ended, in seconds; null: for ever
+    """
+    max_priority: Literal["low", "normal", "high"]
+    """
+    The highest priority that VMs may have
+    """
+    isolation: Literal["none", "instance", "gpu", "host"]
+    """
+    Whether GPUs are shared with other tenants
+    """
+    preempt: bool
+    """
+    Whether its VMs may preempt others
+    """
+
+
+class ProblemReason(TypedDict):
+    """
+    Why something was refused for one group of hosts, GPUs or fields.
+    """
+
+    code: str
+    """
+    Stable dotted code; docs/reference/errors.md lists them
+    """
+    message: str
+    """
+    One sentence for people
+    """
+    subjects: list[str]
+    """
+    Hosts, GPUs or fields it is about; some of them where they are many
+    """
+    count: int
+    """
+    How many subjects there are, also those not named
+    """
+
+
+class Profile(TypedDict):
+    """
+    An offering, a vGPU type, a MIG profile or a number of whole GPUs.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    kind: Literal["time_sliced", "mig_backed", "mig", "passthrough"]
+    """
+    Which kind of thing this is
+    """
+    version: int
+    """
+    Its version
+    """
+    origin: Literal["catalogue", "site", "vgpu_type", "mig_profile", "gpu_count"]
+    """
+    Comes with vgpuctl (catalogue), added here (site), or a name of NVIDIA's
+    """
+    description: str
+    """
+    For people
+    """
+    vgpu_type: str | None
+    """
+    vGPU type as NVIDIA calls it
+    """
+    vgpu_count: int
+    """
+    vGPUs in one VM
+    """
+    mig_profile: str | None
+    """
+    GPU-instance profile
+    """
+    gpu_count: int
+    """
+    Whole GPUs in one VM
+    """
+    gpu_models: list[str]
+    """
+    Models that will do; none named: any
+    """
+    hosts: list[str]
+    """
+    Hosts that offer it; none are named to a tenant
+    """
+    free: int | None
+    """
+    How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity
+    """
+    available: bool
+    """
+    Some host offers it, and nothing of it is unsupported
+    """
+    unsupported: list[str]
+    """
+    What it asks for that no host is set to so far: it is refused
+    """
+
+
+class Reason(TypedDict):
+    """
+    Why something does not fit, for one group of hosts or GPUs.
+    """
+
+    code: str
+    """
+    Stable dotted code; docs/reference/errors.md lists them
+    """
+    message: str
+    """
+    One sentence for people
+    """
+    subjects: list[str]
+    """
+    Hosts, GPUs or fields it is about; some of them where they are many
+    """
+    count: int
+    """
+    How many subjects there are, also those not named
+    """
+
+
+class Remedy(TypedDict):
+    """
+    Things that would make it fit when all of them are done.
+    """
+
+    kind: Literal["mode_switch", "moves", "deletions"]
+    """
+    Which kind of thing this is
+    """
+    actions: list[Action]
+    """
+    What to do, in this order
+    """
+    cost_mib: int
+    """
+    Memory that is copied, in MiB
+    """
+    host: str
+    """
+    Name of the host
+    """
+    parts: list[Part]
+    """
+    Where it goes: slots of GPUs
+    """
+
+
+class Repairs(TypedDict):
+    """
+    Repairs that were begun.
+    """
+
+    operations: list[str]
+    """
+    Their ids
+    """
+
+
+class Requirement(TypedDict):
+    """
+    One thing that a host needs.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    state: Literal["ok", "missing", "advice"]
+    """
+    advice: it works without, and will not always
+    """
+    found: str
+    """
+    What is there
+    """
+    remedy: str | None
+    """
+    null: there is nothing to do
+    """
+
+
+class ScanHost(TypedDict):
+    """
+    Where to look for an SSH host key.
+    """
+
+    address: str
+    """
+    IP address or DNS name
+    """
+    port: NotRequired[int]
+    """
+    TCP port of SSH
+    """
+
+
+class Scheduler(TypedDict):
+    """
+    How the GPU's time is divided. None leaves the driver's default.
+    """
+
+    policy: Literal["best_effort", "equal_share", "fixed_share"]
+    """
+    How the GPU's time is divided
+    """
+    time_slice_ms: NotRequired[int | None]
+    """
+    How long a turn is, in milliseconds; null: the driver's default
+    """
+
+
+class SchedulerForm(TypedDict):
+    """
+    How the GPU's time is divided among its vGPUs.
+    """
+
+    policy: Literal["best_effort", "equal_share", "fixed_share"]
+    """
+    Division of the GPU's time; a GPU has one policy
+    """
+    time_slice_ms: NotRequired[int | None]
+    """
+    1 to 30; only for equal_share and fixed_share
+    """
+
+
+class Server(TypedDict):
+    """
+    The process that answers.
+    """
+
+    version: str
+    """
+    Its version
+    """
+    pid: int
+    """
+    Its process on the server's machine
+    """
+    started_at: str
+    """
+    When it began; null: it has not
+    """
+    running_operations: int
+    """
+    Of those that the caller may see
+    """
+    stops_after_idle_seconds: float | None
+    """
+    None: it stays
+    """
+
+
+class Software(TypedDict):
+    """
+    What runs on a host, as its agent last said.
+    """
+
+    agent: str
+    """
+    Build of our agent
+    """
+    kernel: str
+    """
+    Release of the kernel
+    """
+    os: str
+    """
+    Name and version of the system
+    """
+    libvirt: str
+    """
+    Version of libvirt
+    """
+    qemu: str
+    """
+    Version of QEMU
+    """
+    nvidia_driver: str | None
+    """
+    Version of NVIDIA's host driver
+    """
+
+
+class Started(TypedDict):
+    """
+    An accepted change: which operation does it, and on what.
+    """
+
+    operation: str | None
+    """
+    None: nothing has to be done
+    """
+    name: str
+    """
+    What it is called
+    """
+    existing: bool
+    """
+    The same request was made before
+    """
+    preempted: NotRequired[list[str]]
+    """
+    VMs that are stopped for it; others' are not named
+    """
+
+
+class Stay(TypedDict):
+    """
+    A VM that could not be moved off, and why.
+    """
+
+    vm_id: str
+    """
+    Id of the VM; null: no VM is moved
+    """
+    vm: str | None
+    """
+    Its name; null: not known
+    """
+    tenant: str
+    """
+    Whose it is
+    """
+    profile: str
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    gpu_ids: list[str]
+    """
+    PCI addresses of the GPUs
+    """
+    reasons: list[Reason]
+    """
+    Why not, each with the hosts, GPUs or fields it is about
+    """
+
+
+class Step(TypedDict):
+    """
+    One step of an operation.
+    """
+
+    name: str
+    """
+    Versioned, for example create_volume.1
+    """
+    title: str
+    """
+    For people
+    """
+    state: Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
+    """
+    Where it stands
+    """
+    started_at: str | None
+    """
+    When it began; null: it has not
+    """
+    finished_at: str | None
+    """
+    When it ended; null: it has not
+    """
+    message: str
+    """
+    One sentence for people
+    """
+
+
+class StopServer(TypedDict):
+    """
+    How to stop.
+    """
+
+    only_idle: NotRequired[bool]
+    """
+    Refuse while operations run
+    """
+
+
+class Tenant(TypedDict):
+    name: str
+    """
+    What it is called
+    """
+    created_at: str
+    """
+    When it was made
+    """
+
+
+class Token(TypedDict):
+    """
+    What is known of a token; not the token.
+    """
+
+    id: str
+    """
+    Stays the same for ever
+    """
+    name: str | None
+    """
+    What it is called
+    """
+    tenant: str
+    """
+    Whose it is
+    """
+    role: Literal["admin", "operator", "tenant-admin", "tenant-user", "read-only"]
+    """
+    What its holder may do
+    """
+    made_by: str
+    """
+    Who made it
+    """
+    created_at: str
+    """
+    When it was made
+    """
+    expires_at: str | None
+    """
+    After which it is refused; null: never
+    """
+    revoked_at: str | None
+    """
+    When it was taken back; null: it was not
+    """
+    last_used_at: str | None
+    """
+    To the minute; null: never
+    """
+
+
+class TypeUse(TypedDict):
+    """
+    One vGPU type on one GPU.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    framebuffer_mib: int
+    """
+    GPU memory of one, in MiB
+    """
+    max_instances: int
+    """
+    How many fit on one GPU
+    """
+    used: int
+    """
+    How much is taken
+    """
+    free: int
+    """
+    How many could still be claimed now
+    """
+
+
+class AuditVerdict(TypedDict):
+    """
+    Problems are empty when no sealed record was touched.
+    """
+
+    sealed: int
+    """
+    How many records seals cover
+    """
+    unsealed: int
+    """
+    How many records no seal covers yet
+    """
+    head: str | None
+    """
+    Note it elsewhere: a later check takes it
+    """
+    problems: list[str]
+    """
+    What keeps it from being used, for people
+    """
+
+
+class VgpuParameters(TypedDict):
+    """
+    Parameters of the vGPU plugin. None leaves the driver's default.
+    """
+
+    uvm: NotRequired[bool]
+    """
+    Unified memory works in the guest
+    """
+    frame_rate_limiter: NotRequired[bool | None]
+    """
+    Whether frames are limited; null: the driver's default
+    """
+    debugging: NotRequired[bool]
+    """
+    CUDA debuggers work in the guest
+    """
+    profiling: NotRequired[bool]
+    """
+    CUDA profilers work in the guest
+    """
+    console: NotRequired[bool | None]
+    """
+    Whether the vGPU draws the VNC console; null: the driver's default
+    """
+
+
+class Vm(TypedDict):
+    """
+    A VM. ``state`` is what the database says; while its host does not answer, nobody knows better.
+    """
+
+    id: str
+    """
+    Stays the same for ever
+    """
+    name: str
+    """
+    What it is called
+    """
+    tenant: str
+    """
+    Whose it is
+    """
+    state: Literal[
+        "creating",
+        "adopting",
+        "running",
+        "stopped",
+        "starting",
+        "stopping",
+        "deleting",
+        "failed",
+        "stuck",
+        "lost",
+    ]
+    """
+    Where it stands
+    """
+    host: str | None
+    """
+    Null for a tenant
+    """
+    profile: str
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    device: Device
+    """
+    The first of ``devices``
+    """
+    devices: list[Device]
+    """
+    The pieces of GPUs that it has
+    """
+    addresses: list[str]
+    """
+    IP addresses that the guest was seen with
+    """
+    image: str
+    """
+    Name of the image that its disk was made from
+    """
+    vcpus: int
+    """
+    Virtual CPUs
+    """
+    memory_mib: int
+    """
+    Memory, in MiB
+    """
+    disk_bytes: int
+    """
+    Size of its disk, in bytes
+    """
+    network: str
+    """
+    Name of the network that it is on
+    """
+    ssh_keys: list[str]
+    """
+    OpenSSH public key lines for its first login
+    """
+    has_user_data: bool
+    """
+    Whether cloud-init got data, which stays secret
+    """
+    boot_policy: Literal["local", "ask-controller"]
+    """
+    Who starts it again after a reboot of its host
+    """
+    priority: Literal["low", "normal", "high"]
+    """
+    Who is stopped for whom
+    """
+    label: str | None
+    """
+    Of the file for apply that made it
+    """
+    labels: dict[str, str]
+    """
+    Values by key
+    """
+    adopted: str | None
+    """
+    Name of the domain that it was before it was adopted; null: we made it
+    """
+    operation: str | None
+    """
+    Id of the operation that works on it; null: none
+    """
+    unknown_since: str | None
+    """
+    Since when its host has not been seen, so that ``state`` is only what it was; null: it is seen
+    """
+    created_at: str
+    """
+    When it was made
+    """
+    lease_end: str | None
+    """
+    When it is deallocated; null: never
+    """
+    deallocated: Literal["lease_over", "preempted"] | None
+    """
+    Why it holds no claim on a GPU any more; starting it makes one on its host
+    """
+
+
+class Caller(TypedDict):
+    """
+    Whoever asks.
+    """
+
+    actor: str
+    """
+    As the audit names them: uid:1000, token:3f2a…, oidc:…
+    """
+    grants: list[Grant]
+    """
+    Roles, and in which tenants
+    """
+    only_tenant: str | None
+    """
+    The one tenant that they have a role in; null: there are others
+    """
+
+
+class Capacity(TypedDict):
+    """
+    A row per profile, each counted on the fleet as it is.
+    """
+
+    rows: list[CapacityRow]
+    """
+    One for each thing that was looked at
+    """
+
+
+class ComponentsForm(TypedDict):
+    """
+    Versions, each with or without its bundle's digest. What is left out is not locked.
+    """
+
+    host_driver: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA vGPU driver of hosts
+    """
+    guest_driver: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA driver in guests
+    """
+    cuda: NotRequired[str | LockedForm | None]
+    """
+    CUDA, in guests
+    """
+    container_toolkit: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA Container Toolkit, in guests
+    """
+    fabric_manager: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA Fabric Manager
+    """
+    dcgm: NotRequired[str | LockedForm | None]
+    """
+    Data Center GPU Manager
+    """
+
+
+class DrainPlan(TypedDict):
+    """
+    Where a host's VMs could go, and which have to stay.
+    """
+
+    moves: list[Action]
+    """
+    In the order to make them
+    """
+    stays: list[Stay]
+    """
+    What cannot be moved, and why
+    """
+
+
+class DriverCheck(TypedDict):
+    """
+    All that was compared.
+    """
+
+    rows: list[DriverRow]
+    """
+    One for each thing that was looked at
+    """
+
+
+class Explanation(TypedDict):
+    """
+    Where a VM would go and why, or why not and what would change that. A tenant is told whether it fits.
+    """
+
+    asked: Asked
+    """
+    What was asked, with offerings resolved
+    """
+    restricted: bool
+    """
+    As a tenant may know it: nothing says who or what is in the way, or where
+    """
+    fits: bool
+    """
+    Whether it could be created now
+    """
+    code: str | None
+    """
+    Stable dotted code; docs/reference/errors.md lists them
+    """
+    host: str | None
+    """
+    Name of the host
+    """
+    parts: list[Part]
+    """
+    Where it goes: slots of GPUs
+    """
+    why: str | None
+    """
+    Why there, for people
+    """
+    reasons: list[Reason]
+    """
+    Why not, each with the hosts, GPUs or fields it is about
+    """
+    remedies: list[Remedy]
+    """
+    What would make it fit, the cheapest first
+    """
+    gpus: list[GpuRow]
+    """
+    Some that are too full or cut in another way, no two alike
+    """
+    preempts: list[str]
+    """
+    VMs that would be stopped for it; not told to tenants
+    """
+
+
+class Gpu(TypedDict):
+    """
+    A physical GPU as last seen, with its claims.
+    """
+
+    host: str
+    """
+    Name of the host
+    """
+    address: str
+    """
+    PCI address
+    """
+    uuid: str
+    """
+    NVIDIA's UUID of the GPU
+    """
+    model: str
+    """
+    As NVIDIA calls it
+    """
+    pci_id: str
+    """
+    vendor:device as lspci prints it
+    """
+    numa_node: int | None
+    """
+    NUMA node that it is nearest to
+    """
+    memory_mib: int
+    """
+    Memory, in MiB
+    """
+    driver: str | None
+    """
+    Kernel driver bound to it
+    """
+    framework: Literal["mdev", "vendor_vfio", "passthrough", "none"]
+    """
+    How the driver offers vGPUs here, probed
+    """
+    virtual_functions: int
+    """
+    How many SR-IOV virtual functions are on
+    """
+    mig_enabled: bool | None
+    """
+    Whether MIG mode is on; null: the GPU has none
+    """
+    mig_pending: bool | None
+    """
+    The MIG mode after the GPU's next reset
+    """
+    gpu_instances: list[GpuInstance]
+    """
+    GPU instances that exist on it
+    """
+    managed: bool
+    """
+    Given to us at host add; no other GPU is ever touched
+    """
+    cut: str | None
+    """
+    How it is cut now; None: nothing is claimed on it
+    """
+    types: list[TypeUse]
+    """
+    vGPU types that it offers
+    """
+    vms: list[str]
+    """
+    tenant/name of the VMs with a claim on it
+    """
+    problems: list[str]
+    """
+    What keeps it from being used, for people
+    """
+
+
+class GpuMap(TypedDict):
+    """
+    GPUs as their slots: a page of them.
+    """
+
+    gpus: list[GpuRow]
+    """
+    GPUs, by host and address
+    """
+
+
+class GroupForm(TypedDict):
+    """
+    A group of hosts, by their labels.
+    """
+
+    host_driver: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA vGPU driver of hosts
+    """
+    guest_driver: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA driver in guests
+    """
+    cuda: NotRequired[str | LockedForm | None]
+    """
+    CUDA, in guests
+    """
+    container_toolkit: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA Container Toolkit, in guests
+    """
+    fabric_manager: NotRequired[str | LockedForm | None]
+    """
+    NVIDIA Fabric Manager
+    """
+    dcgm: NotRequired[str | LockedForm | None]
+    """
+    Data Center GPU Manager
+    """
+    labels: str
+    """
+    Selector: ring=canary,!spare
+    """
+
+
+class Host(TypedDict):
+    """
+    A host with what was last seen on it; what nobody has seen yet is null.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    address: str
+    """
+    Host name or IP address that SSH reaches it at
+    """
+    port: int
+    """
+    TCP port of SSH
+    """
+    user: str
+    """
+    Login name on the host
+    """
+    state: Literal[
+        "enrolling",
+        "ready",
+        "unreachable",
+        "quarantined",
+        "removing",
+        "failed",
+        "forgotten",
+    ]
+    """
+    Where it stands
+    """
+    state_reason: str | None
+    """
+    Why it is in that state
+    """
+    cordoned: bool
+    """
+    No new VM is placed on it
+    """
+    host_key: str
+    """
+    Pinned SSH host key
+    """
+    machine_id: str | None
+    """
+    Of the machine's /etc/machine-id
+    """
+    last_seen_at: str | None
+    """
+    When the host was observed last; null: never
+    """
+    vcpus: int | None
+    """
+    Virtual CPUs
+    """
+    memory_mib: int | None
+    """
+    Memory, in MiB
+    """
+    storage_free_bytes: int | None
+    """
+    Free space where disks are made
+    """
+    labels: dict[str, str]
+    """
+    Values by key
+    """
+    vcpu_overcommit: float | None
+    """
+    Set for this host; null: the site's setting holds
+    """
+    memory_overcommit: float | None
+    """
+    Set for this host; null: the site's setting holds
+    """
+    most_vcpus: int | None
+    """
+    That its VMs may have together; one VM has at most ``vcpus``
+    """
+    most_memory_mib: int | None
+    """
+    That its VMs may have together
+    """
+    claimed_vcpus: int
+    """
+    That its VMs have, running or stopped
+    """
+    claimed_memory_mib: int
+    """
+    Of its VMs, in MiB
+    """
+    software: Software | None
+    """
+    What runs on it; null: not seen yet
+    """
+    gpus: list[HostGpu]
+    """
+    GPUs, by host and address
+    """
+    vms: list[str]
+    """
+    Names of its VMs, as tenant/name
+    """
+    problems: list[str]
+    """
+    What keeps it from being used, for people
+    """
+
+
+class HostCheck(TypedDict):
+    """
+    All that a host needs.
+    """
+
+    ready: bool
+    """
+    Nothing is missing
+    """
+    requirements: list[Requirement]
+    """
+    What was looked at
+    """
+
+
+class LockGroup(TypedDict):
+    """
+    Hosts that differ from the site.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    labels: str
+    """
+    Selector of the hosts; the first group that picks a host counts
+    """
+    locked: list[Locked]
+    """
+    Versions that it has to have
+    """
+
+
+class NewToken(TypedDict):
+    """
+    The only answer that holds the token itself.
+    """
+
+    token: str
+    """
+    The token itself, which no other answer shows
+    """
+    about: Token
+    """
+    The token as lists show it
+    """
+
+
+class Offering(TypedDict):
+    """
+    An offering of the site.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    version: int
+    """
+    Its version
+    """
+    description: str
+    """
+    For people
+    """
+    kind: Literal["time_sliced", "mig_backed", "mig", "passthrough"]
+    """
+    Which kind of thing this is
+    """
+    vgpu_type: str | None
+    """
+    vGPU type as NVIDIA calls it
+    """
+    vgpu_count: int
+    """
+    vGPUs in one VM
+    """
+    mig_profile: str | None
+    """
+    GPU-instance profile
+    """
+    gpu_count: int
+    """
+    Whole GPUs in one VM
+    """
+    gpu_models: list[str]
+    """
+    Models that will do; none named: any
+    """
+    scheduler: Scheduler | None
+    """
+    How the GPU's time is divided; null: the driver's default
+    """
+    parameters: VgpuParameters
+    """
+    Parameters of the vGPU plugin
+    """
+    mixed_sizes: bool
+    """
+    vGPUs of several sizes share a GPU
+    """
+    nvlink_p2p: bool
+    """
+    vGPUs of one VM talk over NVLink
+    """
+    numa: Literal["any", "prefer", "strict"]
+    """
+    Whether vCPUs and memory come from the GPU's NUMA node
+    """
+    cpu: Literal["shared", "pinned"]
+    """
+    Whether vCPUs have CPUs of their own
+    """
+    anti_affinity: Literal["none", "gpu", "host"]
+    """
+    What two VMs of this offering and tenant may not share
+    """
+    power_cap_w: int | None
+    """
+    Power limit of the GPU while it is taken, in watts
+    """
+    migratable: bool
+    """
+    Whether a running VM may be moved
+    """
+
+
+class OfferingForm(TypedDict):
+    """
+    One offering.
+    """
+
+    name: str
+    """
+    What --profile takes: lower-case letters, digits and '-'
+    """
+    version: NotRequired[int]
+    """
+    Raise it when the meaning changes
+    """
+    description: NotRequired[str]
+    """
+    For people
+    """
+    kind: Literal["time_sliced", "mig_backed", "mig", "passthrough"]
+    """
+    Which kind of thing this is
+    """
+    vgpu_type: NotRequired[str | None]
+    """
+    NVIDIA's name; for time_sliced and mig_backed
+    """
+    vgpu_count: NotRequired[int]
+    """
+    vGPUs of that type in one VM
+    """
+    mig_profile: NotRequired[str | None]
+    """
+    GPU-instance profile; for mig
+    """
+    gpu_count: NotRequired[int]
+    """
+    Whole GPUs; for passthrough
+    """
+    gpu_models: NotRequired[list[GpuModel]]
+    """
+    GPU models that will do; none named: any
+    """
+    scheduler: NotRequired[SchedulerForm | None]
+    """
+    How the GPU's time is divided; null: the driver's default
+    """
+    parameters: NotRequired[ParametersForm]
+    """
+    Parameters of the vGPU plugin
+    """
+    mixed_sizes: NotRequired[bool]
+    """
+    Needs a GPU in heterogeneous mode
+    """
+    nvlink_p2p: NotRequired[bool]
+    """
+    vGPUs of one VM talk over NVLink
+    """
+    numa: NotRequired[Literal["any", "prefer", "strict"]]
+    """
+    Whether vCPUs and memory come from the GPU's NUMA node
+    """
+    cpu: NotRequired[Literal["shared", "pinned"]]
+    """
+    Whether vCPUs have CPUs of their own
+    """
+    anti_affinity: NotRequired[Literal["none", "gpu", "host"]]
+    """
+    What two VMs of a tenant may not share
+    """
+    power_cap_w: NotRequired[int | None]
+    """
+    Power limit of the GPU while it is taken
+    """
+    migratable: NotRequired[bool]
+    """
+    Whether a running VM may be moved
+    """
+    unlisted: NotRequired[bool]
+    """
+    The names are newer than the shipped tables: do not look them up
+    """
+
+
+class Operation(TypedDict):
+    """
+    What is being done. ``done``: it worked; ``undone``: it failed and was taken back; ``stuck``: that failed too.
+    """
+
+    id: str
+    """
+    Stays the same for ever
+    """
+    kind: str
+    """
+    Which kind of thing this is
+    """
+    subject: str
+    """
+    Id of the VM or name of the host it is about
+    """
+    subject_name: str
+    """
+    tenant/name of the VM, or the host; stays when that is gone
+    """
+    tenant: str | None
+    """
+    Whose it is
+    """
+    state: Literal["queued", "running", "undoing", "done", "undone", "stuck"]
+    """
+    Where it stands
+    """
+    steps: list[Step]
+    """
+    In the order they are done
+    """
+    attempt: int
+    """
+    How often a controller took it up
+    """
+    created_at: str
+    """
+    When it was made
+    """
+    finished_at: str | None
+    """
+    When it ended; null: it has not
+    """
+    error: dict[str, Any] | None
+    """
+    Why it failed: code, message and hint; null: it did not
+    """
+    remainder: list[str]
+    """
+    When stuck: exactly what is left and where
+    """
+    warnings: list[str]
+    """
+    What went otherwise than asked and is no failure
+    """
+    revision: NotRequired[int | None]
+    """
+    Grows with every change; for the next ?since=
+    """
+
+
+class Problem(TypedDict):
+    """
+    What went wrong. ``code`` is stable, ``detail`` is for people.
+    """
+
+    type: str
+    """
+    Kind of it
+    """
+    title: str
+    """
+    For people
+    """
+    status: int
+    """
+    The HTTP status
+    """
+    detail: str
+    """
+    One sentence for people
+    """
+    family: str
+    """
+    Kind of the error; fixes status and whether trying again helps
+    """
+    code: str
+    """
+    Stable dotted code; docs/reference/errors.md lists them
+    """
+    hint: str | None
+    """
+    What to do about it
+    """
+    operator_details: str | None
+    """
+    What the host, libvirt or a driver said; only told to operators
+    """
+    reasons: list[ProblemReason]
+    """
+    Why not, each with the hosts, GPUs or fields it is about
+    """
+
+
+class DriverLock(TypedDict):
+    """
+    Versions for all hosts, and for groups of them.
+    """
+
+    site: list[Locked]
+    """
+    For all hosts
+    """
+    groups: list[LockGroup]
+    """
+    Hosts that differ from the site; the first that picks a host counts
+    """
+
+
+class DriverLockForm(TypedDict):
+    """
+    The whole file.
+    """
+
+    schema_version: Literal[1]
+    """
+    Of the form of this document
+    """
+    site: NotRequired[ComponentsForm]
+    """
+    For all hosts
+    """
+    groups: NotRequired[dict[str, GroupForm]]
+    """
+    Hosts that differ from the site; the first that picks a host counts
+    """

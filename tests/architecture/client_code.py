@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the Python client that are written by a program: ``python -m tests.architecture.client_code``.
+
+``models.py`` is written from the API's description; ``async_client.py`` from ``client.py``, each call with ``await``.
+A test compares both with what would be written now.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from orchestrator.api.app import create_app
+from orchestrator.api.limits import Activity
+from orchestrator.api.services import Process
+from tests.architecture.tree import ROOT
+from tests.fakes.services import InMemory
+
+CLIENT: Final = ROOT / "orchestrator/client"
+_LICENCE: Final = "# SPDX-License-Identifier: Apache-2.0\n"
+_OPTIONS: Final = (
+    "--input-file-type=openapi",
+    "--output-model-type=typing.TypedDict",
+    "--target-python-version=3.11",
+    "--disable-timestamp",
+    "--use-schema-description",
+    "--use-field-description",
+    "--use-standard-collections",
+    "--use-union-operator",
+    "--enum-field-as-literal=all",
+)
+_MODELS_SAY: Final = '"""Bodies of the API, written from its description by ``make docs``."""\n'
+_ASYNC_SAY: Final = "Every call of the API as a coroutine, written from client.py by ``make docs``."
+
+
+def description() -> dict[str, Any]:
+    """The API's OpenAPI document, without the build that it is of."""
+    document = create_app(
+        InMemory().as_services(), Process(started_at=0, idle_seconds=None, activity=Activity())
+    ).openapi()
+    return {**document, "info": {**document["info"], "version": "0"}}
+
+
+def models() -> str:
+    """``models.py``: a TypedDict for each schema. Servers that are newer may say more than these."""
+    with TemporaryDirectory() as directory:
+        source, target = Path(directory) / "openapi.json", Path(directory) / "models.py"
+        source.write_text(json.dumps(description()))
+        program = [sys.executable, "-m", "datamodel_code_generator", "--input", str(source), "--output", str(target)]
+        subprocess.run([*program, *_OPTIONS], check=True, capture_output=True, timeout=300)
+        lines = [
+            line for line in target.read_text().splitlines() if not line.startswith(("#", "from typing_extensions"))
+        ]
+    text = (
+        "\n".join(lines)
+        .replace(", closed=True", "")
+        .replace("from typing import ", "from typing import TypedDict, ", 1)
+    )
+    return _formatted(f"{_LICENCE}{_MODELS_SAY}{text}\n")
+
+
+class _Async(ast.NodeTransformer):
+    """Methods become coroutines, and what they call on ``self`` is awaited."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if node.name == "__init__":
+            return node
+        self.generic_visit(node)
+        names = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+        changed = ast.AsyncFunctionDef(**{key: getattr(node, key) for key in node._fields})
+        changed.name = names.get(node.name, node.name)
+        return ast.copy_location(changed, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Await(node) if ast.unparse(node.func).startswith("self.") else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.YieldFrom):
+            return ast.parse(f"for one in {ast.unparse(node.value.value)}:\n    yield one").body[0]
+        return node
+
+
+def async_client() -> str:
+    """``async_client.py``."""
+    tree = ast.parse((CLIENT / "client.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            _Async().visit(node)
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    text = text.replace("Iterator", "AsyncIterator").replace("class Client", "class AsyncClient")
+    text = text.replace(":class:`Client", ":class:`AsyncClient").replace(":meth:`Client", ":meth:`AsyncClient")
+    text = text.replace("orchestrator.client.connection import Connection, ", "orchestrator.client.connection import ")
+    text = text.replace("connection: Connection", "connection: AsyncConnection")
+    text = text.replace(
+        "if TYPE_CHECKING:\n",
+        "if TYPE_CHECKING:\n    from orchestrator.client.async_connection import AsyncConnection\n",
+    )
+    body = text[text.index("from __future__") :]
+    return _formatted(f'{_LICENCE}"""{_ASYNC_SAY}"""\n\n{body}\n')
+
+
+def _formatted(text: str) -> str:
+    for words in (["check", "--fix", "--select=I,UP,F401", "--quiet"], ["format", "--quiet"]):
+        program = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(CLIENT / "written.py"), "-"]
+        done = subprocess.run(program, input=text, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT)
+        text = done.stdout
+    return text
+
+
+WRITTEN: Final = {"models.py": models, "async_client.py": async_client}
+"""What is written into each file of the client."""
+
+
+def main() -> None:
+    for name, write in WRITTEN.items():
+        (CLIENT / name).write_text(write())
+
+
+if __name__ == "__main__":
+    main()

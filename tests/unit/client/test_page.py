@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fakes.running import running_server
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_page_about_the_client_does_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/python-client.md").read_text()
+    program = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    with running_server(tmp_path / "state") as state:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "VGPUCTL_STATE": str(state)}, cwd=ROOT, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == [
+        "running GRID T4-1Q",
+        "vm.unknown - there is no VM 'nobody'",
+        "['a1', 'a2', 'a3', 'notebook']",
+    ]
