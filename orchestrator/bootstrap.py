@@ -181,7 +181,8 @@ def build(
     engine = _engine(settings, store, runner, afterwards)
     keepers.append(keeper_of(world, engine))
     reconciler = reconciler_of(settings, world, engine, observer)
-    services = services_of(settings, world, engine, reconciler, HostInspection(reach.scan_key, reach.inspector), key)
+    inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
+    services = services_of(settings, world, engine, reconciler, inspection, key)
     services.networks.ensure_default()
     if settings.database_server is not None:
         open_door(
@@ -337,8 +338,9 @@ def services_of(
     index = FleetIndex(store, overcommit)
     planner = Planner(index=index, clock=clock, ids=ids)
     hosts = HostService(
-        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=seen.scan_key, overcommit=overcommit
-    )
+        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=seen.scan_key,
+        overcommit=overcommit, own_agent=seen.own_agent,
+    )  # fmt: skip
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),

@@ -19,7 +19,7 @@ from orchestrator.adapters.images.sources import Sources
 from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.keys import HostKeyFiles, agent_key
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.agent.build_zipapp import build_agent
+from orchestrator.agent.build_zipapp import build_agent, own_agent
 from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
 from orchestrator.ports.host import Configurator, HostLink, Inspector
@@ -50,6 +50,8 @@ class Reach:
     inspector: Inspector | None = None
     when_lost: Callable[[Callable[[str], None]], None] = _untold
     """What it is given is told the name of each host whose standing connection was lost."""
+    own_agent: Callable[[], str | None] = _nothing
+    """The version of the agent that belongs to this server; None: the hosts are simulated."""
     leave: Callable[[], None] = _nothing
     """End at once what takes minutes."""
     close: Callable[[], None] = _nothing
@@ -81,6 +83,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         rounds={"images": images.round},
         inspector=configurator,
         when_lost=link.when_lost,
+        own_agent=own_agent,
         leave=configurator.leave,
         close=link.close,
     )

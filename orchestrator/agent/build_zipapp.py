@@ -13,6 +13,7 @@ import io
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from orchestrator.agent.build_subset import subset, used_attributes
@@ -35,14 +36,27 @@ def build_agent(path: Path) -> str:
     :raises RuntimeError: a dependency is not installed here
     """
     files = dict(sorted(_inputs()))
+    version = _version_of(files)
+    if not _is_built(path, version):
+        _write(path, {**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
+    return version
+
+
+@cache
+def own_agent() -> str:
+    """The version that an agent reports which this process would build; read once.
+
+    :raises RuntimeError: a dependency is not installed here
+    """
+    return _version_of(dict(sorted(_inputs())))
+
+
+def _version_of(files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     release = importlib.metadata.version("vgpuctl").partition("+")[0]
-    version = f"{release}+{digest.hexdigest()[:12]}"
-    if not _is_built(path, version):
-        _write(path, {**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
-    return version
+    return f"{release}+{digest.hexdigest()[:12]}"
 
 
 def _is_built(path: Path, version: str) -> bool:

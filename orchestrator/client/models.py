@@ -2148,6 +2148,10 @@ class Host(TypedDict):
     """
     What runs on it; null: not seen yet
     """
+    agent_differs: bool
+    """
+    The agent is of another build than the server's; upgrade-agent mends it
+    """
     gpus: list[HostGpu]
     """
     GPUs, by host and address

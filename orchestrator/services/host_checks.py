@@ -21,10 +21,13 @@ NEW: Final = "new-host"
 
 @dataclass(frozen=True)
 class HostInspection:
-    """What is read of hosts that have no agent: the SSH host key at an address and port, and what a host has."""
+    """What is read of hosts that have no agent: the SSH host key at an address and port, and what a host has.
+
+    ``own_agent``: the version that an agent of this server's build reports; None: the hosts are simulated."""
 
     scan_key: Callable[[str, int], HostKey]
     inspector: Inspector | None = None
+    own_agent: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,8 @@ class HostService:
     ids: Ids
     scan_key: Callable[[str, int], HostKey]
     overcommit: Overcommit
+    own_agent: Callable[[], str | None] = lambda: None
+    """The version that an agent of this server's build reports."""
 
     def scan(self, address: str, port: int) -> HostKey:
         """The SSH host key at that address, for the operator to confirm.
@@ -189,6 +191,7 @@ class HostService:
     def _info(self, tx: Transaction, host: Host) -> HostInfo:
         vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
         claiming = [vm.spec for vm in vms if vm.deallocated is None]
+        agent = None if snapshot is None else snapshot.agent_version
         return HostInfo(
             host=host,
             snapshot=snapshot,
@@ -196,6 +199,7 @@ class HostService:
             capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
             claimed_vcpus=sum(spec.vcpus for spec in claiming),
             claimed_memory_mib=sum(spec.memory_mib for spec in claiming),
+            agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )
 
     def _set_cordoned(self, name: str, *, cordoned: bool) -> HostInfo:

@@ -108,6 +108,8 @@ class HostInfo:
     """The most that VMs may have there together. None until the agent answered once."""
     claimed_vcpus: int
     claimed_memory_mib: int
+    agent_differs: bool
+    """The agent is of another build than the server's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,4 +89,5 @@ def host_info(name: str) -> HostInfo:
         capacity=HostCapacity(vcpus=256, memory_mib=261632, disk_bytes=2**40),
         claimed_vcpus=0,
         claimed_memory_mib=0,
+        agent_differs=False,
     )

@@ -211,6 +211,7 @@ class HostAnswer(AnswerBody):
     claimed_vcpus: int = Field(description="That its VMs have, running or stopped")
     claimed_memory_mib: int
     software: SoftwareAnswer | None
+    agent_differs: bool = Field(description="The agent is of another build than the server's; upgrade-agent mends it")
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
     problems: tuple[str, ...]
@@ -240,6 +241,7 @@ class HostAnswer(AnswerBody):
             claimed_vcpus=info.claimed_vcpus,
             claimed_memory_mib=info.claimed_memory_mib,
             software=SoftwareAnswer.of(seen) if seen else None,
+            agent_differs=info.agent_differs,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)
                 for gpu in (seen.gpus if seen else ())

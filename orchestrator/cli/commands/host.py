@@ -57,9 +57,15 @@ def _claimed(host: Mapping[str, Any], what: str) -> str:
     return "-" if host[f"most_{what}"] is None else f"{host[f'claimed_{what}']}/{host[f'most_{what}']}"
 
 
+def _state(host: Mapping[str, Any]) -> str:
+    more = [*(["cordoned"] if host["cordoned"] else []), *(["other agent"] if host["agent_differs"] else [])]
+    return shown(host["state"]) + (f" ({', '.join(more)})" if more else "")
+
+
+_OTHER_AGENT: Final = " (not this server's: 'vgpuctl host upgrade-agent' puts its own there)"
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
-    Column("STATE", lambda host: shown(host["state"]) + (" (cordoned)" if host["cordoned"] else ""), Fit.WHOLE),
+    Column("STATE", _state, Fit.WHOLE),
     field("ADDRESS", "address", Fit.WHOLE, spare=True),
     Column("GPUS", lambda host: str(len(host["gpus"]))),
     Column("MODELS", lambda host: shown(sorted({gpu["model"] for gpu in host["gpus"]}))),
@@ -201,7 +207,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("driver", shown(software.get("nvidia_driver"))),
         ("libvirt", shown(software.get("libvirt"))),
         ("QEMU", shown(software.get("qemu"))),
-        ("agent", _agent(software)),
+        ("agent", _agent(host)),
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
@@ -210,9 +216,13 @@ def details(host: Mapping[str, Any]) -> list[str]:
     return render_details(pairs)
 
 
-def _agent(software: Mapping[str, Any]) -> str:
-    late = ", too old: it is upgraded by itself" if software.get("agent_too_old") else ""
-    return f"{shown(software.get('agent'))}{late}"
+def _agent(host: Mapping[str, Any]) -> str:
+    software = host["software"]
+    if software.get("agent_too_old"):
+        more = ", too old: it is upgraded by itself"
+    else:
+        more = _OTHER_AGENT if host["agent_differs"] else ""
+    return f"{shown(software.get('agent'))}{more}"
 
 
 def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.build_subset import subset, used_attributes
-from orchestrator.agent.build_zipapp import build_agent
+from orchestrator.agent.build_zipapp import build_agent, own_agent
 
 SOURCE = '''# licence
 import os
@@ -42,6 +42,10 @@ def test_without_roots_only_what_acts_or_is_looked_up_by_name_stays() -> None:
 
 def test_names_are_found_where_they_are_taken_from_the_module() -> None:
     assert used_attributes(["import m\nm.a(m.b.c, other.d)\nm = 1"], "m") == {"a", "b"}
+
+
+def test_the_version_is_known_without_building(tmp_path: Path) -> None:
+    assert own_agent() == build_agent(tmp_path / "agent.pyz")
 
 
 def test_the_shipped_binding_has_all_that_the_agent_takes_from_it(tmp_path: Path) -> None:

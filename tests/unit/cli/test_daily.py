@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.commands.host import COLUMNS, details
 from orchestrator.client.contexts import ClientContext, Contexts, path, save
 from tests.fakes.running import running_server
 from tests.unit.cli.conftest import Cli
@@ -148,3 +149,11 @@ def test_words_of_other_tools_and_slips_of_the_finger_are_understood(cli: Cli) -
     assert "did you mean show-vm" in cli("sho-vm", "x").err
     assert cli("--version").out.startswith("vgpuctl 0.1.0")
     assert cli("explain", "--profile", "t4-small", "--host", "other").code == 8
+
+
+def test_a_host_with_another_servers_agent_says_what_to_do(cli: Cli) -> None:
+    host = json.loads(cli("host", "show", "gpu1", "-o", "json").out)
+    assert not any("upgrade-agent" in line for line in details(host))
+    assert any("agent      0.1.0 (not this server's" in line for line in details({**host, "agent_differs": True}))
+    (state,) = (column for column in COLUMNS if column.header == "STATE")
+    assert state.text({**host, "agent_differs": True, "cordoned": True}) == "ready (cordoned, other agent)"

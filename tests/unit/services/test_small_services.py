@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,16 @@ def test_networks_have_subnets_of_their_own(plane: ControlPlane) -> None:
     with pytest.raises(Conflict) as caught:
         networks.add("x", "10.88.0.0/16")
     assert caught.value.code == "network.subnet_overlaps"
+
+
+def test_a_host_whose_agent_is_of_another_build_than_the_server_says_so(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    hosts = plane.services.hosts
+    snapshot = hosts.get("t4").snapshot
+    assert snapshot is not None
+    for own, differs in ((snapshot.agent_version, False), ("2", True)):
+        assert replace(hosts, own_agent=partial(str, own)).get("t4").agent_differs == differs
+    assert not hosts.get("t4").agent_differs  # simulated hosts have none
 
 
 def test_profiles_count_what_fits_now(plane: ControlPlane) -> None:
