@@ -26,3 +26,18 @@ def test_the_page_about_the_client_does_what_it_says(tmp_path: Path) -> None:
         "vm.unknown - there is no VM 'nobody'",
         "['a1', 'a2', 'a3', 'notebook']",
     ]
+
+
+def test_the_page_about_curl_does_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/api-with-curl.md").read_text()
+    program = "set -eu\n" + "\n".join(re.findall(r"```\n(.*?)```", page, re.DOTALL))
+    with running_server(tmp_path / "state") as state:
+        environment = {"PATH": os.environ["PATH"], "VGPUCTL_STATE": str(state)}
+        done = subprocess.run(
+            ["bash", "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"actor":"uid:' in done.stdout
+    assert '"name":"notebook"' in done.stdout
+    assert '"code":"vm.unknown"' in done.stdout
+    assert " 404\n" in done.stdout
