@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,3 +156,18 @@ def test_a_context_of_the_environment_that_is_unknown_is_refused(
 ) -> None:
     monkeypatch.setenv("VGPUCTL_CONTEXT", "nowhere")
     assert "context.unknown" in anywhere("list-vms").err
+
+
+def test_the_page_for_who_got_a_token_does_what_it_says(
+    anywhere: Cli, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/howto/you-got-a-token.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    _token(elsewhere, tmp_path / "pool.token", monkeypatch, anywhere)
+    (tmp_path / "pool.pem").write_bytes(elsewhere.certificate.read_bytes())
+    here = page.replace("https://pool.example.org:8443", elsewhere.url)
+    here = here.replace("t4-4q", "t4-small").replace("debian-13", "guest")
+    commands = [line.split()[1:] for line in re.findall(r"^   (vgpuctl .*)$", here, re.MULTILINE)]
+    done = {" ".join(words[:2]): anywhere(*words) for words in commands}
+    assert [(words, one.err) for words, one in done.items() if one.code != 0] == []
+    assert "notebook" in done["list-vms"].out
