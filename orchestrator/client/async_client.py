@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call of the API as a coroutine, written from client.py by ``make docs``."""
+"""Calls of the API as coroutines, written from client.py by ``make docs``."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
 
+from orchestrator.client.async_site_calls import AsyncSiteCalls, Body
 from orchestrator.client.connection import path_of
 from orchestrator.client.failures import failure_of
 from orchestrator.core.operation import FINISHED
 
 if TYPE_CHECKING:
     from orchestrator.client import models
-    from orchestrator.client.async_connection import AsyncConnection
-Body = Mapping[str, object]
 POLL_S: Final = 20.0
 "How long one question of :meth:`AsyncClient.wait` may take to be answered."
 
 
-class AsyncClient:
+class AsyncClient(AsyncSiteCalls):
     """All nouns of the API. Times are RFC 3339 in UTC, sizes MiB or bytes as their names say."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.connection.close()
 
     async def wait(self, started: models.Started | str, *, timeout_s: float | None = None) -> models.Operation | None:
         """Until an operation is done: the one that an answer names or with this id. None: there was nothing to do.
@@ -51,22 +41,6 @@ class AsyncClient:
                 raise TimeoutError(f"operation {number} goes on after {timeout_s} s")
             since = operation["revision"]
         return None
-
-    async def _get(self, path: str, **query: object) -> Any:
-        return await self.connection.call("GET", path, query=query)
-
-    async def _list(self, path: str, **query: object) -> list[Any]:
-        return await self.connection.pages(path, query)
-
-    async def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
-        return await self.connection.call("POST", path, body if body is not None else {}, query, keyed=True)
-
-    async def _ask(self, path: str, body: Body, **query: object) -> Any:
-        """By POST what takes no key: its answer is secret, or is to be new each time."""
-        return await self.connection.call("POST", path, body, query)
-
-    async def _delete(self, path: str, **query: object) -> Any:
-        return await self.connection.call("DELETE", path, query=query)
 
     async def create_vm(self, wanted: Body) -> models.Started:
         """Started. The same request again attaches to the operation or shows the VM."""
@@ -193,156 +167,6 @@ class AsyncClient:
     async def verify_audit(self, head: str | None) -> models.AuditVerdict:
         verdict: models.AuditVerdict = await self._get(path_of("audit", "verify"), head=head)
         return verdict
-
-    async def scan_host(self, address: str, port: int) -> models.HostKey:
-        """The SSH host key that answers there now; nothing is pinned."""
-        key: models.HostKey = await self._ask(path_of("hosts", "scan"), {"address": address, "port": port})
-        return key
-
-    async def check_host(self, name: str) -> models.HostCheck:
-        """``ready`` and ``requirements``."""
-        found: models.HostCheck = await self._post(path_of("hosts", name, "check"))
-        return found
-
-    async def check_new_host(self, wanted: Body) -> models.HostCheck:
-        """Of a host that is not added; the key is used for this and not kept."""
-        found: models.HostCheck = await self._post(path_of("hosts", "check"), wanted)
-        return found
-
-    async def add_host(self, wanted: Body) -> models.Started:
-        started: models.Started = await self._post(path_of("hosts"), wanted)
-        return started
-
-    async def findings(self, host: str | None) -> list[models.Finding]:
-        """What differs, as the last observations showed it."""
-        return await self._list(path_of("findings"), host=host)
-
-    async def observe_findings(self, host: str | None) -> list[models.Finding]:
-        """What differs, after observing the hosts."""
-        found: list[models.Finding] = await self._ask(path_of("findings", "look"), {}, host=host)
-        return found
-
-    async def repair_findings(self, host: str | None) -> models.Repairs:
-        """Operations that were begun."""
-        begun: models.Repairs = await self._post(path_of("findings", "repair"), host=host)
-        return begun
-
-    async def hosts(self) -> list[models.Host]:
-        return await self._list(path_of("hosts"))
-
-    async def host(self, name: str) -> models.Host:
-        found: models.Host = await self._get(path_of("hosts", name))
-        return found
-
-    async def change_host(self, name: str, values: Body) -> models.Host:
-        """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
-        host: models.Host = await self.connection.call("PATCH", path_of("hosts", name), values)
-        return host
-
-    async def adopt_vm(self, wanted: Body) -> models.Started:
-        started: models.Started = await self._post(path_of("vms", "adopt"), wanted)
-        return started
-
-    async def remove_host(self, name: str) -> models.Started:
-        started: models.Started = await self._delete(path_of("hosts", name))
-        return started
-
-    async def forget_host(self, name: str, confirm: str) -> models.Host:
-        host: models.Host = await self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
-        return host
-
-    async def upgrade_agent(self, name: str) -> models.Started:
-        started: models.Started = await self._post(path_of("hosts", name, "upgrade-agent"))
-        return started
-
-    async def cordon(self, name: str) -> models.Host:
-        host: models.Host = await self._post(path_of("hosts", name, "cordon"))
-        return host
-
-    async def uncordon(self, name: str) -> models.Host:
-        host: models.Host = await self._post(path_of("hosts", name, "uncordon"))
-        return host
-
-    async def gpus(self) -> list[models.Gpu]:
-        return await self._list(path_of("gpus"))
-
-    async def gpu(self, host: str, address: str) -> models.Gpu:
-        found: models.Gpu = await self._get(path_of("gpus", host, address))
-        return found
-
-    async def profiles(self) -> list[models.Profile]:
-        return await self._list(path_of("profiles"))
-
-    async def profile(self, name: str) -> models.Profile:
-        found: models.Profile = await self._get(path_of("profiles", name))
-        return found
-
-    async def offerings(self) -> list[models.Offering]:
-        """Those that the site added."""
-        return await self._list(path_of("offerings"))
-
-    async def put_offering(self, wanted: Body) -> models.Offering:
-        """Added, or changed where no VM has it."""
-        offering: models.Offering = await self.connection.call("PUT", path_of("offerings"), wanted)
-        return offering
-
-    async def remove_offering(self, name: str) -> None:
-        await self._delete(path_of("offerings", name))
-
-    async def driver_bundles(self) -> list[models.DriverBundle]:
-        return await self._list(path_of("driver-bundles"))
-
-    async def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
-        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
-        bundle: models.DriverBundle = await self._post(path_of("driver-bundles"), wanted)
-        return bundle
-
-    async def remove_driver_bundle(self, sha256: str) -> None:
-        await self._delete(path_of("driver-bundles", sha256))
-
-    async def driver_lock(self) -> models.DriverLock:
-        """``site`` and ``groups``."""
-        found: models.DriverLock = await self._get(path_of("driver-lock"))
-        return found
-
-    async def put_driver_lock(self, wanted: Body) -> models.DriverLock:
-        lock: models.DriverLock = await self.connection.call("PUT", path_of("driver-lock"), wanted)
-        return lock
-
-    async def driver_check(self, host_driver: str | None) -> models.DriverCheck:
-        """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        found: models.DriverCheck = await self._get(path_of("driver-check"), host_driver=host_driver)
-        return found
-
-    async def set_guest_driver(self, image: str, version: str | None) -> models.Image:
-        path = path_of("images", image, "guest-driver")
-        changed: models.Image = await self.connection.call("PUT", path, {"version": version})
-        return changed
-
-    async def images(self) -> list[models.Image]:
-        return await self._list(path_of("images"))
-
-    async def add_image(self, wanted: Body) -> models.Image:
-        image: models.Image = await self._post(path_of("images"), wanted)
-        return image
-
-    async def remove_image(self, name: str) -> None:
-        await self._delete(path_of("images", name))
-
-    async def networks(self) -> list[models.Network]:
-        return await self._list(path_of("networks"))
-
-    async def network(self, name: str) -> models.Network:
-        found: models.Network = await self._get(path_of("networks", name))
-        return found
-
-    async def image(self, name: str) -> models.Image:
-        found: models.Image = await self._get(path_of("images", name))
-        return found
-
-    async def add_network(self, wanted: Body) -> models.Network:
-        network: models.Network = await self._post(path_of("networks"), wanted)
-        return network
 
     async def operations(
         self, *, active: bool = False, limit: int = 100, subject: str | None = None, beginning: str | None = None

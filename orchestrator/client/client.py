@@ -7,32 +7,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.connection import path_of
 from orchestrator.client.failures import failure_of
+from orchestrator.client.site_calls import Body, SiteCalls
 from orchestrator.core.operation import FINISHED
 
 if TYPE_CHECKING:
     from orchestrator.client import models
 
-Body = Mapping[str, object]
 POLL_S: Final = 20.0
 """How long one question of :meth:`Client.wait` may take to be answered."""
 
 
-class Client:
+class Client(SiteCalls):
     """All nouns of the API. Times are RFC 3339 in UTC, sizes MiB or bytes as their names say."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
 
     def wait(self, started: models.Started | str, *, timeout_s: float | None = None) -> models.Operation | None:
         """Until an operation is done: the one that an answer names or with this id. None: there was nothing to do.
@@ -54,22 +45,6 @@ class Client:
                 raise TimeoutError(f"operation {number} goes on after {timeout_s} s")
             since = operation["revision"]
         return None
-
-    def _get(self, path: str, **query: object) -> Any:
-        return self.connection.call("GET", path, query=query)
-
-    def _list(self, path: str, **query: object) -> list[Any]:
-        return self.connection.pages(path, query)
-
-    def _post(self, path: str, body: Body | None = None, **query: object) -> Any:
-        return self.connection.call("POST", path, body if body is not None else {}, query, keyed=True)
-
-    def _ask(self, path: str, body: Body, **query: object) -> Any:
-        """By POST what takes no key: its answer is secret, or is to be new each time."""
-        return self.connection.call("POST", path, body, query)
-
-    def _delete(self, path: str, **query: object) -> Any:
-        return self.connection.call("DELETE", path, query=query)
 
     def create_vm(self, wanted: Body) -> models.Started:
         """Started. The same request again attaches to the operation or shows the VM."""
@@ -193,187 +168,6 @@ class Client:
     def verify_audit(self, head: str | None) -> models.AuditVerdict:
         verdict: models.AuditVerdict = self._get(path_of("audit", "verify"), head=head)
         return verdict
-
-    def scan_host(self, address: str, port: int) -> models.HostKey:
-        """The SSH host key that answers there now; nothing is pinned."""
-        key: models.HostKey = self._ask(path_of("hosts", "scan"), {"address": address, "port": port})
-        return key
-
-    def check_host(self, name: str) -> models.HostCheck:
-        """``ready`` and ``requirements``."""
-        found: models.HostCheck = self._post(path_of("hosts", name, "check"))
-        return found
-
-    def check_new_host(self, wanted: Body) -> models.HostCheck:
-        """Of a host that is not added; the key is used for this and not kept."""
-        found: models.HostCheck = self._post(path_of("hosts", "check"), wanted)
-        return found
-
-    def add_host(self, wanted: Body) -> models.Started:
-        started: models.Started = self._post(path_of("hosts"), wanted)
-        return started
-
-    def findings(self, host: str | None) -> list[models.Finding]:
-        """What differs, as the last observations showed it."""
-        return self._list(path_of("findings"), host=host)
-
-    def observe_findings(self, host: str | None) -> list[models.Finding]:
-        """What differs, after observing the hosts."""
-        found: list[models.Finding] = self._ask(path_of("findings", "look"), {}, host=host)
-        return found
-
-    def repair_findings(self, host: str | None) -> models.Repairs:
-        """Operations that were begun."""
-        begun: models.Repairs = self._post(path_of("findings", "repair"), host=host)
-        return begun
-
-    def hosts(self) -> list[models.Host]:
-        return self._list(path_of("hosts"))
-
-    def host(self, name: str) -> models.Host:
-        found: models.Host = self._get(path_of("hosts", name))
-        return found
-
-    def change_host(self, name: str, values: Body) -> models.Host:
-        """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
-        host: models.Host = self.connection.call("PATCH", path_of("hosts", name), values)
-        return host
-
-    def adopt_vm(self, wanted: Body) -> models.Started:
-        started: models.Started = self._post(path_of("vms", "adopt"), wanted)
-        return started
-
-    def remove_host(self, name: str) -> models.Started:
-        started: models.Started = self._delete(path_of("hosts", name))
-        return started
-
-    def forget_host(self, name: str, confirm: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "forget"), {"confirm": confirm})
-        return host
-
-    def upgrade_agent(self, name: str) -> models.Started:
-        started: models.Started = self._post(path_of("hosts", name, "upgrade-agent"))
-        return started
-
-    def provision_host(self, name: str) -> Json:
-        started: Json = self._post(path_of("hosts", name, "provision"))
-        return started
-
-    def cordon(self, name: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "cordon"))
-        return host
-
-    def uncordon(self, name: str) -> models.Host:
-        host: models.Host = self._post(path_of("hosts", name, "uncordon"))
-        return host
-
-    def gpus(self) -> list[models.Gpu]:
-        return self._list(path_of("gpus"))
-
-    def gpu(self, host: str, address: str) -> models.Gpu:
-        found: models.Gpu = self._get(path_of("gpus", host, address))
-        return found
-
-    def profiles(self) -> list[models.Profile]:
-        return self._list(path_of("profiles"))
-
-    def profile(self, name: str) -> models.Profile:
-        found: models.Profile = self._get(path_of("profiles", name))
-        return found
-
-    def offerings(self) -> list[models.Offering]:
-        """Those that the site added."""
-        return self._list(path_of("offerings"))
-
-    def put_offering(self, wanted: Body) -> models.Offering:
-        """Added, or changed where no VM has it."""
-        offering: models.Offering = self.connection.call("PUT", path_of("offerings"), wanted)
-        return offering
-
-    def remove_offering(self, name: str) -> None:
-        self._delete(path_of("offerings", name))
-
-    def driver_bundles(self) -> list[models.DriverBundle]:
-        return self._list(path_of("driver-bundles"))
-
-    def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
-        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
-        bundle: models.DriverBundle = self._post(path_of("driver-bundles"), wanted)
-        return bundle
-
-    def remove_driver_bundle(self, sha256: str) -> None:
-        self._delete(path_of("driver-bundles", sha256))
-
-    def driver_lock(self) -> models.DriverLock:
-        """``site`` and ``groups``."""
-        found: models.DriverLock = self._get(path_of("driver-lock"))
-        return found
-
-    def put_driver_lock(self, wanted: Body) -> models.DriverLock:
-        lock: models.DriverLock = self.connection.call("PUT", path_of("driver-lock"), wanted)
-        return lock
-
-    def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[Json]:
-        """For each GPU that the entries speak of."""
-        found: list[Json] = self._post(path_of("hosts", host, "mig-layout", "plan"), {"entries": list(entries)})
-        return found
-
-    def apply_mig_layout(self, host: str, entries: Sequence[Body]) -> Json:
-        started: Json = self.connection.call("PUT", path_of("hosts", host, "mig-layout"), {"entries": list(entries)})
-        return started
-
-    def release_mig_layout(self, host: str, gpu: str | None) -> Json:
-        started: Json = self._delete(path_of("hosts", host, "mig-layout"), gpu=gpu)
-        return started
-
-    def driver_check(self, host_driver: str | None) -> models.DriverCheck:
-        """``rows``; with ``host_driver`` VMs are judged as if every host had that one."""
-        found: models.DriverCheck = self._get(path_of("driver-check"), host_driver=host_driver)
-        return found
-
-    def start_driver_upgrade(self, wanted: Body) -> Json:
-        upgrade: Json = self._post(path_of("driver-upgrade"), wanted)
-        return upgrade
-
-    def driver_upgrade(self) -> Json:
-        """The newest one, with how far each host is."""
-        upgrade: Json = self._get(path_of("driver-upgrade"))
-        return upgrade
-
-    def change_driver_upgrade(self, what: str) -> Json:
-        """``what``: pause, resume or abort."""
-        upgrade: Json = self._post(path_of("driver-upgrade", what))
-        return upgrade
-
-    def set_guest_driver(self, image: str, version: str | None) -> models.Image:
-        path = path_of("images", image, "guest-driver")
-        changed: models.Image = self.connection.call("PUT", path, {"version": version})
-        return changed
-
-    def images(self) -> list[models.Image]:
-        return self._list(path_of("images"))
-
-    def add_image(self, wanted: Body) -> models.Image:
-        image: models.Image = self._post(path_of("images"), wanted)
-        return image
-
-    def remove_image(self, name: str) -> None:
-        self._delete(path_of("images", name))
-
-    def networks(self) -> list[models.Network]:
-        return self._list(path_of("networks"))
-
-    def network(self, name: str) -> models.Network:
-        found: models.Network = self._get(path_of("networks", name))
-        return found
-
-    def image(self, name: str) -> models.Image:
-        found: models.Image = self._get(path_of("images", name))
-        return found
-
-    def add_network(self, wanted: Body) -> models.Network:
-        network: models.Network = self._post(path_of("networks"), wanted)
-        return network
 
     def operations(
         self, *, active: bool = False, limit: int = 100, subject: str | None = None, beginning: str | None = None

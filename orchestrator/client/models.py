@@ -742,7 +742,7 @@ class Finding(TypedDict):
     """
     What was there
     """
-    repair: Literal["start_vm", "stop_vm", "clean_up", "settle_ledger"] | None
+    repair: Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent"] | None
     """
     What would mend it; null: nothing does by itself
     """
@@ -810,7 +810,19 @@ class GpuInstance(TypedDict):
     """
     vm: str | None
     """
-    tenant/name of the VM it was made for; None: somebody else made it
+    tenant/name of the VM it was made for; None: somebody else's, or a layout's
+    """
+    layout: bool
+    """
+    It stands without a VM, as 'mig apply' made it
+    """
+    mig_devices: list[str]
+    """
+    UUIDs, for container runtimes and CUDA_VISIBLE_DEVICES
+    """
+    capabilities: list[str]
+    """
+    Files on the host that name the device files it needs
     """
 
 
@@ -936,6 +948,41 @@ class HostKey(TypedDict):
     """
 
 
+class HostUpgrade(TypedDict):
+    """
+    How far one host is.
+    """
+
+    host: str
+    """
+    Name of the host
+    """
+    phase: Literal[
+        "waiting",
+        "emptying",
+        "swapping",
+        "refilling",
+        "done",
+        "rolled_back",
+        "failed",
+        "kept",
+    ]
+    vms: int
+    """
+    VMs that ran there and run again afterwards
+    """
+    operation: str | None
+    """
+    Swaps its driver
+    """
+    why: str
+    """
+    Why there, for people
+    """
+    began_at: str | None
+    ended_at: str | None
+
+
 class Image(TypedDict):
     """
     A registered base image.
@@ -1042,6 +1089,29 @@ class PutMember(TypedDict):
     """
 
 
+MigEntryForm = TypedDict(
+    "MigEntryForm",
+    {
+        "device-filter": NotRequired[str | list[str] | None],
+        "devices": Literal["all"] | list[int],
+        "mig-enabled": bool,
+        "mig-devices": NotRequired[dict[str, int] | None],
+    },
+    closed=True,
+)
+
+
+class MigLayoutBody(TypedDict):
+    """
+    One configuration.
+    """
+
+    entries: list[MigEntryForm]
+    """
+    As below mig-configs in the file; the last one that speaks of a GPU counts
+    """
+
+
 class Network(TypedDict):
     """
     A network that VMs can be put on.
@@ -1103,6 +1173,21 @@ class Part(TypedDict):
     slots: list[int]
     """
     Slots of the GPU
+    """
+
+
+class Place(TypedDict):
+    """
+    A GPU instance.
+    """
+
+    profile: str
+    """
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    start: int
+    """
+    First memory slot
     """
 
 
@@ -1417,6 +1502,10 @@ class Software(TypedDict):
     """
     Build of our agent
     """
+    agent_too_old: bool
+    """
+    Nothing new is made there until it is upgraded, which happens by itself
+    """
     kernel: str
     """
     Release of the kernel
@@ -1436,6 +1525,44 @@ class Software(TypedDict):
     nvidia_driver: str | None
     """
     Version of NVIDIA's host driver
+    """
+
+
+Host1: TypeAlias = str
+
+
+class StartDriverUpgrade(TypedDict):
+    """
+    Which hosts get which driver, and how many at a time.
+    """
+
+    version: str
+    """
+    Of the host driver; its bundle must be there
+    """
+    hosts: NotRequired[list[Host1]]
+    """
+    Empty: all
+    """
+    policy: NotRequired[Literal["stop", "wait"]]
+    """
+    stop: VMs are stopped and started again; wait: until none runs
+    """
+    max_unavailable: NotRequired[int]
+    """
+    Hosts that are out at once, at most
+    """
+    canary: NotRequired[int]
+    """
+    Hosts that go first; the others only when these are done
+    """
+    failure_budget: NotRequired[int]
+    """
+    Hosts that may fail; at the next one it halts
+    """
+    dry_run: NotRequired[bool]
+    """
+    Begin nothing
     """
 
 
@@ -1875,6 +2002,42 @@ class DriverCheck(TypedDict):
     """
 
 
+class DriverUpgrade(TypedDict):
+    """
+    An upgrade and all of its hosts.
+    """
+
+    id: str
+    """
+    Stays the same for ever
+    """
+    version: str
+    """
+    Its version
+    """
+    state: Literal["running", "paused", "halted", "aborted", "done"]
+    """
+    Where it stands
+    """
+    policy: Literal["stop", "wait"]
+    """
+    How the GPU's time is divided
+    """
+    max_unavailable: int
+    canary: int
+    failure_budget: int
+    created_at: str
+    """
+    When it was made
+    """
+    ended_at: str | None
+    hosts: list[HostUpgrade]
+    waves: list[list[str]]
+    """
+    Those that wait, if all took the same time
+    """
+
+
 class Explanation(TypedDict):
     """
     Where a VM would go and why, or why not and what would change that. A tenant is told whether it fits.
@@ -2077,6 +2240,7 @@ class Host(TypedDict):
         "ready",
         "unreachable",
         "quarantined",
+        "provisioning",
         "removing",
         "failed",
         "forgotten",
@@ -2178,6 +2342,43 @@ class HostCheck(TypedDict):
     requirements: list[Requirement]
     """
     What was looked at
+    """
+
+
+class LayoutPlan(TypedDict):
+    """
+    What a configuration means for one GPU.
+    """
+
+    number: int
+    """
+    In the order of PCI addresses, as in the file
+    """
+    address: str
+    """
+    Host name or IP address that SSH reaches it at
+    """
+    mig: bool
+    """
+    The mode that it is in
+    """
+    wanted_mig: bool
+    instances: list[Place]
+    """
+    All that the layout has
+    """
+    removed: list[int]
+    """
+    First slots of GPU instances that go
+    """
+    made: list[int]
+    """
+    First slots of GPU instances that come
+    """
+    changes: bool
+    in_the_way: list[str]
+    """
+    What others have on the GPU; it is refused because of these
     """
 
 

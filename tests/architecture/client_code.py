@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the Python client that are written by a program: ``python -m tests.architecture.client_code``.
 
-``models.py`` is written from the API's description; ``async_client.py`` from ``client.py``, each call with ``await``.
+``models.py`` is written from the API's description; ``async_*.py`` from the files without
+that, each call with ``await``.
 A test compares both with what would be written now.
 """
 
@@ -11,6 +12,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -35,7 +37,7 @@ _OPTIONS: Final = (
     "--enum-field-as-literal=all",
 )
 _MODELS_SAY: Final = '"""Bodies of the API, written from its description by ``make docs``."""\n'
-_ASYNC_SAY: Final = "Every call of the API as a coroutine, written from client.py by ``make docs``."
+_ASYNC_SAY: Final = "Calls of the API as coroutines, written from {} by ``make docs``."
 
 
 def description() -> dict[str, Any]:
@@ -87,14 +89,15 @@ class _Async(ast.NodeTransformer):
         return node
 
 
-def async_client() -> str:
-    """``async_client.py``."""
-    tree = ast.parse((CLIENT / "client.py").read_text())
+def awaited(name: str) -> str:
+    """A file of the client with coroutines for methods."""
+    tree = ast.parse((CLIENT / name).read_text())
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             _Async().visit(node)
     text = ast.unparse(ast.fix_missing_locations(tree))
     text = text.replace("Iterator", "AsyncIterator").replace("class Client", "class AsyncClient")
+    text = text.replace("SiteCalls", "AsyncSiteCalls").replace("client.site_calls", "client.async_site_calls")
     text = text.replace(":class:`Client", ":class:`AsyncClient").replace(":meth:`Client", ":meth:`AsyncClient")
     text = text.replace("orchestrator.client.connection import Connection, ", "orchestrator.client.connection import ")
     text = text.replace("connection: Connection", "connection: AsyncConnection")
@@ -103,7 +106,7 @@ def async_client() -> str:
         "if TYPE_CHECKING:\n    from orchestrator.client.async_connection import AsyncConnection\n",
     )
     body = text[text.index("from __future__") :]
-    return _formatted(f'{_LICENCE}"""{_ASYNC_SAY}"""\n\n{body}\n')
+    return _formatted(f'{_LICENCE}"""{_ASYNC_SAY.format(name)}"""\n\n{body}\n')
 
 
 def _formatted(text: str) -> str:
@@ -114,7 +117,11 @@ def _formatted(text: str) -> str:
     return text
 
 
-WRITTEN: Final = {"models.py": models, "async_client.py": async_client}
+WRITTEN: Final = {
+    "models.py": models,
+    "async_client.py": partial(awaited, "client.py"),
+    "async_site_calls.py": partial(awaited, "site_calls.py"),
+}
 """What is written into each file of the client."""
 
 

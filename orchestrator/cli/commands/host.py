@@ -217,7 +217,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
 
 
 def _agent(host: Mapping[str, Any]) -> str:
-    software = host["software"]
+    software = host["software"] or {}
     if software.get("agent_too_old"):
         more = ", too old: it is upgraded by itself"
     else:
