@@ -12,6 +12,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +118,7 @@ def _formatted(text: str) -> str:
     return text
 
 
-WRITTEN: Final = {
+WRITTEN: Final[Mapping[str, Callable[[], str]]] = {
     "models.py": models,
     "async_client.py": partial(awaited, "client.py"),
     "async_site_calls.py": partial(awaited, "site_calls.py"),

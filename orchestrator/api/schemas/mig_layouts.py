@@ -20,6 +20,7 @@ class MigLayoutBody(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
+        title="MigLayout",
         json_schema_extra={
             "examples": [
                 {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}}]}
