@@ -29,10 +29,16 @@ class _Part(BaseModel):
 class MigEntryForm(_Part):
     """What some GPUs shall be."""
 
-    device_filter: DeviceFilter | list[DeviceFilter] | None = Field(default=None, alias="device-filter")
-    devices: Literal["all"] | list[Number]
-    mig_enabled: bool = Field(alias="mig-enabled")
-    mig_devices: dict[str, Number] | None = Field(default=None, alias="mig-devices", max_length=100)
+    device_filter: DeviceFilter | list[DeviceFilter] | None = Field(
+        default=None,
+        alias="device-filter",
+        description="PCI device and vendor ids like 0x20B210DE; the others are left",
+    )
+    devices: Literal["all"] | list[Number] = Field(description="Numbers of GPUs in the order of PCI addresses")
+    mig_enabled: bool = Field(alias="mig-enabled", description="The mode that they shall be in")
+    mig_devices: dict[str, Number] | None = Field(
+        default=None, alias="mig-devices", max_length=100, description="How many of each GPU-instance profile"
+    )
 
     @model_validator(mode="after")
     def _goes_together(self) -> MigEntryForm:

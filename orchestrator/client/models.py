@@ -967,6 +967,9 @@ class HostUpgrade(TypedDict):
         "failed",
         "kept",
     ]
+    """
+    What is done with it now
+    """
     vms: int
     """
     VMs that ran there and run again afterwards
@@ -977,10 +980,16 @@ class HostUpgrade(TypedDict):
     """
     why: str
     """
-    Why there, for people
+    What went wrong, or what it waits for
     """
     began_at: str | None
+    """
+    When its turn came; null: it waits
+    """
     ended_at: str | None
+    """
+    When it was done, failed or given up; null: it goes on
+    """
 
 
 class Image(TypedDict):
@@ -1101,7 +1110,7 @@ MigEntryForm = TypedDict(
 )
 
 
-class MigLayoutBody(TypedDict):
+class MigLayout(TypedDict):
     """
     One configuration.
     """
@@ -2024,14 +2033,29 @@ class DriverUpgrade(TypedDict):
     How the GPU's time is divided
     """
     max_unavailable: int
+    """
+    Hosts that are out at once, at most
+    """
     canary: int
+    """
+    Hosts that go first; the others only when these are done
+    """
     failure_budget: int
+    """
+    Hosts that may fail; at the next one it halts
+    """
     created_at: str
     """
     When it was made
     """
     ended_at: str | None
+    """
+    When it was done, failed or given up; null: it goes on
+    """
     hosts: list[HostUpgrade]
+    """
+    Each that was asked for
+    """
     waves: list[list[str]]
     """
     Those that wait, if all took the same time
@@ -2356,13 +2380,16 @@ class LayoutPlan(TypedDict):
     """
     address: str
     """
-    Host name or IP address that SSH reaches it at
+    PCI address
     """
     mig: bool
     """
     The mode that it is in
     """
     wanted_mig: bool
+    """
+    The mode that the layout needs
+    """
     instances: list[Place]
     """
     All that the layout has
@@ -2376,6 +2403,9 @@ class LayoutPlan(TypedDict):
     First slots of GPU instances that come
     """
     changes: bool
+    """
+    Whether anything would be done
+    """
     in_the_way: list[str]
     """
     What others have on the GPU; it is refused because of these

@@ -11,6 +11,10 @@ from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment,
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, UpgradeState, waves
 from orchestrator.services.driver_upgrades import WantedUpgrade
 
+_OUT_AT_ONCE = "Hosts that are out at once, at most"
+_FIRST = "Hosts that go first; the others only when these are done"
+_MAY_FAIL = "Hosts that may fail; at the next one it halts"
+
 
 class StartUpgradeBody(RequestBody):
     """Which hosts get which driver, and how many at a time."""
@@ -22,9 +26,9 @@ class StartUpgradeBody(RequestBody):
     version: str = Field(max_length=40, description="Of the host driver; its bundle must be there")
     hosts: tuple[Name, ...] = Field(default=(), max_length=100_000, description="Empty: all", strict=False)
     policy: Policy = Field(default="stop", description="stop: VMs are stopped and started again; wait: until none runs")
-    max_unavailable: int = Field(default=2, description="Hosts that are out at once, at most")
-    canary: int = Field(default=1, description="Hosts that go first; the others only when these are done")
-    failure_budget: int = Field(default=1, description="Hosts that may fail; at the next one it halts")
+    max_unavailable: int = Field(default=2, description=_OUT_AT_ONCE)
+    canary: int = Field(default=1, description=_FIRST)
+    failure_budget: int = Field(default=1, description=_MAY_FAIL)
     dry_run: bool = Field(default=False, description="Begin nothing")
 
     def to_request(self) -> WantedUpgrade:
@@ -42,12 +46,12 @@ class HostUpgradeAnswer(AnswerBody):
     """How far one host is."""
 
     host: str
-    phase: HostPhase
+    phase: HostPhase = Field(description="What is done with it now")
     vms: int = Field(description="VMs that ran there and run again afterwards")
     operation: str | None = Field(description="Swaps its driver")
-    why: str
-    began_at: datetime | None
-    ended_at: datetime | None
+    why: str = Field(description="What went wrong, or what it waits for")
+    began_at: datetime | None = Field(description="When its turn came; null: it waits")
+    ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
 
     @classmethod
     def of(cls, one: HostUpgrade) -> HostUpgradeAnswer:
@@ -71,12 +75,12 @@ class DriverUpgradeAnswer(AnswerBody):
     version: str
     state: UpgradeState
     policy: Policy
-    max_unavailable: int
-    canary: int
-    failure_budget: int
+    max_unavailable: int = Field(description=_OUT_AT_ONCE)
+    canary: int = Field(description=_FIRST)
+    failure_budget: int = Field(description=_MAY_FAIL)
     created_at: datetime
-    ended_at: datetime | None
-    hosts: tuple[HostUpgradeAnswer, ...]
+    ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
+    hosts: tuple[HostUpgradeAnswer, ...] = Field(description="Each that was asked for")
     waves: tuple[tuple[str, ...], ...] = Field(description="Those that wait, if all took the same time")
 
     @classmethod

@@ -49,13 +49,13 @@ class LayoutPlanAnswer(AnswerBody):
     """What a configuration means for one GPU."""
 
     number: int = Field(description="In the order of PCI addresses, as in the file")
-    address: str
+    address: str = Field(description="PCI address")
     mig: bool = Field(description="The mode that it is in")
-    wanted_mig: bool
+    wanted_mig: bool = Field(description="The mode that the layout needs")
     instances: tuple[PlaceAnswer, ...] = Field(description="All that the layout has")
     removed: tuple[int, ...] = Field(description="First slots of GPU instances that go")
     made: tuple[int, ...] = Field(description="First slots of GPU instances that come")
-    changes: bool
+    changes: bool = Field(description="Whether anything would be done")
     in_the_way: tuple[str, ...] = Field(description="What others have on the GPU; it is refused because of these")
 
     @classmethod
