@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from orchestrator.client.client import Client
-from orchestrator.client.connection import Connection, Json
+from orchestrator.client.connection import Connection
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import SOCKET_NAME
 from orchestrator.core.errors import Bug, VgpuctlError
@@ -80,7 +80,7 @@ class Work:
                  for one in operations if one["state"] not in _OVER]  # fmt: skip
         if going:
             return "; ".join(going)
-        findings: list[Json] = client.observe_findings(None)
+        findings = client.observe_findings(None)
         odd = [vm["name"] for vm in client.vms("default") if vm["state"] not in {"running", "stopped"}]
         return "; ".join([*(f"{one['code']} {one['subject']}" for one in findings if not one.get("cleared_at")), *odd])
 
