@@ -111,6 +111,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "server backup": ("server backup vgpuctl.backup",),
     "server restore": ("server restore vgpuctl.backup",),
     "server rotate-key": ("server rotate-key",),
+    "server invite": ("server invite --for 1h",),
+    "server join": ("server join",),
     "server settle-restored": ("server settle-restored",),
     "completion": ("completion bash",),
     "version": ("version",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import libvirt
@@ -17,8 +18,10 @@ TENANTS = ("default", "red", "x-1")
 
 
 @pytest.fixture
-def connection() -> Iterator[libvirt.virConnect]:
-    opened = libvirt.open("test:///default")
+def connection(tmp_path: Path) -> Iterator[libvirt.virConnect]:
+    """A driver of its own: test:///default is shared in a process, with the domains of other tests."""
+    (tmp_path / "node.xml").write_text("<node/>")
+    opened = libvirt.open(f"test://{tmp_path}/node.xml")
     yield opened
     opened.close()
 

@@ -60,7 +60,7 @@ MUTATIONS = (
     _one(
         "undo: a host that is not given back after all takes no VMs any more",
         "operations/steps/host.py",
-        "do=_check_empty, undo=_back_to_ready)",
+        "do=_check_empty, undo=back_to_ready)",
         "do=_check_empty, undo=lambda _: None)",
         _GIVING_BACK, "-k", "takes_vms_again",
     ),

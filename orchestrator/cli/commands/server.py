@@ -132,17 +132,17 @@ def invite(
     ctx: typer.Context,
     lifetime: Annotated[str, typer.Option("--for", help="How long the token is good; it is good once.")] = "15m",
 ) -> None:
-    """Make a token with which one more controller of this server's database can join.
+    """Make a token that lets one more controller join.
 
-    Run it beside a server that listens on the network."""
+    It is for this server's database. Run it beside a server that listens on the network."""
     _become(ctx, "orchestrator.join", "invite", lifetime)
 
 
 @app.command("join")
 def join(ctx: typer.Context) -> None:
-    """Make this state directory that of one more controller: fetch the site's key from the one that invited it.
+    """Make this state directory that of one more controller.
 
-    The token is read from standard input."""
+    The site's key is fetched from the one that invited it. The token is read from standard input."""
     _become(ctx, "orchestrator.join", "join")
 
 
