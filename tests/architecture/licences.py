@@ -44,8 +44,8 @@ _SPELLINGS = {
     "MIT License": "MIT",
     "ISC License": "ISC",
 }
-_SAID_ELSEWHERE = {"pysqlite3": "Zlib"}
-"""Its metadata is silent; the file LICENSE of its source says this."""
+_SAID_ELSEWHERE = {"pyrage": "MIT", "pysqlite3": "Zlib"}
+"""Their metadata is silent; the file LICENSE that comes with them says this."""
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # Third-party packages
