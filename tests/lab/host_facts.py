@@ -37,12 +37,13 @@ def facts(shell: Shell) -> dict[str, list[str]]:
 
 _OWNERS = (
     'python3 -c \'import sqlite3; db = sqlite3.connect("/var/lib/vgpuctl-agent/ledger/ledger.sqlite"); '
-    '[print(*row) for row in db.execute("SELECT vm FROM owners UNION SELECT vm FROM wanted WHERE running")]\''
+    '[print(*row) for row in db.execute("SELECT vm FROM owners WHERE vm <> ? '
+    'UNION SELECT vm FROM wanted WHERE running", ("host",))]\''
 )
 
 
 def owners(shell: Shell) -> set[str]:
-    """Ids of the VMs that own or want something by the ledger of the host's agent."""
+    """Ids of the VMs that own or want something by the ledger of the host's agent; networks belong to no single one."""
     return set(shell(_OWNERS).split())
 
 
