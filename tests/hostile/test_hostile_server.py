@@ -58,11 +58,11 @@ def _lying(value: Any, lie: str) -> Any:
     return value
 
 
-def _liar(lie: str, member: str | None) -> Callable[[UnixHttp, str, str, bytes | None], HttpAnswer]:
+def _liar(lie: str, member: str | None) -> Callable[[UnixHttp, str, str, bytes | None, str | None], HttpAnswer]:
     honest = UnixHttp.request
 
-    def request(self: UnixHttp, method: str, target: str, body: bytes | None) -> HttpAnswer:
-        answer = honest(self, method, target, body)
+    def request(self: UnixHttp, method: str, target: str, body: bytes | None, key: str | None = None) -> HttpAnswer:
+        answer = honest(self, method, target, body, key)
         if target.startswith("/v1/server") or not answer.body:
             return answer  # else the command would only try to replace it
         said = json.loads(answer.body)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.engine.live_site import LIMIT_S, Site, one_of_each, until
+from tests.contract.engine.live_site import LIMIT_S, Site, one_of_each
 from tests.fakes.control_plane import create_vm
 from tests.fakes.relay import Relay
 from tests.postgres.cluster import Cluster
@@ -84,17 +84,19 @@ def test_a_controller_that_was_paused_inside_a_read_can_do_nothing_when_it_wakes
     with tempfile.TemporaryDirectory(prefix="way-", dir="/tmp") as directory:
         relay = relay_to(postgres, Path(directory))
         operation = create(site)
-        paused = site.controller(
-            "one", url=postgres.url(site.url.rpartition("/")[2].partition("?")[0], Path(directory))
-        )
-        until(lambda: site.plane.services.operations.get(operation).state == "running")
         stopped = threading.Event()
 
         def stop(_answer: bytes) -> None:
+            if site.plane.services.operations.get(operation).state != "running":
+                relay.on_answer = stop  # not yet: it starts, or looks for work
+                return
             paused.send_signal(signal.SIGSTOP)
             stopped.set()
 
         relay.asks, relay.on_answer = asks, stop
+        paused = site.controller(
+            "one", url=postgres.url(site.url.rpartition("/")[2].partition("?")[0], Path(directory))
+        )
         assert stopped.wait(LIMIT_S)
         site.controller("two")
         ended = site.finished(operation)
