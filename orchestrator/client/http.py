@@ -7,6 +7,7 @@ that a whole command may take.
 
 from __future__ import annotations
 
+import select
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -49,6 +50,7 @@ class Http(ABC):
         self._headers = headers_to(host, headers)
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
+        self._used = False
 
     @property
     def is_open(self) -> bool:
@@ -62,6 +64,7 @@ class Http(ABC):
         """:raises OSError: nobody listens there"""
         self._socket = self.connected()
         self._reader = self._socket.makefile("rb")
+        self._used = False
 
     def close(self) -> None:
         for end in (self._reader, self._socket):
@@ -74,10 +77,21 @@ class Http(ABC):
 
         :raises OSError: the answer did not come, whole
         """
+        if self._used and self._socket is not None and _has_ended(self._socket):
+            self.close()
+            self.open()
         if self._socket is None or self._reader is None:
             raise BrokenAnswer("not connected")
+        self._used = True
         self._socket.sendall(written(method, target, self._headers, body, key))
         return _read_answer(self._reader)
+
+
+def _has_ended(kept: socket.socket) -> bool:
+    """Nothing is due on it between two requests, so what can be read is its end: servers close those that rest."""
+    waiting = select.poll()
+    waiting.register(kept, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def headers_to(host: str, headers: Mapping[str, str] | None) -> dict[str, str]:

@@ -101,6 +101,29 @@ def test_half_an_answer_is_no_answer(answering: Answer, answer: bytes) -> None:
         answering(answer).call("GET", "/v1/x")
 
 
+def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    closed = threading.Event()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+
+        def two_one_after_the_other() -> None:
+            for _ in range(2):
+                with listener.accept()[0] as peer:
+                    peer.recv(65536)
+                    peer.sendall(_reply("200 OK", b"[]"))
+                closed.set()
+
+        serving = threading.Thread(target=two_one_after_the_other, daemon=True)
+        serving.start()
+        connection = Connection(UnixHttp(path, 30))
+        assert connection.call("POST", "/v1/x", {}) == []
+        assert closed.wait(30)
+        assert connection.call("POST", "/v1/x", {}) == []
+        serving.join(30)
+
+
 def test_nobody_there_is_something_to_try_again(tmp_path: Path) -> None:
     with pytest.raises(Retryable):
         Connection(UnixHttp(tmp_path / "none", 30)).call("GET", "/v1/x")
