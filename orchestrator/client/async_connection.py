@@ -120,9 +120,19 @@ class AsyncConnection:
             await asyncio.sleep(pause_s(turn))
         raise AssertionError
 
+    async def _rested(self) -> Ends | None:
+        """One that the server has not closed meanwhile, as servers do with those that rest."""
+        await asyncio.sleep(0)  # the loop hears of what was closed while the program did something else
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+            writer.close()
+        return None
+
     async def _sent(self, request: Request) -> HttpAnswer:
         try:
-            ends = self._idle.pop() if self._idle else await self._opener.open()
+            ends = await self._rested() or await self._opener.open()
         except OSError as error:
             raise unreachable(self._opener.place, self._opener.way_out, error) from error
         reader, writer = ends

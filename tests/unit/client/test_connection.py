@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.client.async_connection import AsyncConnection, unix_opener
 from orchestrator.client.connection import Connection, path_of
 from orchestrator.client.http import UnixHttp
 from orchestrator.client.location import state_directory
@@ -101,9 +103,10 @@ def test_half_an_answer_is_no_answer(answering: Answer, answer: bytes) -> None:
         answering(answer).call("GET", "/v1/x")
 
 
-def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    closed = threading.Event()
+@pytest.fixture
+def closing(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
+    """A server that closes each connection after one answer, and what is set when it has."""
+    path, closed = tmp_path / "s", threading.Event()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen(1)
@@ -117,11 +120,31 @@ def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(tmp_
 
         serving = threading.Thread(target=two_one_after_the_other, daemon=True)
         serving.start()
-        connection = Connection(UnixHttp(path, 30))
-        assert connection.call("POST", "/v1/x", {}) == []
-        assert closed.wait(30)
-        assert connection.call("POST", "/v1/x", {}) == []
+        yield path, closed
         serving.join(30)
+
+
+def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(
+    closing: tuple[Path, threading.Event],
+) -> None:
+    path, closed = closing
+    connection = Connection(UnixHttp(path, 30))
+    assert connection.call("POST", "/v1/x", {}) == []
+    assert closed.wait(30)
+    assert connection.call("POST", "/v1/x", {}) == []
+
+
+def test_with_asyncio_too(closing: tuple[Path, threading.Event]) -> None:
+    path, closed = closing
+
+    async def twice() -> None:
+        connection = AsyncConnection(unix_opener(path), {}, 0)
+        assert await connection.call("POST", "/v1/x", {}) == []
+        assert await asyncio.to_thread(closed.wait, 30)
+        assert await connection.call("POST", "/v1/x", {}) == []
+        await connection.close()
+
+    asyncio.run(twice())
 
 
 def test_nobody_there_is_something_to_try_again(tmp_path: Path) -> None:
