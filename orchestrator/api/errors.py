@@ -41,16 +41,21 @@ _HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="vgpuctl"'}, 426: {"Upgrade"
 
 def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The error as an answer; ``status`` where HTTP has a finer one than the family's."""
-    data = error_to_dict(error)
+    data, status = error_to_dict(error), status or status_of(error)
     content = {
         "type": f"urn:vgpuctl:error:{error.code}",
         "title": error.family.replace("_", " "),
-        "status": status or error.http_status,
+        "status": status,
         "detail": data.pop("message"),
         "operator_details": data.pop("details"),
         **data,
     }
-    return JSONResponse(content, status_code=status or error.http_status, headers=headers, media_type=MEDIA_TYPE)
+    return JSONResponse(content, status_code=status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def status_of(error: VgpuctlError) -> int:
+    """What HTTP calls it."""
+    return _STATUS.get(error.code, error.http_status)
 
 
 def install(app: FastAPI) -> None:
@@ -65,8 +70,8 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, VgpuctlError):
         raise error
-    status = _STATUS.get(error.code)
-    headers = _HEADERS.get(status or 0)
+    status = status_of(error)
+    headers = _HEADERS.get(status)
     told = error if watches_pool(getattr(request.state, "caller", None)) else refusal_for_tenant(error)
     return problem(told, status, headers)
 

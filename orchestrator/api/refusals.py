@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final
 
 from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX
+from orchestrator.api.errors import problem
 from orchestrator.api.services import ApiServices
 from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
 from orchestrator.services.acting import act_for
+
+log = logging.getLogger(__name__)
 
 STRANGER: Final = "unknown"
 """Whoever has not shown yet who it is."""
@@ -40,9 +45,14 @@ class RecordRefusals:
         try:
             await self._app(scope, receive, held.send)
         finally:
-            if held.refused:
-                await to_thread.run_sync(_record, scope, held.outcome)
-            await held.release()
+            try:
+                if held.refused:
+                    await to_thread.run_sync(_record, scope, held.outcome)
+            except VgpuctlError as error:  # nothing was changed: the same request can come again, and is on record then
+                log.warning("%s, not on record: %s", held.outcome, error)
+                await problem(error)(scope, receive, send)
+            else:
+                await held.release()
 
 
 def _record(scope: Scope, outcome: str) -> None:
