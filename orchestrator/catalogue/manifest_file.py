@@ -19,6 +19,7 @@ from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.labels import MAX_LABELS, check_labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
 from orchestrator.core.names import check_name
@@ -113,6 +114,13 @@ class ImageForm(_ManifestPart):
         return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
 
 
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    try:
+        return dict(check_labels(labels))
+    except InvalidInput as error:
+        raise PydanticCustomError("refused", "{why}", {"why": error.message}) from error
+
+
 class VmForm(_ManifestPart):
     """A VM. What is left out is as ``create-vm`` has it."""
 
@@ -131,6 +139,7 @@ class VmForm(_ManifestPart):
     until: Annotated[str, _checked(_moment)] | None = None
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
+    labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(default={}, max_length=MAX_LABELS)
     state: Literal["running", "stopped"] = "running"
 
     @model_validator(mode="after")
@@ -159,6 +168,7 @@ class VmForm(_ManifestPart):
                 after_s=None if self.lease is None else _lease_s(self.lease),
                 at=None if self.until is None else _moment(self.until),
             ),
+            labels=check_labels(self.labels),
             has_user_data=self.user_data is not None,
             user_data=self.user_data,
         )

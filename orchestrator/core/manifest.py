@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Final, Literal
 
+from orchestrator.core.labels import Labels
 from orchestrator.core.lease import WantedEnd, show_moment, show_span
 from orchestrator.core.offering import Offering
 from orchestrator.core.quota import show_amount
@@ -67,6 +68,8 @@ class ManifestVm(VmShape):
     has_user_data: bool
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease, at least; a duration counts from when the VM was made, so that it means the same every time."""
+    labels: Labels = ()
+    """Of a wanted one: those it names; a VM that exists may have more."""
     user_data: str | None = field(default=None, compare=False, repr=False)
     """The text; unknown of a VM that exists, for the server never shows it."""
 
@@ -146,13 +149,29 @@ def changes(wanted: Manifest, there: Existing, *, prune: bool) -> tuple[Change, 
         found = [*_pruned(wanted, there), *found]
     for vm in wanted.vms:
         seen = there.vms.get(vm.key)
-        change = _vm_change(vm, seen)
-        longer = None if seen is None else _lease_change(vm, seen)
-        if longer is not None and (change is None or change.action != "refuse"):
-            found.append(longer)
-        if change is not None and (longer is None or longer.action != "refuse"):
-            found.append(change)
+        found += _of_vm(vm, seen)
     return tuple(found)
+
+
+def _of_vm(wanted: ManifestVm, found: ExistingVm | None) -> list[Change]:
+    """Nothing is done to one of which a part is refused."""
+    change = _vm_change(wanted, found)
+    if found is None or (change is not None and change.action == "refuse"):
+        return [] if change is None else [change]
+    longer = _lease_change(wanted, found)
+    if longer is not None and longer.action == "refuse":
+        return [longer]
+    return [one for one in (longer, _label_change(wanted, found), change) if one is not None]
+
+
+def _label_change(wanted: ManifestVm, found: ExistingVm) -> Change | None:
+    there = dict(found.vm.labels)
+    differing = tuple(
+        FieldChange(field=f"labels.{key}", there=there.get(key, "none"), wanted=value)
+        for key, value in wanted.labels
+        if there.get(key) != value
+    )
+    return Change(kind="vm", name=wanted.key, action="set", fields=differing) if differing else None
 
 
 def lease_end(vm: ManifestVm, created_at: float) -> float | None:
@@ -273,7 +292,7 @@ def _state(vm: ManifestVm) -> str:
     return "running" if vm.running else "stopped"
 
 
-_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data"}
+_IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels"}
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
 _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
@@ -285,6 +304,8 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
         value = getattr(vm, name)
         if value:
             yield FieldChange(field=_in_file(name), there=None, wanted=_words(name, value))
+    for key, value in vm.labels:
+        yield FieldChange(field=f"labels.{key}", there=None, wanted=value)
     if vm.end.after_s is not None:
         yield FieldChange(field="lease", there=None, wanted=show_span(vm.end.after_s))
     if vm.end.at is not None:

@@ -12,7 +12,7 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.schemas.problems import ProblemAnswer
-from orchestrator.api.schemas.vm_query import VmFilterOf
+from orchestrator.api.schemas.vm_query import VmFilter, VmFilterOf
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
     ChangeVmBody,
@@ -22,7 +22,7 @@ from orchestrator.api.schemas.vms import (
     VmAnswer,
     vm_members,
 )
-from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import ApiServices, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import watches_pool
 from orchestrator.core.access import Caller
 from orchestrator.core.errors import Denied, InvalidInput
@@ -84,6 +84,8 @@ def list_all(
     if only.host is not None and not watching:
         raise _not_yours()
     found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
+    if not found:
+        _check_named(only, services)
     unseen = services.vms.unseen()
     return paging.answer(
         [
@@ -91,6 +93,17 @@ def list_all(
             for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
         ]
     )
+
+
+def _check_named(only: VmFilter, services: ApiServices) -> None:
+    """Nothing was found: because nothing is there, or because no such thing exists.
+
+    :raises NotFound: ``host.unknown``; :raises InvalidInput: ``profile.unknown``
+    """
+    if only.host is not None:
+        services.hosts.get(only.host)
+    if only.profile is not None:
+        services.profiles.get(only.profile)
 
 
 @router.get("/{name}")

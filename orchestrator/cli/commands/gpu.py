@@ -152,6 +152,8 @@ def map_gpus(
     from orchestrator.cli.advice.gpu_map import render_gpu_map, render_summary
 
     session = session_of(ctx)
+    if host is not None and tenant is None:
+        session.client.host(host)
 
     def read_view() -> View:
         gpus = [gpu for gpu in session.client.gpu_map(tenant)["gpus"] if _picked(gpu, host, model)]

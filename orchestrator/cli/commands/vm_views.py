@@ -17,6 +17,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
@@ -137,6 +138,9 @@ def list_vms(
     session = session_of(ctx)
     if selector is not None:
         parse_selector(selector)
+    if label is not None and "=" in label:
+        hint = f"-l {label} picks by labels of VMs; --label names the label of a file for apply"
+        raise InvalidInput("cli.usage", f"{ascii(label)[:80]} is no label of a file", hint=hint)
     only = {
         "state": None if state is None else state.value,
         "host": None if on_host is None else check_name(on_host, what="host"),
@@ -185,5 +189,8 @@ def events(
     output: Output = Format.TABLE,
 ) -> None:
     """What was done to a VM, also to one that is deleted; newest first."""
-    found = session_of(ctx).client.operations(limit=limit, subject=f"{tenant}/{name}")
+    client = session_of(ctx).client
+    found = client.operations(limit=limit, subject=f"{tenant}/{name}")
+    if not found:
+        found = client.operations(limit=limit, subject=client.vm(name, tenant)["id"])
     show_list(found, EVENT_COLUMNS, output, f"nothing is known of a VM {name}", sort)

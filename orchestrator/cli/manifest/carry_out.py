@@ -65,14 +65,16 @@ class CarryOut:
         self._stop = Event()
 
     def run(self, changes: Iterable[Change]) -> list[ChangeOutcome]:
-        """All of them: what goes first, then tenants, offerings, networks and images, then longer leases, then VMs."""
+        """All of them: what goes first, then tenants, offerings, networks and images, then longer leases and labels,
+        then VMs."""
         found = list(changes)
         rest = [change for change in found if change.action != "delete"]
         outcomes = self._side_by_side([change for change in found if change.action == "delete"])
         outcomes += [self._one(change) for change in rest if change.kind != "vm"]
         vms = [change for change in rest if change.kind == "vm"]
-        outcomes += [self._one(change) for change in vms if change.action == "extend"]
-        return outcomes + self._side_by_side([change for change in vms if change.action != "extend"])
+        at_once = ("extend", "set")
+        outcomes += [self._one(change) for change in vms if change.action in at_once]
+        return outcomes + self._side_by_side([change for change in vms if change.action not in at_once])
 
     def _side_by_side(self, changes: list[Change]) -> list[ChangeOutcome]:
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -131,6 +133,10 @@ class CarryOut:
         if change.action == "extend":
             session.client.extend_vm(name, tenant, {"until": change.fields[0].wanted})
             return
+        if change.action == "set":
+            labels = {one.field.removeprefix("labels."): one.wanted for one in change.fields}
+            session.client.label_vm(name, tenant, labels)
+            return
         started = verbs[change.action]()
         if started["operation"] is not None:
             operation = until_finished(session, started["operation"], _UntilStopped(self._stop), poll_s=POLL_S)
@@ -169,4 +175,4 @@ def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
     until = None if vm.end.at is None else show_moment(vm.end.at)
     end = {"lease_s": vm.end.after_s, "until": until}
     rest = {"ssh_keys": list(vm.ssh_keys), "user_data": vm.user_data, "start": vm.running, "label": label}
-    return vm.shape() | end | rest
+    return vm.shape() | end | rest | {"labels": dict(vm.labels)}

@@ -24,7 +24,11 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     """``tenant``: only what is its own; None: everything that the caller may see.
 
     Images are named by VMs and left out, as nobody keeps where they came from. So is user data, which is never shown,
-    and what was adopted."""
+    and what was adopted.
+
+    :raises NotFound: ``tenant.unknown``"""
+    if tenant is not None:
+        client.tenant(tenant)
     there = observe(client, Manifest(label=None))
     vms = [one for one in there.vms.values() if tenant in {None, one.vm.tenant} and one.vm.image]
     names = sorted(str(one["name"]) for one in client.tenants())
@@ -79,8 +83,9 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
         "ssh_keys": list(vm.ssh_keys),
         "boot_policy": vm.boot_policy,
         "priority": vm.priority,
+        "labels": dict(vm.labels),
         "state": "stopped" if found.state in OFF else "running",
     }
     if found.lease_end is not None:
         members["until"] = show_moment(found.lease_end)
-    return {key: value for key, value in members.items() if value != []}
+    return {key: value for key, value in members.items() if value not in ([], {})}

@@ -29,7 +29,8 @@ def observe(client: Client, wanted: Manifest) -> Existing:
 def _vm(vm: Json) -> ExistingVm:
     shape = {member.name: vm[member.name] for member in fields(VmShape)}
     shape |= {"ssh_keys": tuple(vm["ssh_keys"]), "host": None}
-    wanted = ManifestVm(**shape, running=True, has_user_data=vm["has_user_data"])
+    labels = tuple(sorted(vm["labels"].items()))
+    wanted = ManifestVm(**shape, labels=labels, running=True, has_user_data=vm["has_user_data"])
     return ExistingVm(
         vm=wanted,
         state=vm["state"],

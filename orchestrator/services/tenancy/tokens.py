@@ -73,8 +73,10 @@ class TokenService:
         return token, text
 
     def list(self, tenant: str) -> tuple[ApiToken, ...]:
-        """By age, revoked ones too."""
+        """By age, revoked ones too. :raises NotFound: ``tenant.unknown``"""
         with self.store.read() as tx:
+            if tenant != EVERYWHERE:
+                known_tenant(tx, tenant)
             return tx.tokens.list(tenant)
 
     def revoke(self, tenant: str, token_id: str) -> None:

@@ -280,6 +280,22 @@ def test_what_is_exported_is_what_there_is(
     assert cli("plan", "-f", "-").code == 2
 
 
+def test_labels_of_vms_are_in_a_file_and_set_in_place(cli: Cli, client: Client, file: Path) -> None:
+    file.write_text(WANTED.replace("name: one\n", "name: one\n    labels: {team: vision}\n"))
+    assert cli("apply", "-f", str(file)).code == 0
+    client.label_vm("one", "default", {"rack": "3"})
+    assert "rack: '3'\n    team: vision\n" in cli("export").out
+    assert cli("plan", "-f", str(file)).code == 0, "labels that the file does not name stay"
+    file.write_text(file.read_text().replace("team: vision", "team: sound"))
+    (change,) = json.loads(cli("plan", "-f", str(file), "-o", "json").out)
+    assert (change["action"], change["fields"][0]["field"]) == ("set", "labels.team")
+    assert cli("apply", "-f", str(file)).code == 0
+    assert client.vm("one", "default")["labels"] == {"rack": "3", "team": "sound"}
+    assert _states(client) == {"default/one": "running", "default/two": "stopped"}
+    file.write_text(file.read_text().replace("team: sound", "TEAM: sound"))
+    assert "is not a label" in cli("plan", "-f", str(file)).err
+
+
 def test_the_schema_of_the_file_names_all_that_it_may_hold(cli: Cli) -> None:
     properties = json.loads(cli("schema").out)["properties"]
     assert {"tenants", "offerings", "networks", "images", "vms", "label"} <= set(properties)

@@ -45,7 +45,27 @@ def test_lists_are_filtered_and_sorted(cli: Cli) -> None:
     assert names(cli, "--sort", "memory_mib", "-l", "team=a") == ["vm-1", "vm-10"]
     assert names(cli, "--state", "stopped") == ["vm-2"]
     assert names(cli, "-l", "team!=a", "--host", "gpu1", "--profile", "t4-small") == ["vm-2"]
-    assert cli("list-vms", "--host", "gpu2", "-o", "table").out == "no such VMs\n"
+    assert cli("list-vms", "--host", "gpu1", "--state", "lost", "-o", "table").out == "no such VMs\n"
+
+
+@pytest.mark.parametrize(
+    "words,code",
+    [
+        (("list-vms", "--host", "gpu2"), "host.unknown"),
+        (("list-vms", "--profile", "t4-smal"), "profile.unknown"),
+        (("list-vms", "--label", "team=a"), "cli.usage"),
+        (("gpu", "map", "--host", "gpu2"), "host.unknown"),
+        (("token", "list", "--tenant", "nope"), "tenant.unknown"),
+        (("export", "--tenant", "nope"), "tenant.unknown"),
+        (("events", "nobody"), "vm.unknown"),
+    ],
+)
+@pytest.mark.usefixtures("vms")
+def test_a_list_of_what_does_not_exist_is_an_error_and_not_empty(cli: Cli, words: tuple[str, ...], code: str) -> None:
+    done = cli(*words)
+    assert done.code in {2, 4}
+    assert done.out == ""
+    assert f"[{code}]" in done.err.splitlines()[0]
 
 
 @pytest.mark.usefixtures("vms")

@@ -41,6 +41,7 @@ VMS = st.builds(
     running=st.booleans(),
     boot_policy=st.sampled_from(["local", "ask-controller"]),
     has_user_data=st.booleans(),
+    labels=st.sampled_from([(), (("a", "1"),), (("a", "2"), ("b", ""))]),
 )
 LABELS = st.sampled_from([None, "mine", "theirs"])
 MANIFESTS = st.builds(
@@ -79,6 +80,10 @@ def _made(wanted: Manifest, there: Existing, *, prune: bool) -> Existing:
             vm = by_key[change.name]
             state = "running" if vm.running else "stopped"
             vms[change.name] = ExistingVm(vm=vm, state=state, on_host=vm.host or "h1", label=wanted.label)
+        elif change.action == "set":
+            vm = vms[change.name].vm
+            labels = dict(vm.labels) | dict(by_key[change.name].labels)
+            vms[change.name] = replace(vms[change.name], vm=replace(vm, labels=tuple(sorted(labels.items()))))
         else:
             vms[change.name] = replace(vms[change.name], state="running" if change.action == "start" else "stopped")
     return Existing(networks=networks, images=images, vms=vms)
