@@ -50,7 +50,7 @@ LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
 
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \
-	$(PYTEST) -n 4 --dist worksteal -m "not lab and not gpu and not soak" || status=$$?; \
+	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	$(LAB_UP); \
 	$(LAB_SHORT) -k l40s > build/test-l40s.log 2>&1 & l40s=$$!; \
 	$(LAB_SHORT) -k t4 || status=$$?; \
