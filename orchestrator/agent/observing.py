@@ -90,4 +90,5 @@ class Observer:
             problems=(*problems.found, *self.wanted.problems()),
             epoch=self.ledger.epoch(),
             ledger_lost=self.ledger.is_lost(),
+            confinement=problems.read(self.libvirt.confinement, None),
         )

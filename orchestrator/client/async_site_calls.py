@@ -83,7 +83,7 @@ class AsyncSiteCalls:
         return found
 
     async def change_host(self, name: str, values: Body) -> models.Host:
-        """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
+        """``vcpu_overcommit``, ``memory_overcommit``, ``allow_unconfined``, ``labels`` by key (None takes one away)."""
         host: models.Host = await self.connection.call("PATCH", path_of("hosts", name), values)
         return host
 

@@ -309,6 +309,10 @@ class ChangeHost(TypedDict):
     """
     The same for memory
     """
+    allow_unconfined: NotRequired[bool | None]
+    """
+    Put new VMs there although neither AppArmor nor SELinux confines its QEMUs
+    """
     labels: NotRequired[dict[str, str | None]]
     """
     By key; null takes one away
@@ -1535,6 +1539,10 @@ class Software(TypedDict):
     """
     Version of NVIDIA's host driver
     """
+    confinement: Literal["apparmor", "selinux", "none"] | None
+    """
+    What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; null: not told
+    """
 
 
 Host1: TypeAlias = str
@@ -2315,6 +2323,10 @@ class Host(TypedDict):
     memory_overcommit: float | None
     """
     Set for this host; null: the site's setting holds
+    """
+    allow_unconfined: bool
+    """
+    New VMs are put there even where its QEMUs are not confined
     """
     most_vcpus: int | None
     """

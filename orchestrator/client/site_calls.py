@@ -86,7 +86,7 @@ class SiteCalls:
         return found
 
     def change_host(self, name: str, values: Body) -> models.Host:
-        """``vcpu_overcommit``, ``memory_overcommit``, ``labels`` by key (None takes one away); others stay."""
+        """``vcpu_overcommit``, ``memory_overcommit``, ``allow_unconfined``, ``labels`` by key (None takes one away)."""
         host: models.Host = self.connection.call("PATCH", path_of("hosts", name), values)
         return host
 

@@ -45,6 +45,8 @@ class Host:
     """vCPUs that may be claimed for each that it has; None: as the site's setting says."""
     memory_overcommit: float | None = None
     """The same for memory, what the host keeps for itself left out."""
+    allow_unconfined: bool = False
+    """Whether new VMs may be put there although nothing keeps its QEMUs apart but their account."""
     labels: Labels = ()
     mig_layouts: tuple[MigLayout, ...] = ()
     """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""

@@ -24,6 +24,8 @@ class HostFacts:
     gpus: tuple[GpuSnapshot, ...]
     """Without ids, and with those functions only that something is made on."""
     agent_too_old: bool = False
+    unconfined: bool = False
+    """Its agent said so; one that does not tell is not judged by it."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -34,6 +36,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         disk_bytes=disk_of(snapshot),
         gpus=tuple(_gpu_facts(gpu) for gpu in snapshot.gpus),
         agent_too_old=snapshot.agent_too_old,
+        unconfined=snapshot.confinement == "none",
     )
 
 

@@ -55,6 +55,8 @@ class HostReadinessFacts:
     driver: str | None
     headers: bool
     secure_boot: bool | None
+    confinement: str | None
+    """AppArmor or SELinux, where the kernel runs one."""
     gpus: tuple[HostGpuFact, ...]
     storage_free_bytes: int
 
@@ -93,6 +95,11 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
     )  # fmt: skip
     yield from _libvirt(facts)
     yield _floor("QEMU", facts.qemu, MIN_QEMU)
+    yield _of(
+        "confinement", facts.confinement is not None, f"{facts.confinement} is on", "no AppArmor and no SELinux",
+        "switch one on and reboot, or allow it once the host is added: vgpuctl host set NAME --allow-unconfined",
+        state="advice",
+    )  # fmt: skip
     yield _gpus(facts)
     yield from _driver(facts)
     enough = facts.storage_free_bytes >= MIN_FREE_BYTES

@@ -17,6 +17,9 @@ Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
 ``passthrough``: vfio-pci has the whole GPU. ``none``: no vGPU support seen (yet): virtual functions off, or a GPU
 whose driver makes none."""
 
+Confinement = Literal["apparmor", "selinux", "none"]
+"""What keeps each QEMU of a host to its own files, as libvirt says of itself; ``none``: its account alone."""
+
 DomainState = Literal["running", "paused", "shut_off", "crashed", "other"]
 
 
@@ -186,6 +189,9 @@ class HostSnapshot:
     """The highest fencing epoch that the agent's ledger has seen; 0 from an agent that does not tell."""
     protocol: int = 3
     """Version that the agent speaks (core/protocol.py); those before 4 do not tell."""
+
+    confinement: Confinement | None = None
+    """None from an agent that does not tell, and while libvirt does not answer."""
 
     @property
     def agent_too_old(self) -> bool:

@@ -60,6 +60,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     capacity, coming = capacity_of(facts, overcommit.of(host)), vms_coming(seen)
     disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
+    closed = _closed(host, facts)
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
     return HostView(
@@ -70,16 +71,22 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
         gpus=(),
-        cordoned=host.cordoned or host.state != "ready" or facts.agent_too_old,
-        reason=_not_ready(host, facts),
+        cordoned=host.cordoned or closed is not None,
+        reason=closed[1] if closed else None,
+        reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
     )
 
 
-def _not_ready(host: Host, facts: HostFacts) -> str | None:
+def _closed(host: Host, facts: HostFacts) -> tuple[str, str] | None:
+    """Why nothing new is put there, beside an operator's cordon: code and message."""
     if host.state != "ready":
-        return f"the host is {host.state}"
-    return "its agent is too old and is upgraded by itself" if facts.agent_too_old else None
+        return "host.not_ready", f"the host is {host.state}"
+    if facts.agent_too_old:
+        return "host.not_ready", "its agent is too old and is upgraded by itself"
+    if facts.unconfined and not host.allow_unconfined:
+        return "host.unconfined", "neither AppArmor nor SELinux keeps the host's VMs to their own files"
+    return None
 
 
 def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:

@@ -18,6 +18,7 @@ def changed(host: Host, change: HostChange) -> Host:
         host,
         vcpu_overcommit=_overcommit(host.vcpu_overcommit, change.vcpu_overcommit),
         memory_overcommit=_overcommit(host.memory_overcommit, change.memory_overcommit),
+        allow_unconfined=host.allow_unconfined if change.allow_unconfined is None else change.allow_unconfined,
         labels=changed_labels(host.labels, change.labels),
     )
 

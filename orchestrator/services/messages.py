@@ -119,6 +119,7 @@ class HostChange:
     vcpu_overcommit: float | Literal["site"] | None = None
     """``site``: as the site's setting says."""
     memory_overcommit: float | Literal["site"] | None = None
+    allow_unconfined: bool | None = None
     labels: Mapping[str, str | None] = field(default_factory=dict)
     """By key; None takes one away."""
 

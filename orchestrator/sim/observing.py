@@ -46,6 +46,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
         ledger_lost=machine.ledger.lost,
+        confinement="apparmor",
     )
 
 

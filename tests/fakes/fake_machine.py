@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.errors import Denied, Fatal
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
+    Confinement,
     DomainSnapshot,
     FileSnapshot,
     GpuInstance,
@@ -78,6 +79,8 @@ class FakeMachine:
     attempts: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
     ledger_lost: bool = False
+    confinement: Confinement | None = "apparmor"
+    """What its agent says; None: it is an older one that does not."""
     answers: bool = True
     gives_addresses: bool = True
     guests_die: bool = False
@@ -146,6 +149,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         machine_id=machine.machine_id,
         epoch=machine.epoch,
         ledger_lost=machine.ledger_lost,
+        confinement=machine.confinement,
         boot_id="boot",
         hostname="host",
         agent_version="1",

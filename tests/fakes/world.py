@@ -80,7 +80,7 @@ def host_info(name: str) -> HostInfo:
         machine_id="0123", boot_id="b", hostname=name, agent_version="0.1.0", kernel="6.12.0", os_name="Debian 13",
         libvirt_version="11.3.0", qemu_version="10.0.2", driver_version="580.95", vcpus=64, memory_mib=262144,
         storage_free_bytes=2**40, storage_total_bytes=2**41, iommu=True, gpus=(gpu_snapshot(),), domains=(),
-        volumes=(), seeds=(), images=(), networks=("default",), protocol=PROTOCOL_VERSION,
+        volumes=(), seeds=(), images=(), networks=("default",), protocol=PROTOCOL_VERSION, confinement="apparmor",
     )  # fmt: skip
     return HostInfo(
         host=host,

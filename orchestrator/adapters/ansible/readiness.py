@@ -47,6 +47,7 @@ class _Readiness(_Answer):
     driver: Text | None
     headers: bool
     secure_boot: bool | None
+    confinement: Text | None
     gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
     storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
 

@@ -26,7 +26,8 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    of_host = {"vcpus": facts.vcpus, "memory_mib": facts.memory_mib, "agent_too_old": facts.agent_too_old}
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined")
+    of_host = {name: getattr(facts, name) for name in own}
     return to_json({**of_host, "kinds": list(kinds), "gpus": gpus}).decode()
 
 
@@ -40,6 +41,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         disk_bytes=disk_bytes,
         gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
         agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
+        unconfined=found.get("unconfined", False),
     )
 
 

@@ -70,7 +70,12 @@ _UNKEEP: Final = delete(gpu_cuts).where(
     gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), gpu_cuts.c.cut == CUT
 )
 _PLACEMENT: Final = select(
-    hosts.c.state, hosts.c.cordoned, hosts.c.vcpu_overcommit, hosts.c.memory_overcommit, hosts.c.labels
+    hosts.c.state,
+    hosts.c.cordoned,
+    hosts.c.vcpu_overcommit,
+    hosts.c.memory_overcommit,
+    hosts.c.allow_unconfined,
+    hosts.c.labels,
 ).where(hosts.c.name == bindparam("host"))
 _LOOK: Final = select(looks).where(looks.c.host == bindparam("host"))
 _TURN: Final = select(looks.c.turn).where(looks.c.host == bindparam("host"))
@@ -137,7 +142,8 @@ class SqlHosts:
 
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs and their layouts."""
-        seen = (host.state, host.cordoned, host.vcpu_overcommit, host.memory_overcommit, dict(host.labels))
+        overcommit = (host.vcpu_overcommit, host.memory_overcommit)
+        seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, dict(host.labels))
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
         self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})

@@ -50,6 +50,7 @@ hosts = Table(
     Column("last_seen_at", Float),
     Column("vcpu_overcommit", Float),
     Column("memory_overcommit", Float),
+    Column("allow_unconfined", Boolean, nullable=False),
     Column("labels", JSON, nullable=False),
     UniqueConstraint("address", "port"),
 )

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import libvirt
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.core.errors import Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.snapshot import Confinement
 
 T = TypeVar("T")
 
 CALL_SECONDS = 60.0
+_CONFINING: Final[tuple[Confinement, ...]] = ("apparmor", "selinux")
 _KEEPALIVE_SECONDS, _KEEPALIVE_MISSED = 5, 5
 
 _event_loop_lock = threading.Lock()
@@ -73,6 +76,8 @@ class Libvirt:
         self._uri = uri
         self._lock = threading.Lock()
         self._connection: Any = None
+        self._confined: tuple[Any, Confinement] | None = None
+        """The connection that said so, and what it said."""
         self._gate = Gate("libvirt", limit_s=CALL_SECONDS)
         start_event_loop()
 
@@ -111,6 +116,18 @@ class Libvirt:
         """
         return self.call(lambda connection: (_dotted(connection.getLibVersion()), _dotted(connection.getVersion())))
 
+    def confinement(self) -> Confinement:
+        """What libvirt starts each QEMU under. It is asked once for a connection: it chooses when it starts.
+
+        :raises WorldError: see :meth:`call`
+        """
+        return self.call(self._confinement)
+
+    def _confinement(self, connection: Any) -> Confinement:
+        if self._confined is None or self._confined[0] is not connection:
+            self._confined = connection, _confinement_of(connection.getCapabilities())
+        return self._confined[1]
+
     def connected(self) -> Any:
         """The live connection.
 
@@ -135,6 +152,13 @@ class Libvirt:
         if not self._uri.startswith("test:"):
             connection.setKeepAlive(_KEEPALIVE_SECONDS, _KEEPALIVE_MISSED)
         return connection
+
+
+def _confinement_of(capabilities: str) -> Confinement:
+    """DAC, which is always among the models, is QEMU's account alone."""
+    root = ET.fromstring(capabilities)  # noqa: S314 - libvirt's own
+    models = {model.text for model in root.iterfind("host/secmodel/model")}
+    return next((one for one in _CONFINING if one in models), "none")
 
 
 def _dotted(number: int) -> str:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import Confinement, HostSnapshot
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -144,12 +144,18 @@ class ChangeHostBody(RequestBody):
         default=None, description="vCPUs that VMs may have together for each of the host's; site: the site's setting"
     )
     memory_overcommit: Overcommit = Field(default=None, description="The same for memory")
+    allow_unconfined: bool | None = Field(
+        default=None, description="Put new VMs there although neither AppArmor nor SELinux confines its QEMUs"
+    )
     labels: dict[str, str | None] = Field(default={}, max_length=64, description="By key; null takes one away")
 
     def to_request(self) -> HostChange:
         """What the service takes."""
         return HostChange(
-            vcpu_overcommit=self.vcpu_overcommit, memory_overcommit=self.memory_overcommit, labels=self.labels
+            vcpu_overcommit=self.vcpu_overcommit,
+            memory_overcommit=self.memory_overcommit,
+            allow_unconfined=self.allow_unconfined,
+            labels=self.labels,
         )
 
 
@@ -163,6 +169,10 @@ class SoftwareAnswer(AnswerBody):
     libvirt: str
     qemu: str
     nvidia_driver: str | None
+    confinement: Confinement | None = Field(
+        description="What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; "
+        "null: not told"
+    )
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:
@@ -174,6 +184,7 @@ class SoftwareAnswer(AnswerBody):
             libvirt=snapshot.libvirt_version,
             qemu=snapshot.qemu_version,
             nvidia_driver=snapshot.driver_version,
+            confinement=snapshot.confinement,
         )
 
 
@@ -206,6 +217,7 @@ class HostAnswer(AnswerBody):
     labels: dict[str, str]
     vcpu_overcommit: float | None = Field(description="Set for this host; null: the site's setting holds")
     memory_overcommit: float | None = Field(description="Set for this host; null: the site's setting holds")
+    allow_unconfined: bool = Field(description="New VMs are put there even where its QEMUs are not confined")
     most_vcpus: int | None = Field(description="That its VMs may have together; one VM has at most ``vcpus``")
     most_memory_mib: int | None = Field(description="That its VMs may have together")
     claimed_vcpus: int = Field(description="That its VMs have, running or stopped")
@@ -236,6 +248,7 @@ class HostAnswer(AnswerBody):
             labels=dict(host.labels),
             vcpu_overcommit=host.vcpu_overcommit,
             memory_overcommit=host.memory_overcommit,
+            allow_unconfined=host.allow_unconfined,
             most_vcpus=info.capacity.vcpus if info.capacity else None,
             most_memory_mib=info.capacity.memory_mib if info.capacity else None,
             claimed_vcpus=info.claimed_vcpus,

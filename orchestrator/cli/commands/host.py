@@ -49,7 +49,14 @@ VcpuOvercommit = Annotated[
 MemoryOvercommit = Annotated[
     str | None, typer.Option("--memory-overcommit", metavar="NUMBER|site", help="The same for memory.")
 ]
+AllowUnconfined = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-unconfined/--refuse-unconfined", help="Put new VMs there without AppArmor and SELinux as well."
+    ),
+]
 
+_NAMES: Final = {"apparmor": "by AppArmor", "selinux": "by SELinux"}
 _STATES: Final = (*get_args(HostState), "cordoned")
 
 
@@ -208,6 +215,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("libvirt", shown(software.get("libvirt"))),
         ("QEMU", shown(software.get("qemu"))),
         ("agent", _agent(host)),
+        ("confined", _confined(host)),
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
@@ -223,6 +231,13 @@ def _agent(host: Mapping[str, Any]) -> str:
     else:
         more = _OTHER_AGENT if host["agent_differs"] else ""
     return f"{shown(software.get('agent'))}{more}"
+
+
+def _confined(host: Mapping[str, Any]) -> str:
+    found = (host["software"] or {}).get("confinement")
+    if found == "none":
+        return "no, and allowed" if host["allow_unconfined"] else "no: nothing new is put there"
+    return _NAMES.get(str(found), "not told")
 
 
 def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
@@ -248,18 +263,20 @@ def set_host(
     name: Name,
     vcpu_overcommit: VcpuOvercommit = None,
     memory_overcommit: MemoryOvercommit = None,
+    allow_unconfined: AllowUnconfined = None,
     label: Label = None,
     unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set how often a host's vCPUs and memory are promised, and its labels."""
+    """Set what a host promises of itself, whether unconfined, and its labels."""
     labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
         "memory_overcommit": enrolment.overcommit(memory_overcommit),
+        "allow_unconfined": allow_unconfined,
         "labels": labels,
     }
-    if not any(wanted.values()):
+    if all(value is None or value == {} for value in wanted.values()):
         raise InvalidInput("cli.nothing_to_set", "nothing is to be set", hint="run 'vgpuctl host set --help'")
     host = session_of(ctx).client.change_host(name, wanted)
     show(host, output, lambda: details(host))

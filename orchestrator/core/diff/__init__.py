@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.core.contained import Contained
+from orchestrator.core.diff.confinement import confinement_findings
 from orchestrator.core.diff.drivers import driver_findings
 from orchestrator.core.diff.finding import (
     ExpectedHost,
@@ -82,13 +83,14 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
     of_agent = (_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()
+    of_host = (*of_agent, *confinement_findings(wanted.host, snapshot))
     if snapshot.problems and not snapshot.domains:
         return (*of_agent, _half_observed(wanted.host, snapshot.problems[0]))
     if snapshot.ledger_lost:
-        return (*of_agent, _ledger_lost(wanted.host))
+        return (*of_host, _ledger_lost(wanted.host))
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
-    return (*of_agent, *of_vms, *layouts, *orphan_findings(wanted, snapshot))
+    return (*of_host, *of_vms, *layouts, *orphan_findings(wanted, snapshot))
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:

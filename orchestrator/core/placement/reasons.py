@@ -66,7 +66,7 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
     code = next(host_obstacles(request, host), None)
     if code is not None:
         if code == "host.cordoned" and host.view.reason is not None:
-            yield "host.not_ready", host.view.reason, host.view.name
+            yield host.view.reason_code, host.view.reason, host.view.name
         else:
             yield code, _message(code, request), host.view.name
     elif request.whole_gpus:

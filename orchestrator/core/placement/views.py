@@ -66,6 +66,8 @@ class HostView:
     cordoned: bool = False
     reason: str | None = None
     """Why it is cordoned or not ready; None with ``cordoned``: no reason was given."""
+    reason_code: str = "host.not_ready"
+    """Of ``reason``."""
     free_nic_vfs: int | None = None
     """None: not counted."""
     vcpus: int | None = None
@@ -185,8 +187,8 @@ class Refusal:
     ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
     ``gpu.other_tenant`` · ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` ·
     ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
-    ``host.anti_affinity`` · ``host.other`` (another host was named) · ``host.none`` (there are no hosts) ·
-    ``quota.<what>``.
+    ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` ·
+    ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
     """
 
     reasons: tuple[Reason, ...]

@@ -54,6 +54,26 @@ def connection_broke() -> Exception:
     return error
 
 
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [(("apparmor", "dac"), "apparmor"), (("selinux", "dac"), "selinux"), (("dac",), "none"), ((), "none")],
+)
+def test_what_confines_qemu_is_asked_of_libvirt_once_for_a_connection(
+    monkeypatch: pytest.MonkeyPatch, models: tuple[str, ...], said: str
+) -> None:
+    asked: list[Any] = []
+
+    def answer(connection: Any) -> str:
+        asked.append(connection)
+        listed = "".join(f"<secmodel><model>{model}</model><doi>0</doi></secmodel>" for model in models)
+        return f"<capabilities><host>{listed}</host></capabilities>"
+
+    monkeypatch.setattr(libvirt.virConnect, "getCapabilities", answer)
+    connection = Libvirt("test:///default")
+    assert [connection.confinement() for _ in range(3)] == [said] * 3
+    assert len(asked) == 1
+
+
 @pytest.mark.fault("F33")
 def test_a_libvirt_that_restarts_inside_a_call_leaves_it_unknown_and_is_found_again(
     guest: Guest, monkeypatch: pytest.MonkeyPatch

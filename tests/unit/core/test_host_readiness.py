@@ -58,6 +58,12 @@ def test_a_host_without_kvm_is_told_and_not_refused() -> None:
     assert [(one.name, one.state) for one in _wanting(kvm=False)] == [("KVM", "advice")]
 
 
+def test_a_host_that_confines_nothing_is_told_what_it_means_and_not_refused() -> None:
+    (wanting,) = _wanting(confinement=None)
+    assert (wanting.name, wanting.state) == ("confinement", "advice")
+    assert "--allow-unconfined" in (wanting.remedy or "")
+
+
 def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:
     bare = _wanting(
         iommu_groups=0, command_line="", modules=("nouveau",), libvirt=None, qemu=None, libvirt_listens=False,

@@ -109,6 +109,13 @@ def python_of(program: str) -> dict[str, object]:
     return {"version": [int(words[0]), int(words[1])], "libvirt": words[2] == "True"}
 
 
+def confinement(root: Path) -> str | None:
+    """By which libvirt can keep each QEMU to its own files."""
+    if text_of(root / "sys/module/apparmor/parameters/enabled") == "Y":
+        return "AppArmor"
+    return "SELinux" if (root / "sys/fs/selinux/enforce").exists() else None
+
+
 def read(root: Path, python: str, storage: str) -> dict[str, object]:
     """All of it, as JSON."""
     kernel, release = platform.release(), os_release(root)
@@ -129,6 +136,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "driver": text_of(root / "sys/module/nvidia/version") or None,
         "headers": (root / "lib/modules" / kernel / "build").exists(),
         "secure_boot": secure_boot(root),
+        "confinement": confinement(root),
         "gpus": gpus(root),
         "storage_free_bytes": free_bytes(root / storage.lstrip("/")),
     }
