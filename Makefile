@@ -62,7 +62,7 @@ test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS ch
 	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
 	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
 LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
-  tests/lab/test_driver_upgrade.py
+  $(addprefix tests/lab/test_,confinement.py driver_upgrade.py server_under_its_unit.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py)
 

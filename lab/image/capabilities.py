@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt found out about the image's QEMU: asked once by the first host, given to all later ones.
+"""What the first host worked out of the image, given to all later ones: what QEMU can do, AppArmor's compiled profiles.
 
-libvirt's own cache files; it checks them against program times, kernel and processor and asks again when they differ.
+Files of libvirt's and AppArmor's own caches. Both check them (program times, kernel, processor; the kernel's features)
+and work them out again when they differ.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pathlib import Path
 
 from lab.image.base import Base
 
-_DIRECTORY = "/var/cache/libvirt/qemu/capabilities"
-_READ = f'cd {_DIRECTORY} && for file in *.xml; do echo "$file $(base64 -w0 "$file")"; done'
+_CACHES = "/var/cache/libvirt/qemu/capabilities/*.xml /var/cache/apparmor/*/* /var/cache/apparmor/*/.features"
+_READ = f'for file in {_CACHES}; do echo "$file $(base64 -w0 "$file")"; done'
 
 
 def known(base: Base, accelerator: str) -> list[Path]:
@@ -28,11 +29,10 @@ def remember(base: Base, accelerator: str, ask: Callable[[str], str]) -> None:
     if tree.exists():
         return
     part = tree.with_suffix(".part")
-    directory = part / _DIRECTORY.lstrip("/")
-    directory.mkdir(parents=True, exist_ok=True)
     for line in ask(_READ).splitlines():
         name, content = line.split()
-        file = directory / Path(name).name
+        file = part / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(content))
         file.chmod(0o600)
     part.rename(tree)

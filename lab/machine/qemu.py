@@ -16,7 +16,7 @@ _SWITCHES = 100
 """Slots of the root ports that carry switches follow those of GPUs."""
 _GROUP = "230.77.0.1"
 _KERNEL_WORDS = (
-    "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off audit=0 apparmor=0 selinux=0 nokaslr "
+    "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off selinux=0 nokaslr "
     "random.trust_cpu=on cryptomgr.notests systemd.show_status=0 tsc=reliable no_timer_check"
 )
 """``no_timer_check``: while the machine under it is busy, an emulated timer is late and the kernel would panic."""

@@ -147,6 +147,12 @@ class Enrolled:
         """The process of a VM's QEMU, which a restart would change."""
         return self.shell(f"pgrep -f {self.product.json('show-vm', name)['id']}").split()[0]
 
+    def is_confined(self, name: str) -> bool:
+        """Whether a running VM's QEMU is under a profile of AppArmor's that is its alone."""
+        vm = self.product.json("show-vm", name)["id"]
+        label = self.shell(f"cat /proc/{self.running_since(name)}/attr/current").strip()
+        return label == f"libvirt-{vm} (enforce)"
+
     def guest_says(self, name: str) -> str:
         """What the smallest guest prints when it boots: a line for each PCI function that it sees."""
         vm = self.product.json("show-vm", name)["id"]

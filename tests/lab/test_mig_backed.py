@@ -42,6 +42,7 @@ def test_a_vm_in_a_gpu_instance_comes_and_goes_beside_another_that_runs_on(enrol
     product = enrolled.product
     product.ok(*enrolled.request("sibling"))
     assert enrolled.guest_pci_id in enrolled.guest_says("sibling")
+    assert enrolled.is_confined("sibling")
     process, before = enrolled.running_since("sibling"), facts(enrolled.shell)
     alone = instances(enrolled)
 

@@ -42,6 +42,7 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     name = _pci_id(enrolled, device["gpu"])
     assert name.startswith(enrolled.guest_pci_id)
     assert name in enrolled.guest_says("train")
+    assert enrolled.is_confined("train")
     product.ok(*enrolled.request("other", "--no-start"))
     refused = product.refused(8, *enrolled.request("third"))
     assert "gpu.too_few" in refused.err
