@@ -41,7 +41,7 @@ def test_actions_on_one_vm_wait_for_each_other_and_those_on_another_do_not() -> 
         waiting.start()
         with turns.of("b"):
             assert not inside.wait(0.2)
-    assert inside.wait(10)
+    assert inside.wait(60)
     waiting.join()
 
 

@@ -53,12 +53,12 @@ def test_a_write_that_still_hangs_is_seen_by_whoever_asks(tmp_path: Path) -> Non
         pytest.fail("the write was not seen")
     assert not is_being_written(paths, other)
     assert pipe.read_text() == "1148"
-    writer.join(20)
+    writer.join(60)
     assert not is_being_written(paths, pipe)
 
 
 def test_a_child_gets_arguments_as_they_are_and_no_input() -> None:
-    finished = run(["sh", "-c", 'cat; printf "%s" "$1"; exit 3', "sh", "$(id); *"], limit_s=20)
+    finished = run(["sh", "-c", 'cat; printf "%s" "$1"; exit 3', "sh", "$(id); *"], limit_s=60)
     assert (finished.code, finished.output) == (3, "$(id); *")
 
 

@@ -66,7 +66,7 @@ class FakeDomains(Domains):
         self.started.append(vm)
         if self.while_starting is not None:
             self.while_starting.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
         if self.refusals:
             raise self.refusals.pop(0)
         if vm in self.running:
@@ -356,7 +356,7 @@ def test_an_agent_that_is_restarted_in_the_middle_goes_on(machine: Machine) -> N
     machine.reboot()
     machine.libvirt.while_starting = threading.Event()
     machine.restorer.start()
-    assert machine.libvirt.while_starting.wait(10)
+    assert machine.libvirt.while_starting.wait(60)
     machine.restorer.stop()
     machine.libvirt.go_on.set()
     machine.performer.finish()
@@ -371,11 +371,11 @@ def test_a_stop_that_arrives_while_its_vm_is_started_waits_and_wins(machine: Mac
     machine.reboot()
     machine.libvirt.while_starting = threading.Event()
     machine.restorer.start()
-    assert machine.libvirt.while_starting.wait(10)
+    assert machine.libvirt.while_starting.wait(60)
     stop = threading.Thread(target=machine.do, args=(StopDomain(vm="a", grace_seconds=0),))
     stop.start()
     machine.libvirt.go_on.set()
-    stop.join(10)
+    stop.join(60)
     machine.performer.finish()
     assert machine.libvirt.running == set()
     assert machine.wanted.vms() == ()
