@@ -183,7 +183,6 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     services = services_of(settings, world, engine, reconciler, inspection, key)
-    services.networks.ensure_default()
     if settings.database_server is not None:
         open_door(
             store,
@@ -335,6 +334,7 @@ def services_of(
         disk=settings.disk_overcommit,
     )
     store, clock, ids = world.store, world.clock, world.ids
+    networks = NetworkService(store=store, clock=clock)
     index = FleetIndex(store, overcommit)
     planner = Planner(index=index, clock=clock, ids=ids)
     hosts = HostService(
@@ -342,7 +342,7 @@ def services_of(
         overcommit=overcommit, own_agent=seen.own_agent,
     )  # fmt: skip
     return Services(
-        vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=seen.inspector),
@@ -355,7 +355,7 @@ def services_of(
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
-        networks=NetworkService(store=store, clock=clock),
+        networks=networks,
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),
         controllers=ControllerService(store=store, clock=clock, files=world.images, key=key),

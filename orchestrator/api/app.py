@@ -96,6 +96,7 @@ def create_app(services: ApiServices, process: Process) -> FastAPI:
         whoami,
     ):
         v1.include_router(noun.router)
+    v1.include_router(networks.of_tenant)
     app.include_router(v1)
     app.include_router(guest_streams.router, prefix="/v1")
     app.include_router(health.router)

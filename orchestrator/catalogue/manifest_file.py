@@ -96,10 +96,11 @@ class NetworkForm(_ManifestPart):
 
     name: Name
     subnet: Annotated[str, _checked(lambda text: parse_subnet(text, ()))] | None = None
+    tenant: Name | None = None
 
     def to_core(self) -> WantedNetwork:
         """The network as the core knows it."""
-        return WantedNetwork(name=self.name, subnet=self.subnet)
+        return WantedNetwork(name=self.name, subnet=self.subnet, tenant=self.tenant)
 
 
 class ImageForm(_ManifestPart):
@@ -242,7 +243,7 @@ def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
     keys = {
         "tenants": [one.name for one in form.tenants],
         "offerings": [one.name for one in form.offerings],
-        "networks": [one.name for one in form.networks],
+        "networks": [one.to_core().key for one in form.networks],
         "images": [one.name for one in form.images],
         "vms": [f"{one.tenant}/{one.name}" for one in form.vms],
     }

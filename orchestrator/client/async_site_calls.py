@@ -212,17 +212,34 @@ class AsyncSiteCalls:
     async def remove_image(self, name: str) -> None:
         await self._delete(path_of("images", name))
 
-    async def networks(self) -> list[models.Network]:
-        return await self._list(path_of("networks"))
+    async def networks(self, tenant: str | None = None) -> list[models.Network]:
+        """Those that VMs can be put on: of the site, and of tenants."""
+        return await self._list(path_of("networks"), tenant=tenant)
 
-    async def network(self, name: str) -> models.Network:
-        found: models.Network = await self._get(path_of("networks", name))
+    async def network(self, name: str, tenant: str | None = None) -> models.Network:
+        """What the tenant calls so, of its own or shared; None: of the site."""
+        found: models.Network = await self._get(_network_path(tenant, name))
         return found
 
     async def image(self, name: str) -> models.Image:
         found: models.Image = await self._get(path_of("images", name))
         return found
 
-    async def add_network(self, wanted: Body) -> models.Network:
-        network: models.Network = await self._post(path_of("networks"), wanted)
+    async def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
+        """Of the tenant alone; None: of the site, for every tenant."""
+        network: models.Network = await self._post(_network_path(tenant), wanted)
         return network
+
+    async def delete_network(self, name: str, tenant: str | None = None) -> None:
+        await self._delete(_network_path(tenant, name))
+
+    async def share_network(self, name: str, *, shared: bool) -> models.Network:
+        """Of the site: whether tenants may put VMs on it."""
+        path = path_of("networks", name, "share" if shared else "unshare")
+        network: models.Network = await self._post(path)
+        return network
+
+
+def _network_path(tenant: str | None, *name: str) -> str:
+    """Of a tenant's network; None: of the site."""
+    return path_of("networks", *name) if tenant is None else path_of("tenants", tenant, "networks", *name)

@@ -1138,6 +1138,14 @@ class Network(TypedDict):
     """
     Addresses of its guests
     """
+    tenant: str | None
+    """
+    Whose it is; null: the site's
+    """
+    shared: bool
+    """
+    Every tenant may put VMs on it, which do not reach each other there
+    """
 
 
 GpuModel: TypeAlias = str
@@ -1881,6 +1889,10 @@ class Vm(TypedDict):
     network: str
     """
     Name of the network that it is on
+    """
+    network_tenant: str | None
+    """
+    Whose the network is; null: the site's
     """
     ssh_keys: list[str]
     """

@@ -215,17 +215,34 @@ class SiteCalls:
     def remove_image(self, name: str) -> None:
         self._delete(path_of("images", name))
 
-    def networks(self) -> list[models.Network]:
-        return self._list(path_of("networks"))
+    def networks(self, tenant: str | None = None) -> list[models.Network]:
+        """Those that VMs can be put on: of the site, and of tenants."""
+        return self._list(path_of("networks"), tenant=tenant)
 
-    def network(self, name: str) -> models.Network:
-        found: models.Network = self._get(path_of("networks", name))
+    def network(self, name: str, tenant: str | None = None) -> models.Network:
+        """What the tenant calls so, of its own or shared; None: of the site."""
+        found: models.Network = self._get(_network_path(tenant, name))
         return found
 
     def image(self, name: str) -> models.Image:
         found: models.Image = self._get(path_of("images", name))
         return found
 
-    def add_network(self, wanted: Body) -> models.Network:
-        network: models.Network = self._post(path_of("networks"), wanted)
+    def add_network(self, wanted: Body, tenant: str | None = None) -> models.Network:
+        """Of the tenant alone; None: of the site, for every tenant."""
+        network: models.Network = self._post(_network_path(tenant), wanted)
         return network
+
+    def delete_network(self, name: str, tenant: str | None = None) -> None:
+        self._delete(_network_path(tenant, name))
+
+    def share_network(self, name: str, *, shared: bool) -> models.Network:
+        """Of the site: whether tenants may put VMs on it."""
+        path = path_of("networks", name, "share" if shared else "unshare")
+        network: models.Network = self._post(path)
+        return network
+
+
+def _network_path(tenant: str | None, *name: str) -> str:
+    """Of a tenant's network; None: of the site."""
+    return path_of("networks", *name) if tenant is None else path_of("tenants", tenant, "networks", *name)

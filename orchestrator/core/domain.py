@@ -28,5 +28,5 @@ class DomainDescription:
     seed: str
     """File name of its NoCloud seed in the agent's seed directory."""
     network: str
-    """Name of a libvirt network that is ours."""
+    """Name of a libvirt network that is ours: of the tenant (``tenant.network``) or of the site."""
     devices: tuple[Device, ...] = ()

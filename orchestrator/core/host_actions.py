@@ -253,7 +253,7 @@ class RestoreDriver(RemovesDevice):
 class EnsureNetwork(HostAction):
     """Define, start and autostart a libvirt NAT network; an existing one of that name is left as it is."""
 
-    since = 4
+    since = 5
     no_inverse = "it stays for the next VM"
     name: str
     subnet: str
@@ -261,7 +261,7 @@ class EnsureNetwork(HostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DefineDomain(HostAction):
-    since = 4
+    since = 5
     vm: str
     domain: DomainDescription
 

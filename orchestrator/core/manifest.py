@@ -51,6 +51,13 @@ class WantedNetwork:
     name: str
     subnet: str | None = None
     """None: any will do."""
+    tenant: str | None = None
+    """Whose it is; None: the site's, for every tenant."""
+
+    @property
+    def key(self) -> str:
+        """``tenant/name``, of the site ``name``."""
+        return self.name if self.tenant is None else f"{self.tenant}/{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +113,8 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
-    """What exists: limits of tenants, offerings of the site, subnets and digests by name, VMs by ``tenant/name``."""
+    """What exists: limits of tenants, offerings of the site, subnets of networks by their keys, digests by name, VMs by
+    ``tenant/name``."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]
@@ -246,11 +254,11 @@ def _said(offering: Offering) -> dict[str, str]:
 
 def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:
     for network in wanted:
-        subnet = there.get(network.name)
+        subnet = there.get(network.key)
         if subnet is None or network.subnet not in {None, subnet}:
             change = FieldChange(field="subnet", there=subnet, wanted=network.subnet or "the next free one")
             yield Change(
-                kind="network", name=network.name, action="add" if subnet is None else "refuse", fields=(change,)
+                kind="network", name=network.key, action="add" if subnet is None else "refuse", fields=(change,)
             )
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that VMs are put on: a libvirt NAT network with DHCP on every host that needs it."""
+"""A network that VMs are put on: a libvirt NAT network with DHCP on every host that needs it.
+
+A tenant's network is the tenant's alone, and its VMs reach each other there. One of the site has VMs of many tenants,
+each with a port that passes nothing to the others.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,15 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.names import is_name
 
 DEFAULT_NAME = "default"
-DEFAULT_SUBNET = "192.168.122.0/24"
-"""libvirt's own default network, so that a host that has it already fits."""
-_POOL = ipaddress.IPv4Network("10.88.0.0/16")
+"""What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
+MAX_OF_TENANT = 16
+"""Networks of one tenant: subnets are everybody's."""
+_POOL = ipaddress.IPv4Network("10.88.0.0/13")
+_WIDTH = 24
+"""Of a subnet that nobody chose."""
 _PRIVATE = tuple(ipaddress.IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 
 
@@ -21,8 +29,49 @@ class Network:
     """Addresses of VMs are only meaningful on their host: every host has the same subnet behind its own NAT."""
 
     name: str
+    """On hosts, where no two have the same: of a tenant ``tenant.network``, of the site as it is called."""
     subnet: str
     """IPv4 network in CIDR form; the first address is the host's."""
+    shared: bool = False
+    """Of one of the site: every tenant may put VMs on it. A tenant's never is."""
+
+    @property
+    def tenant(self) -> str | None:
+        """Whose it is; None: the site's."""
+        return tenant_of(self.name)
+
+    @property
+    def short(self) -> str:
+        """What its users call it."""
+        return short_name(self.name)
+
+
+def own_name(tenant: str, short: str) -> str:
+    """On hosts, of a tenant's network. Names hold no dot, so two tenants never collide."""
+    return f"{tenant}.{short}"
+
+
+def tenant_of(name: str) -> str | None:
+    """Whose network is called so on hosts; None: the site's."""
+    tenant, dot, _ = name.rpartition(".")
+    return tenant if dot else None
+
+
+def short_name(name: str) -> str:
+    """As :attr:`Network.short`."""
+    return name.rpartition(".")[2]
+
+
+def check_host_name(name: str) -> str:
+    """The name on a host itself when it is one of ours.
+
+    :raises InvalidInput: ``network.name_invalid``
+    """
+    if not all(is_name(part) for part in name.split(".", 1)):
+        raise InvalidInput(
+            "network.name_invalid", f"{ascii(name)[:60]} cannot be a network", hint="NAME or TENANT.NAME"
+        )
+    return name
 
 
 def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
@@ -60,9 +109,10 @@ def free_subnet(taken: tuple[str, ...]) -> str:
 
     :raises Conflict: ``network.subnets_used_up``
     """
-    used = [ipaddress.IPv4Network(other) for other in taken]
-    for subnet in _POOL.subnets(new_prefix=24):
-        if not any(subnet.overlaps(other) for other in used):
+    used = {ipaddress.IPv4Network(other) for other in taken}
+    others = [other for other in used if other.prefixlen != _WIDTH]
+    for subnet in _POOL.subnets(new_prefix=_WIDTH):
+        if subnet not in used and not any(subnet.overlaps(other) for other in others):
             return str(subnet)
     raise Conflict("network.subnets_used_up", f"every subnet of {_POOL} is taken", hint="give one with --subnet")
 

@@ -59,7 +59,8 @@ class VmShape:
     memory_mib: int
     disk_bytes: int
     network: str
-    """Name of one of our networks; empty for an adopted VM."""
+    """Of one of our networks: what its tenant calls it in a request and a file, its name on hosts in a specification
+    (core/network.py); empty for an adopted VM."""
     ssh_keys: tuple[str, ...] = ()
     """OpenSSH public key lines."""
     host: str | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from orchestrator.core.attachments import make
 from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, HostAction, StartDomain, WriteSeed
+from orchestrator.core.network import Network
 from orchestrator.core.vm import Vm
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.store.transaction import Transaction
 
 
-def actions_of(tx: Transaction, vm: Vm) -> tuple[HostAction, ...]:
+def actions_of(tx: Transaction, vm: Vm, network: Network) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
-    network = tx.networks.get(vm.spec.network)
     actions: list[HostAction] = [
         EnsureNetwork(name=network.name, subnet=network.subnet),
         create_volume_action(vm, tx.images.get(vm.spec.image)),

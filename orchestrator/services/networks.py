@@ -1,52 +1,218 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that VMs are put on."""
+"""Networks that VMs are put on: of a tenant alone, or of the site and for every tenant."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.core.names import check_name
-from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network, free_subnet, parse_subnet
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.names import check_name, near
+from orchestrator.core.network import (
+    DEFAULT_NAME,
+    MAX_OF_TENANT,
+    Network,
+    free_subnet,
+    own_name,
+    parse_subnet,
+    tenant_of,
+)
+from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.store.transaction import Store
+from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.services.tenancy.tenants import known_tenant
+
+_SHOWN = 10
+"""VMs named in a refusal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkService:
-    """Networks are made on a host when its first VM needs them."""
+    """Networks are made on a host when its first VM needs them. A name is one of at most one network that a tenant
+    may use: of its own and the shared ones no two are called the same."""
 
     store: Store
     clock: Clock
 
-    def add(self, name: str, subnet: str | None) -> Network:
-        """A libvirt NAT network; ``subnet`` as ``10.88.1.0/24``, None: the next free one.
+    def add(self, name: str, subnet: str | None, tenant: str | None = None) -> Network:
+        """A libvirt NAT network of a tenant; None: of the site, and shared. ``subnet`` as ``10.88.1.0/24``, None: the
+        next free one. The same again is answered with what is there.
 
-        :raises InvalidInput: ``network.subnet_invalid``
-        :raises Conflict: ``network.exists``, ``network.subnet_overlaps``
+        :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``; :raises NotFound: ``tenant.unknown``
+        :raises Conflict: ``network.exists``, ``network.subnet_overlaps``, ``network.too_many``
         """
         check_name(name, what="network")
         with self.store.begin() as tx:
-            there = next((network for network in tx.networks.list() if network.name == name), None)
+            if tenant is not None:
+                known_tenant(tx, tenant)
+            there = tx.networks.find(name if tenant is None else own_name(tenant, name))
             if there is not None and subnet in {None, there.subnet}:
                 return there
-            others = tuple(network.subnet for network in tx.networks.list() if network.name != name)
-            chosen = free_subnet(others) if subnet is None else parse_subnet(subnet, others)
-            network = Network(name=name, subnet=chosen)
-            tx.networks.add(network)
-            tx.audit.append(at=self.clock.now(), actor=actor(), action="add_network", subject=name, outcome=chosen)
+            if there is not None:
+                raise _exists(name)
+            _check_name_free(tx, name, tenant)
+            return self._add(tx, name, subnet, tenant)
+
+    def _add(self, tx: Transaction, name: str, subnet: str | None, tenant: str | None) -> Network:
+        others = tuple(network.subnet for network in tx.networks.list())
+        chosen = free_subnet(others) if subnet is None else parse_subnet(subnet, others)
+        if tenant is None:
+            network = Network(name=name, subnet=chosen, shared=True)
+        else:
+            network = Network(name=own_name(tenant, name), subnet=chosen)
+            _check_number(tx, tenant)
+        tx.networks.add(network)
+        self._note(tx, "add_network", network, chosen)
         return network
 
-    def ensure_default(self) -> None:
-        """Every control plane has the network that VMs get when none is named."""
-        self.add(DEFAULT_NAME, DEFAULT_SUBNET)
+    def make_default(self, tenant: str) -> None:
+        """Its first VM needs it.
 
-    def get(self, name: str) -> Network:
-        """:raises NotFound: ``network.unknown``"""
-        with self.store.read() as tx:
-            return tx.networks.get(name)
+        :raises NotFound: ``tenant.unknown``; :raises Conflict: ``network.too_many``, ``network.subnets_used_up``
+        """
+        with self.store.begin() as tx:
+            known_tenant(tx, tenant)
+            if tx.networks.find(own_name(tenant, DEFAULT_NAME)) is None:
+                self._add(tx, DEFAULT_NAME, None, tenant)
 
-    def list(self) -> tuple[Network, ...]:
-        """By name."""
+    def get(self, name: str, *, everybody: bool) -> Network:
+        """A network of the site. ``everybody``: also one that is not shared.
+
+        :raises NotFound: ``network.unknown``"""
         with self.store.read() as tx:
-            return tx.networks.list()
+            network = _of_site(tx, name)
+            if not (network.shared or everybody):
+                raise _unknown(tx, name, None)
+            return network
+
+    def usable(self, tenant: str, name: str) -> Network:
+        """What the tenant calls so, of its own or shared.
+
+        :raises NotFound: ``network.unknown``, ``tenant.unknown``"""
+        with self.store.read() as tx:
+            known_tenant(tx, tenant)
+            return _usable(tx, tenant, name)
+
+    def list(self, tenants: tuple[str, ...] | None = None) -> tuple[Network, ...]:
+        """What these tenants may use (None: all there are), by name: the site's first, then by tenant."""
+        with self.store.read() as tx:
+            found = tx.networks.list()
+        seen = (one for one in found if tenants is None or one.shared or one.tenant in tenants)
+        return tuple(sorted(seen, key=lambda one: (one.tenant or "", one.short)))
+
+    def share(self, name: str, *, shared: bool) -> Network:
+        """Whether tenants may put VMs on a network of the site. VMs that are there stay, each apart from the others.
+
+        :raises NotFound: ``network.unknown``; :raises Conflict: ``network.exists``: a tenant has one of that name
+        """
+        with self.store.begin() as tx:
+            there = _of_site(tx, name)
+            if there.shared == shared:
+                return there
+            if shared:
+                _check_name_free(tx, name, None)
+            network = replace(there, shared=shared)
+            tx.networks.update(network)
+            self._note(tx, "share_network" if shared else "unshare_network", network, "done")
+        return network
+
+    def delete(self, name: str, tenant: str | None = None) -> None:
+        """A network of the tenant, None: of the site. Hosts drop it when they need its subnet, or are given back.
+
+        :raises NotFound: ``network.unknown``; :raises Conflict: ``network.in_use`` with the VMs that are on it
+        """
+        with self.store.begin() as tx:
+            network = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            there = [vm for vm in tx.vms.list(tenant=network.tenant) if vm.spec.network == network.name]
+            if there:
+                raise _in_use(network, there)
+            tx.networks.remove(network.name)
+            self._note(tx, "delete_network", network, network.subnet)
+
+    def _note(self, tx: Transaction, action: str, network: Network, outcome: str) -> None:
+        subject = network.short if network.tenant is None else f"{network.tenant}/{network.short}"
+        tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome=outcome)
+
+
+def network_for(tx: Transaction, tenant: str, name: str) -> Network:
+    """Where a VM of the tenant goes that names this network. Its default one may still have to be made.
+
+    :raises InvalidInput: ``network.unknown``: there is none that is its own or shared"""
+    try:
+        return _usable(tx, tenant, name)
+    except NotFound as error:
+        if name == DEFAULT_NAME:
+            subnet = free_subnet(tuple(network.subnet for network in tx.networks.list()))
+            return Network(name=own_name(tenant, name), subnet=subnet)
+        raise InvalidInput(error.code, error.message, hint=error.hint) from error
+
+
+def _usable(tx: Transaction, tenant: str, name: str) -> Network:
+    """One and the same refusal for what is not there and for what is another's."""
+    own = tx.networks.find(own_name(tenant, name))
+    if own is not None:
+        return own
+    of_site = tx.networks.find(name)
+    if of_site is not None and of_site.shared and of_site.tenant is None:
+        return of_site
+    raise _unknown(tx, name, tenant)
+
+
+def _own(tx: Transaction, tenant: str, name: str) -> Network:
+    network = _usable(tx, tenant, name)
+    if network.tenant is None:
+        raise Conflict(
+            "network.shared",
+            f"network {name} is shared: it is the site's",
+            hint="an operator deletes it: vgpuctl network delete --shared",
+        )
+    return network
+
+
+def _of_site(tx: Transaction, name: str) -> Network:
+    network = tx.networks.find(name)
+    if network is None or network.tenant is not None:
+        raise _unknown(tx, name, None)
+    return network
+
+
+def _check_name_free(tx: Transaction, name: str, tenant: str | None) -> None:
+    """:raises Conflict: ``network.exists``"""
+    for other in tx.networks.list():
+        meets = other.tenant is not None if tenant is None else other.shared
+        if other.short == name and meets:
+            raise _exists(name)
+
+
+def _check_number(tx: Transaction, tenant: str) -> None:
+    if sum(tenant_of(network.name) == tenant for network in tx.networks.list()) >= MAX_OF_TENANT:
+        raise Conflict(
+            "network.too_many",
+            f"tenant {tenant} has {MAX_OF_TENANT} networks, and no tenant has more",
+            hint="delete one that no VM is on: vgpuctl network delete",
+        )
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(
+        "network.exists",
+        f"there is already a network {name}: of the tenant with another subnet, or one that it would be confused with",
+        hint="choose another name; 'vgpuctl network list' shows them",
+    )
+
+
+def _in_use(network: Network, vms: list[Vm]) -> Conflict:
+    names = [vm.spec.name if network.tenant else vm.full_name for vm in vms]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return Conflict(
+        "network.in_use",
+        f"VMs are on network {network.short}: {', '.join(names[:_SHOWN])}{more}",
+        hint="delete them first",
+    )
+
+
+def _unknown(tx: Transaction, name: str, tenant: str | None) -> NotFound:
+    """``tenant``: whose networks may be named beside the shared ones."""
+    usable = [one.short for one in tx.networks.list() if one.shared or (tenant is not None and one.tenant == tenant)]
+    hint = near(name, usable, "vgpuctl network list")
+    return NotFound("network.unknown", f"no network is called {name[:63]!a}", hint=hint)

@@ -82,11 +82,10 @@ class Planner:
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
 
-        :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``network.unknown``, ``disk.too_small``
+        :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``disk.too_small``
         :raises NoCapacity: with reasons
         :raises ClaimLost: the host was changed in this moment; plan again"""
         _check_image(tx, spec)
-        _known("network", lambda: tx.networks.get(spec.network))
         if spec.host is not None:
             wanted = spec.host
             _known("host", lambda: tx.hosts.get(wanted))

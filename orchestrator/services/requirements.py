@@ -59,10 +59,10 @@ def _in_range(field: str, value: int, at_least: int, at_most: int, show: object)
         )
 
 
-def spec_of(request: CreateVm, user_data: str | None) -> VmSpec:
-    """``user_data``: the id under which the text is stored."""
+def spec_of(request: CreateVm, user_data: str | None, network: str) -> VmSpec:
+    """``user_data``: the id under which the text is stored; ``network``: its name on hosts."""
     return VmSpec(
-        **request.shape(),
+        **{**request.shape(), "network": network},
         user_data=user_data,
         start=request.start,
         label=request.label,

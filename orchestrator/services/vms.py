@@ -12,6 +12,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.names import near
+from orchestrator.core.network import short_name
 from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.guest_driver import check_guest_driver
@@ -24,6 +25,7 @@ from orchestrator.services.begin import before, held_by, new_operation, record, 
 from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.dry_run import actions_of
 from orchestrator.services.messages import CreateVm, DryRun, Started
+from orchestrator.services.networks import NetworkService, network_for
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
@@ -44,6 +46,7 @@ class VmService:
     engine: Engine
     link: HostLink
     planner: Planner
+    networks: NetworkService
 
     def create(self, request: CreateVm) -> Started:
         """Claim a device and start making the VM. The same request again is answered with what it started before.
@@ -79,7 +82,10 @@ class VmService:
                 return _repeated(tx, there, request)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._planned(tx, request, secret, reserve=True)
+            to_make = tx.networks.find(plan.vm.spec.network) is None
         try:
+            if to_make:
+                self.networks.make_default(request.tenant)
             with self.store.claim() as tx:
                 return self._claim(tx, request, plan)
         finally:
@@ -93,6 +99,8 @@ class VmService:
         if tx.vms.find(request.tenant, request.name) is not None:
             raise ClaimLost(f"VM {request.name} was made meanwhile")
         known_tenant(tx, request.tenant)
+        if tx.networks.find(plan.vm.spec.network) is None:
+            raise ClaimLost(f"network {request.network} was deleted meanwhile")
         check_still_ready(tx, plan.vm.host)
         tx.quotas.lock(request.tenant)
         within_quota(tx, plan.vm)
@@ -110,7 +118,7 @@ class VmService:
         check_priority(request.priority, policy.max_priority)
         if request.preempt:
             check_may_preempt(policy.preempt)
-        spec = spec_of(request, secret)
+        spec = spec_of(request, secret, network_for(tx, request.tenant, request.network).name)
         plan = self.planner.plan(tx, spec, preempt=request.preempt)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
@@ -155,7 +163,7 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             plan = self._planned(tx, wanted, None, reserve=False)
-            actions = actions_of(tx, plan.vm)
+            actions = actions_of(tx, plan.vm, network_for(tx, wanted.tenant, wanted.network))
         return DryRun(
             host=plan.vm.host,
             gpu=plan.claim.devices[0].gpu,
@@ -358,7 +366,8 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     same_data = (kept is None) == (request.user_data is None) and (
         kept is None or tx.secrets.get(kept) == request.user_data
     )
-    wanted: VmSpec = replace(spec_of(request, kept), start=vm.spec.start, label=vm.spec.label)
+    network = vm.spec.network if short_name(vm.spec.network) == request.network else request.network
+    wanted: VmSpec = replace(spec_of(request, kept, network), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or not same_data:
         raise _exists(vm)
     if vm.state == "deleting":

@@ -175,7 +175,6 @@ def control_plane(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
     services = _services(world, engine, reconciler, fake)
-    services.networks.ensure_default()
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))
     return ControlPlane(
@@ -211,8 +210,9 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspecto
         scan_key=scan,
         overcommit=planner.index.overcommit,
     )
+    networks = NetworkService(store=store, clock=clock)
     return Services(
-        vms=VmService(store=store, engine=engine, link=world.link, planner=planner),
+        vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
         adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspector),
@@ -225,7 +225,7 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspecto
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round),
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
-        networks=NetworkService(store=store, clock=clock),
+        networks=networks,
         operations=OperationService(world=world, engine=engine),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=KEY),

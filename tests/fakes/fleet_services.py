@@ -17,7 +17,7 @@ from orchestrator.core.host_readiness import Requirement, requirements
 from orchestrator.core.image import Image, NewImage
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.names import check_name
-from orchestrator.core.network import Network
+from orchestrator.core.network import Network, own_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
@@ -195,18 +195,32 @@ class Networks:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def add(self, name: str, subnet: str | None) -> Network:
+    def add(self, name: str, subnet: str | None, tenant: str | None = None) -> Network:
         check_name(name, what="network")
-        self._world.networks[name] = Network(name=name, subnet=subnet or "10.88.0.0/24")
-        return self._world.networks[name]
+        key = name if tenant is None else own_name(tenant, name)
+        self._world.networks[key] = Network(name=key, subnet=subnet or "10.88.0.0/24", shared=tenant is None)
+        return self._world.networks[key]
 
-    def get(self, name: str) -> Network:
-        if name not in self._world.networks:
+    def get(self, name: str, *, everybody: bool) -> Network:
+        if name not in self._world.networks or not (everybody or self._world.networks[name].shared):
             raise NotFound("network.unknown", f"no network is called {name[:60]!a}")
         return self._world.networks[name]
 
-    def list(self) -> tuple[Network, ...]:
-        return tuple(self._world.networks.values())
+    def usable(self, tenant: str, name: str) -> Network:
+        own = self._world.networks.get(own_name(tenant, name))
+        return self.get(name, everybody=False) if own is None else own
+
+    def share(self, name: str, *, shared: bool) -> Network:
+        self._world.networks[name] = replace(self.get(name, everybody=True), shared=shared)
+        return self._world.networks[name]
+
+    def delete(self, name: str, tenant: str | None = None) -> None:
+        found = self.get(name, everybody=True) if tenant is None else self.usable(tenant, name)
+        del self._world.networks[found.name]
+
+    def list(self, tenants: tuple[str, ...] | None = None) -> tuple[Network, ...]:
+        found = self._world.networks.values()
+        return tuple(one for one in found if tenants is None or one.shared or one.tenant in tenants)
 
 
 class Capacity:

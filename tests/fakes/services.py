@@ -315,7 +315,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self.world = World()
-        self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24")
+        self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
         self.vms = Vms(self.world)
         self.adoption = Adoption(self.world)
         self.hosts = Hosts(self.world)

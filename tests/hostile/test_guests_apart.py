@@ -11,6 +11,9 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.network import own_name
+from orchestrator.core.vm import VmSpec
 from tests.unit.core.test_domain_xml import DEVICES, SPEC, text_of, vm
 
 NETWORKS = ("default", "red", "a" * 63)
@@ -33,14 +36,37 @@ def test_no_guest_reaches_another_or_takes_its_address(
 ) -> None:
     """An isolated port passes nothing to other isolated ports: no DHCP answer, no router advertisement, no ARP. What a
     guest may send from is what our DHCP has given to it."""
-    wanted = vm(DEVICES["mdev"], replace(SPEC, network=network, tenant=tenant))
-    read = ET.fromstring(connection.defineXML(text_of(wanted)).XMLDesc())
-    cards = read.findall("devices/interface")
-    assert len(cards) == 1
-    for card in cards:
-        port, guard = card.find("port"), card.find("filterref")
-        assert port is not None
-        assert port.get("isolated") == "yes"
-        assert guard is not None
-        assert guard.get("filter") == "clean-traffic"
-        assert [(one.get("name"), one.get("value")) for one in guard] == [("CTRL_IP_LEARNING", "dhcp")]
+    card = card_of(connection, replace(SPEC, network=network, tenant=tenant))
+    port = card.find("port")
+    assert port is not None
+    assert port.get("isolated") == "yes"
+    assert_guarded(card)
+
+
+@pytest.mark.parametrize("tenant", TENANTS)
+def test_on_a_tenants_own_network_its_vms_reach_each_other_and_spoof_nothing(
+    connection: libvirt.virConnect, tenant: str
+) -> None:
+    card = card_of(connection, replace(SPEC, network=own_name(tenant, "default"), tenant=tenant))
+    assert card.find("port") is None
+    assert_guarded(card)
+
+
+@pytest.mark.parametrize("network", ["red.default", "x.red.default", "red.", ".default", "red.default.x"])
+def test_no_vm_is_defined_on_a_network_of_another_tenant(network: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        text_of(vm(DEVICES["mdev"], replace(SPEC, network=network, tenant="x")))
+    assert refused.value.code == "vm.domain_invalid"
+
+
+def card_of(connection: libvirt.virConnect, spec: VmSpec) -> ET.Element:
+    read = ET.fromstring(connection.defineXML(text_of(vm(DEVICES["mdev"], spec))).XMLDesc())
+    (card,) = read.findall("devices/interface")
+    return card
+
+
+def assert_guarded(card: ET.Element) -> None:
+    guard = card.find("filterref")
+    assert guard is not None
+    assert guard.get("filter") == "clean-traffic"
+    assert [(one.get("name"), one.get("value")) for one in guard] == [("CTRL_IP_LEARNING", "dhcp")]

@@ -346,6 +346,7 @@ class Stage:
         self.worlds = 0
         self._books = books
         self._plane = control_plane(directory, journal=StrikingJournal, url=books.url)
+        self._plane.services.networks.add("default", None)  # of the site, so that enrolment has one to make
         scene.prepare(self._plane)
         books.keep()
         self._machines = copy.deepcopy(self._plane.hosts.machines)

@@ -15,6 +15,7 @@ from tests.fakes.fake_host import no_fault
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     with plane_with(tmp_path, L40S_HOST) as made:
+        made.services.networks.add("lab", None)
         yield made
 
 

@@ -14,7 +14,7 @@ from orchestrator.adapters.store.database import SqlStore
 from orchestrator.bootstrap import IN_MEMORY_SITE
 from orchestrator.core.image import NewImage
 from orchestrator.core.lease import TenantPolicy
-from orchestrator.core.network import DEFAULT_NAME, DEFAULT_SUBNET, Network
+from orchestrator.core.network import DEFAULT_NAME, Network
 from orchestrator.sim.in_memory import InMemoryImages
 from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import IMAGE, TENANT
@@ -30,7 +30,7 @@ def _template() -> bytes:
     with tempfile.TemporaryDirectory(dir=_directory()) as name:
         store = _open(Path(name))
         with store.begin() as tx:
-            tx.networks.add(Network(name=DEFAULT_NAME, subnet=DEFAULT_SUBNET))
+            tx.networks.add(Network(name=DEFAULT_NAME, subnet="192.168.122.0/24", shared=True))
             tx.policies.put(TENANT, TenantPolicy(max_priority="high", preempt=True))
             tx.images.add(InMemoryImages().take(NewImage(name=IMAGE, source="guest.qcow2"), EPOCH_S))
         store.close()

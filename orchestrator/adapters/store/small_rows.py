@@ -59,27 +59,31 @@ class SqlNetworks:
 
     def add(self, network: Network) -> None:
         """:raises Conflict: ``network.exists``"""
-        if self._db.execute(select(networks).where(networks.c.name == network.name)).one_or_none() is not None:
-            raise Conflict(
-                "network.exists",
-                f"there is already a network {network.name} with another subnet",
-                hint="choose another name, or leave the subnet out",
-            )
+        if self.find(network.name) is not None:
+            raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
         self._db.execute(insert(networks).values(asdict(network)))
+
+    def find(self, name: str) -> Network | None:
+        row = self._db.execute(select(networks).where(networks.c.name == name)).one_or_none()
+        return None if row is None else network_of(row)
 
     def get(self, name: str) -> Network:
         """:raises NotFound: ``network.unknown``"""
-        row = self._db.execute(select(networks).where(networks.c.name == name)).one_or_none()
-        if row is None:
+        found = self.find(name)
+        if found is None:
             raise NotFound(
-                "network.unknown",
-                f"no network is called {name[:63]!a}",
-                hint=near(name, [one.name for one in self.list()], "vgpuctl network list"),
+                "network.unknown", f"no network is called {name[:63]!a}", hint="'vgpuctl network list' shows them"
             )
-        return network_of(row)
+        return found
 
     def list(self) -> tuple[Network, ...]:
         return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
+
+    def update(self, network: Network) -> None:
+        self._db.execute(update(networks).where(networks.c.name == network.name).values(asdict(network)))
+
+    def remove(self, name: str) -> None:
+        self._db.execute(delete(networks).where(networks.c.name == name))
 
 
 class SqlOfferings:

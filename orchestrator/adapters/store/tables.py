@@ -116,9 +116,11 @@ images = Table(
 networks = Table(
     "networks",
     metadata,
-    Column("name", String(63), primary_key=True),
+    Column("name", String(127), primary_key=True),
     Column("subnet", String(18), nullable=False, unique=True),
+    Column("shared", Boolean, nullable=False),
 )
+"""By their names on hosts."""
 
 driver_bundles = Table(
     "driver_bundles",

@@ -13,8 +13,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.names import check_name
-from orchestrator.core.network import DEFAULT_NAME, Network, network_xml, parse_subnet
+from orchestrator.core.network import DEFAULT_NAME, Network, check_host_name, network_xml, parse_subnet
 
 _MADE, _STARTED = "made", "started"
 _NOBODY = "host"
@@ -52,13 +51,15 @@ class LibvirtNetworks:
         return tuple(sorted(names))
 
     def ensure(self, name: str, subnet: str) -> ActionResult:
-        """Make and start it; a network of that name that is there keeps its definition and is started.
+        """Make and start it; a network of that name that is there keeps its definition and is started. What we made
+        and no VM has any more makes room: the server has deleted it, and given its name or its addresses to another.
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``
         :raises Conflict: ``network.foreign``; :raises Fatal: ``network.refused``"""
-        wanted = Network(name=check_name(name, what="network"), subnet=parse_subnet(subnet, ()))
+        wanted = Network(name=check_host_name(name), subnet=parse_subnet(subnet, ()))
 
         def ensure(connection: Any) -> bool:
+            self._make_room(connection, wanted)
             network = _lookup(connection, name)
             if network is None:
                 self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
@@ -93,13 +94,22 @@ class LibvirtNetworks:
 
         def is_nat(connection: Any) -> bool:
             network = _lookup(connection, name)
-            return network is not None and _is_nat(ET.fromstring(network.XMLDesc()))  # noqa: S314 - libvirt's own
+            return network is not None and _is_nat(_read(network))
 
         if not self._is_known(name) and not self._libvirt.call(is_nat):
             raise _foreign(name)
 
     def _is_known(self, name: str) -> bool:
         return any(self._ledger.owner(key) is not None for key in (_key(name), _used_key(name)))
+
+    def _make_room(self, connection: Any, wanted: Network) -> None:
+        for network in connection.listAllNetworks():
+            key = _key(network.name())
+            owner = self._ledger.owner(key)
+            ours = owner is not None and owner.detail == _MADE
+            if ours and _is_in_the_way(network, wanted) and not _is_used(connection, network.name()):
+                _take_away(network, undefine=True)
+                self._ledger.release(key)
 
     def _start(self, name: str, network: Any) -> None:
         """A network that does not start is left as it was found."""
@@ -123,10 +133,7 @@ class LibvirtNetworks:
             network = _lookup(connection, name)
             if network is None:
                 return False
-            if network.isActive():
-                network.destroy()
-            if owner.detail == _MADE and network.isPersistent():
-                network.undefine()
+            _take_away(network, undefine=owner.detail == _MADE)
             return True
 
         changed = self._libvirt.call(remove, code="network.remove_failed", message=f"network {name} was not removed")
@@ -134,12 +141,37 @@ class LibvirtNetworks:
         return ActionResult(changed=changed)
 
 
+def _take_away(network: Any, *, undefine: bool) -> None:
+    if network.isActive():
+        network.destroy()
+    if undefine and network.isPersistent():
+        network.undefine()
+
+
+def _is_in_the_way(network: Any, wanted: Network) -> bool:
+    subnets = [_subnet(ip) for ip in _read(network).findall("ip")]
+    if network.name() == wanted.name:
+        return wanted.subnet not in subnets
+    subnet = ipaddress.IPv4Network(wanted.subnet)
+    return any(subnet.overlaps(ipaddress.IPv4Network(other)) for other in subnets if other is not None)
+
+
+def _is_used(connection: Any, name: str) -> bool:
+    """By any domain, whether it runs or not."""
+    definitions = (ET.fromstring(domain.XMLDesc()) for domain in connection.listAllDomains())  # noqa: S314 - libvirt's own
+    return any(name == one.get("network") for root in definitions for one in root.findall("devices/interface/source"))
+
+
+def _read(network: Any) -> ET.Element:
+    return ET.fromstring(network.XMLDesc())  # noqa: S314 - libvirt's own
+
+
 def _check_like(network: Any, wanted: Network) -> None:
     """One that somebody else made is taken when it hides its guests behind the host, as ours do; under any name but
     that of libvirt's own it must be the very subnet.
 
     :raises Conflict: ``network.foreign``"""
-    root = ET.fromstring(network.XMLDesc())  # noqa: S314 - libvirt's own
+    root = _read(network)
     subnets = [_subnet(ip) for ip in root.findall("ip")]
     if not _is_nat(root) or (wanted.name != DEFAULT_NAME and wanted.subnet not in subnets):
         raise _foreign(wanted.name)

@@ -1,31 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/networks"""
+"""/v1/networks of the site, /v1/tenants/{tenant}/networks of a tenant"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import NameInPath
 from orchestrator.api.schemas.networks import AddNetworkBody, NetworkAnswer
-from orchestrator.api.services import ServicesOf
+from orchestrator.api.services import ServicesOf, TenantFilter
 
 router = APIRouter(prefix="/networks", tags=["networks"])
+of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
 
 
 @router.post("", status_code=201)
 def add(body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
-    """Add a NAT network; hosts get it when a VM needs it."""
+    """Create a NAT network of the site, shared with every tenant; hosts get it when a VM needs it."""
     return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
 
 
 @router.get("")
-def list_all(services: ServicesOf, paging: PagingOf) -> list[NetworkAnswer]:
-    """Networks by name."""
-    return [NetworkAnswer.of(found) for found in paging.cut(services.networks.list(), lambda found: (found.name,))]
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+) -> list[NetworkAnswer]:
+    """Networks that the caller may put VMs on: the shared ones by name, then by tenant."""
+    found = services.networks.list(caller.visible(tenant))
+    return [NetworkAnswer.of(one) for one in paging.cut(found, lambda one: (one.tenant or "", one.short))]
 
 
 @router.get("/{name}")
-def get(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
-    """One network."""
-    return NetworkAnswer.of(services.networks.get(name))
+def get(name: NameInPath, services: ServicesOf, caller: CallerOf) -> NetworkAnswer:
+    """One network of the site."""
+    return NetworkAnswer.of(services.networks.get(name, everybody=caller.tenants is None))
+
+
+@router.delete("/{name}", status_code=204)
+def delete(name: NameInPath, services: ServicesOf) -> None:
+    """Delete a network of the site that no VM is on."""
+    services.networks.delete(name)
+
+
+@router.post("/{name}/share")
+def share(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
+    """Let tenants put VMs on a network of the site."""
+    return NetworkAnswer.of(services.networks.share(name, shared=True))
+
+
+@router.post("/{name}/unshare")
+def unshare(name: NameInPath, services: ServicesOf) -> NetworkAnswer:
+    """Let no tenant put more VMs on a network of the site; those that are there stay."""
+    return NetworkAnswer.of(services.networks.share(name, shared=False))
+
+
+@of_tenant.post("", status_code=201)
+def create(tenant: TenantInPath, body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
+    """Create a NAT network of the tenant's own, whose VMs reach each other there."""
+    return NetworkAnswer.of(services.networks.add(body.name, body.subnet, tenant))
+
+
+@of_tenant.get("/{name}")
+def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> NetworkAnswer:
+    """What the tenant calls so: of its own, or shared."""
+    return NetworkAnswer.of(services.networks.usable(tenant, name))
+
+
+@of_tenant.delete("/{name}", status_code=204)
+def delete_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> None:
+    """Delete a network of the tenant's own that no VM is on."""
+    services.networks.delete(name, tenant)

@@ -27,7 +27,9 @@ class NetworkAnswer(AnswerBody):
 
     name: str
     subnet: str
+    tenant: str | None = Field(description="Whose it is; null: the site's")
+    shared: bool = Field(description="Every tenant may put VMs on it, which do not reach each other there")
 
     @classmethod
     def of(cls, network: Network) -> NetworkAnswer:
-        return cls(name=network.name, subnet=network.subnet)
+        return cls(name=network.short, subnet=network.subnet, tenant=network.tenant, shared=network.shared)

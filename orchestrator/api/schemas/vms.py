@@ -14,6 +14,7 @@ from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
+from orchestrator.core.network import short_name, tenant_of
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     DEFAULT_DISK_BYTES,
@@ -176,6 +177,7 @@ class VmAnswer(AnswerBody):
     memory_mib: int
     disk_bytes: int
     network: str
+    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
     ssh_keys: tuple[str, ...]
     has_user_data: bool
     boot_policy: BootPolicy
@@ -216,7 +218,8 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "vcpus": spec.vcpus,
         "memory_mib": spec.memory_mib,
         "disk_bytes": spec.disk_bytes,
-        "network": spec.network,
+        "network": short_name(spec.network),
+        "network_tenant": tenant_of(spec.network),
         "ssh_keys": spec.ssh_keys,
         "has_user_data": spec.user_data is not None,
         "boot_policy": spec.boot_policy,

@@ -8,47 +8,120 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.complete import networks
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Fit, field, show_list
+from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.client.connection import Json
 from orchestrator.core.names import check_name
 
-app = new_group("Networks that VMs are put on.")
+app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 
-COLUMNS: Final = (field("NAME", "name", Fit.WHOLE), field("SUBNET", "subnet"))
+_SHARED: Final = "shared"
+_NOT_SHARED: Final = "site"
+"""Of the site, and no tenant may put more VMs on it."""
+
+
+def _owner(network: Json) -> str:
+    return shown(network["tenant"] or (_SHARED if network["shared"] else _NOT_SHARED))
+
+
+COLUMNS: Final = (
+    field("NAME", "name", Fit.WHOLE),
+    Column("OF", _owner),
+    field("SUBNET", "subnet"),
+)
+
+
+def _network_name(text: str) -> str:
+    return check_name(text, what="network")
+
+
+Name = Annotated[str, typer.Argument(help="Name of the network.", autocompletion=networks, callback=_network_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new network.", callback=_network_name)]
+Subnet = Annotated[str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")]
+OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the VMs of every tenant (operators).")]
+
+
+def _show(network: Json, output: Format) -> None:
+    show(network, output, lambda: [f"{shown(network['name'])}: {shown(network['subnet'])}, {_owner(network)}"])
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    name: NewName,
+    subnet: Subnet = None,
+    tenant: Tenant = "default",
+    of_site: OfSite = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a NAT network of a tenant, where its VMs reach each other. Hosts get it when a VM needs it."""
+    wanted = {"name": name, "subnet": subnet}
+    _show(session_of(ctx).client.add_network(wanted, None if of_site else tenant), output)
 
 
 @app.command("add")
-def add(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new network.")],
-    subnet: Annotated[
-        str | None, typer.Option("--subnet", help="For example 10.88.1.0/24; a free one otherwise.")
-    ] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Add a NAT network; hosts get it when a VM needs it."""
-    network = session_of(ctx).client.add_network({"name": check_name(name, what="network"), "subnet": subnet})
-    show(network, output, lambda: [f"{shown(network['name'])}: {shown(network['subnet'])}"])
+def add(ctx: typer.Context, name: NewName, subnet: Subnet = None, output: Output = Format.TABLE) -> None:
+    """The same as create --shared."""
+    _show(session_of(ctx).client.add_network({"name": name, "subnet": subnet}), output)
 
 
 @app.command("list")
-def list_networks(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
-    """List networks."""
-    show_list(session_of(ctx).client.networks(), COLUMNS, output, "no networks", sort)
+def list_networks(
+    ctx: typer.Context,
+    tenant: ListTenant = None,
+    all_tenants: AllTenants = False,
+    sort: Sort = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List networks that VMs can be put on. A tenant's default one comes with its first VM."""
+    only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
+    show_list(session_of(ctx).client.networks(only), COLUMNS, output, "no networks", sort)
 
 
 @app.command("show")
 def show_network(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the network.", autocompletion=networks)],
-    output: Output = Format.TABLE,
+    ctx: typer.Context, name: Name, tenant: Tenant = "default", of_site: OfSite = False, output: Output = Format.TABLE
 ) -> None:
     """Show one network and the VMs on it that you may know of."""
     client = session_of(ctx).client
-    network = client.network(check_name(name, what="network"))
-    vms = [f"{vm['tenant']}/{vm['name']}" for vm in client.vms() if vm["network"] == name]
-    pairs = [("name", shown(network["name"])), ("subnet", shown(network["subnet"])), ("VMs", shown(vms))]
+    network = client.network(name, None if of_site else tenant)
+    there = [vm for vm in client.vms(network["tenant"]) if vm["network"] == name]
+    vms = [f"{vm['tenant']}/{vm['name']}" for vm in there if vm["network_tenant"] == network["tenant"]]
+    pairs = [
+        ("name", shown(network["name"])),
+        ("of", _owner(network)),
+        ("subnet", shown(network["subnet"])),
+        ("VMs", shown(vms)),
+    ]
     show({**network, "vms": vms}, output, lambda: render_details(pairs))
+
+
+@app.command("share")
+def share(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Let every tenant put VMs on a network of the site. They do not reach each other there."""
+    _show(session_of(ctx).client.share_network(name, shared=True), output)
+
+
+@app.command("unshare")
+def unshare(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
+    """Let no tenant put more VMs on a network of the site; those that are there stay."""
+    _show(session_of(ctx).client.share_network(name, shared=False), output)
+
+
+@app.command("delete")
+def delete(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    of_site: OfSite = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete a network that no VM is on."""
+    confirm("delete network", [name], yes=yes)
+    session_of(ctx).client.delete_network(name, None if of_site else tenant)
+    show({"name": name, "deleted": True}, output, lambda: [f"{name} is deleted"])

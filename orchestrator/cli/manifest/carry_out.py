@@ -58,7 +58,7 @@ class CarryOut:
         self._images = {image.name: image for image in manifest.images}
         self._tenants = {tenant.name: tenant for tenant in manifest.tenants}
         self._offerings = {wanted.name: wanted for wanted in manifest.offerings}
-        self._networks = {network.name: network for network in manifest.networks}
+        self._networks = {network.key: network for network in manifest.networks}
         self._label = manifest.label
         self._parallel = parallel
         self._own = local()
@@ -107,7 +107,8 @@ class CarryOut:
             self._session.client.put_offering(request_of(wanted.offering, look_up=wanted.look_up))
         elif change.kind == "network":
             network = self._networks[change.name]
-            self._session.client.add_network({"name": network.name, "subnet": network.subnet})
+            body = {"name": network.name, "subnet": network.subnet}
+            self._session.client.add_network(body, network.tenant)
         elif change.kind == "image":
             image = self._images[change.name]
             self._session.client.add_image({"name": image.name, "source": image.source, "sha256": image.sha256})

@@ -36,7 +36,9 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "schema_version": 1,
         "tenants": [_tenant(client, name) for name in names if tenant in {None, name} and name != DEFAULT_TENANT],
         "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
-        "networks": [{"name": name, "subnet": subnet} for name, subnet in there.networks.items() if tenant is None],
+        "networks": [
+            _network(*one) for one in there.networks.items() if tenant is None or one[0].startswith(f"{tenant}/")
+        ],
         "vms": [_vm(one) for one in _settled(vms)],
     }
     return {key: value for key, value in found.items() if value}
@@ -49,6 +51,11 @@ def _tenant(client: Client, name: str) -> dict[str, Any]:
         limits = []
     quota = {one["resource"]: show_amount(one["resource"], one["limit"]) for one in limits if one["limit"] is not None}
     return {"name": name, "quota": quota} if quota else {"name": name}
+
+
+def _network(key: str, subnet: str) -> dict[str, Any]:
+    tenant, _, name = key.rpartition("/")
+    return {"name": name, "subnet": subnet} | ({"tenant": tenant} if tenant else {})
 
 
 def _offering(offering: Offering) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.lease import parse_moment
-from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
+from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedNetwork
 from orchestrator.core.vm import VmShape
 
 
@@ -20,10 +20,14 @@ def observe(client: Client, wanted: Manifest) -> Existing:
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
-        networks={network["name"]: network["subnet"] for network in client.networks()},
+        networks={_key(network): network["subnet"] for network in client.networks()},
         images={image["name"]: image["sha256"] for image in client.images()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
     )
+
+
+def _key(network: Json) -> str:
+    return WantedNetwork(name=network["name"], tenant=network["tenant"]).key
 
 
 def _vm(vm: Json) -> ExistingVm:

@@ -10,6 +10,7 @@ from functools import partial
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, InvalidInput, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
+from orchestrator.core.network import DEFAULT_NAME
 
 
 def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
@@ -35,11 +36,28 @@ def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[Manife
     known: dict[str, set[str]] = {
         "tenant": tenants | {one.name for one in wanted.tenants},
         "image": {*there.images, *(one.name for one in wanted.images)},
-        "network": {*there.networks, *(one.name for one in wanted.networks)},
     }
     for what, names in known.items():
         for name in sorted({getattr(vm, what) for vm in new} - names):
             yield _unknown(what, name, [vm.key for vm in new if getattr(vm, what) == name], near=names)
+    yield from _networks(wanted, there, new)
+
+
+def _networks(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+    """A VM's is its tenant's or the site's."""
+    keys = {*there.networks, *(one.key for one in wanted.networks)}
+    usable = {vm.tenant: {DEFAULT_NAME, *_of_tenant(keys, vm.tenant)} for vm in new}
+    for name in sorted({vm.network for vm in new}):
+        users = [vm for vm in new if vm.network == name and name not in usable[vm.tenant]]
+        if users:
+            yield _unknown("network", name, [vm.key for vm in users], near=usable[users[0].tenant])
+
+
+def _of_tenant(keys: Collection[str], tenant: str) -> Iterator[str]:
+    for key in keys:
+        owner, _, name = key.rpartition("/")
+        if owner in {"", tenant}:
+            yield name
 
 
 def _asked_for(client: Client, wanted: Manifest, new: list[ManifestVm]) -> Iterator[Reason]:

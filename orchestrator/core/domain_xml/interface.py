@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.network import tenant_of
+
 _PREFIX = "52:54:00"
 """The range of QEMU's own, locally administered, addresses."""
 
@@ -22,7 +24,8 @@ def interface(vm_id: str, network: str) -> ET.Element:
     ET.SubElement(element, "mac", address=mac_address(vm_id))
     ET.SubElement(element, "source", network=network)
     ET.SubElement(element, "model", type="virtio")
-    ET.SubElement(element, "port", isolated="yes")  # tenants share networks: to its host and beyond, to no other VM
+    if tenant_of(network) is None:  # of many tenants: to its host and beyond, to no other VM
+        ET.SubElement(element, "port", isolated="yes")
     guard = ET.SubElement(element, "filterref", filter="clean-traffic")
     # Else the address of a guest's first packet is taken for its own, and may be another VM's.
     ET.SubElement(guard, "parameter", name="CTRL_IP_LEARNING", value="dhcp")

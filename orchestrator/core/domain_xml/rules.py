@@ -9,6 +9,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.network import short_name, tenant_of
 from orchestrator.core.pci import is_pci_address
 from orchestrator.core.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
 
@@ -33,7 +34,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("memory_mib", domain.memory_mib, MIN_MEMORY_MIB <= domain.memory_mib <= MAX_MEMORY_MIB),
         ("volume", domain.volume, _FILE_NAME.fullmatch(domain.volume) is not None),
         ("seed", domain.seed, _FILE_NAME.fullmatch(domain.seed) is not None),
-        ("network", domain.network, is_name(domain.network)),
+        ("network", domain.network, _is_network_of(tenant, domain.network)),
         ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
     )
@@ -53,6 +54,11 @@ def _check_device(device: Device) -> None:
     for field, text in (("type_name", device.type_name), ("gi_profile", device.gi_profile or "-")):
         if not _is_line(text):
             raise _invalid(f"device's {field}", text)
+
+
+def _is_network_of(tenant: str, network: str) -> bool:
+    """The tenant's own, or one of the site."""
+    return is_name(short_name(network)) and tenant_of(network) in {None, tenant}
 
 
 def _is_line(text: str) -> bool:

@@ -189,8 +189,11 @@ def _enable_again(context: Context) -> None:
 
 
 def _default_network(context: Context) -> str:
+    """Of a site that has one for all tenants; theirs are made with their first VM there."""
     with context.world.store.read() as tx:
-        network = tx.networks.get(DEFAULT_NAME)
+        network = tx.networks.find(DEFAULT_NAME)
+    if network is None:
+        return "each tenant has its own"
     context.perform(EnsureNetwork(name=network.name, subnet=network.subnet))
     return network.name
 
@@ -202,10 +205,11 @@ def _remove_default_network(context: Context) -> None:
 def _remove_networks(context: Context) -> None:
     if not _is_known(context):
         return
+    """Also those that were deleted since a VM needed them there: the agent knows which it has made."""
     with context.world.store.read() as tx:
-        networks = tx.networks.list()
-    for network in networks:
-        context.perform(RemoveNetwork(name=network.name))
+        known = {network.name for network in tx.networks.list()}
+    for name in sorted(known | set(context.observe().networks)):
+        context.perform(RemoveNetwork(name=name))
 
 
 def _remove_images(context: Context) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that VMs are put on."""
+"""Networks that VMs are put on, by their names on hosts (core/network.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ class Networks(Protocol):
     def add(self, network: Network) -> None:
         """:raises Conflict: ``network.exists``"""
 
+    def find(self, name: str) -> Network | None: ...
+
     def get(self, name: str) -> Network:
         """:raises NotFound: ``network.unknown``"""
 
     def list(self) -> tuple[Network, ...]: ...
+
+    def update(self, network: Network) -> None:
+        """By its name."""
+
+    def remove(self, name: str) -> None:
+        """Gone already is fine."""

@@ -51,8 +51,8 @@ class TenantService:
             return known_tenant(tx, name)
 
     def delete(self, name: str) -> None:
-        """With its members, tokens, quota and policy. What was done for it stays on record, and is nobody's but the
-        operator's: a tenant that is called so later does not see it.
+        """With its networks, members, tokens, quota and policy. What was done for it stays on record, and is nobody's
+        but the operator's: a tenant that is called so later does not see it.
 
         :raises NotFound: ``tenant.unknown``
         :raises Conflict: ``tenant.in_use``, ``tenant.default``
@@ -71,6 +71,7 @@ class TenantService:
                     "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
                 )
             tx.operations.disown(name)
+            _remove_networks(tx, name)
             tx.tenants.remove(name)
             self._note(tx, "delete_tenant", name)
 
@@ -114,6 +115,12 @@ def known_tenant(tx: Transaction, name: str) -> Tenant:
     if tenant is None:
         raise unknown_tenant(name)
     return tenant
+
+
+def _remove_networks(tx: Transaction, tenant: str) -> None:
+    for network in tx.networks.list():
+        if network.tenant == tenant:
+            tx.networks.remove(network.name)
 
 
 def _remove(tx: Transaction, tenant: str, subject: str) -> None:

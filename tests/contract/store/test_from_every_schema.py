@@ -65,6 +65,7 @@ def test_what_an_older_version_has_stored_and_begun_is_kept_and_finished(
     tmp_path: Path, url: str, revision: str
 ) -> None:
     old = control_plane(tmp_path, url=url)
+    old.services.networks.add("default", "192.168.122.0/24")  # tenants had none of their own
     old.add_host(T4_HOST)
     old.services.vms.create(create_vm("kept"))
     old.engine.drain()

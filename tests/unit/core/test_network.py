@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.network import free_subnet, parse_subnet
+from orchestrator.core.network import Network, check_host_name, free_subnet, own_name, parse_subnet
 
 
 def test_private_subnets_are_taken_in_canonical_form() -> None:
@@ -30,4 +30,20 @@ def test_subnets_do_not_overlap() -> None:
 def test_the_first_free_subnet_is_drawn_until_there_is_none() -> None:
     assert free_subnet(("10.88.0.0/24", "10.88.2.0/24")) == "10.88.1.0/24"
     with pytest.raises(Conflict):
-        free_subnet(("10.88.0.0/16",))
+        free_subnet(("10.88.0.0/13",))
+
+
+def test_what_hosts_call_a_network_says_whose_it_is() -> None:
+    own, of_site = (
+        Network(name=own_name("red", "blue"), subnet="10.88.0.0/24"),
+        Network(name="blue", subnet="10.0.0.0/24"),
+    )
+    assert (own.name, own.tenant, own.short) == ("red.blue", "red", "blue")
+    assert (of_site.name, of_site.tenant, of_site.short) == ("blue", None, "blue")
+
+
+@pytest.mark.parametrize("name", ["", ".", "red.", ".blue", "a.b.c", "red/blue", "red.Blue", "../blue", "red.blue\n"])
+def test_nothing_else_is_a_name_of_a_network_on_hosts(name: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_host_name(name)
+    assert caught.value.code == "network.name_invalid"

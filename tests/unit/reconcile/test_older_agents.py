@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import NoCapacity
+from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.reconcile import upgrades
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -38,7 +39,7 @@ def test_an_older_agent_is_one_finding_and_is_replaced_without_being_asked(plane
     assert codes(plane, T4_HOST) == ["agent.too_old"]
     assert upgrades_of(plane, T4_HOST) == ["queued"]
     plane.engine.drain()
-    assert plane.machine(T4_HOST).state() == {**before, "protocol": 4}, "VMs are not disturbed"
+    assert plane.machine(T4_HOST).state() == {**before, "protocol": PROTOCOL_VERSION}, "VMs are not disturbed"
     assert codes(plane, T4_HOST) == []
     assert upgrades_of(plane, T4_HOST) == ["done"]
 

@@ -53,21 +53,6 @@ def test_content_with_two_names_is_kept_until_both_are_gone(plane: ControlPlane)
     assert first.sha256 not in files
 
 
-def test_networks_have_subnets_of_their_own(plane: ControlPlane) -> None:
-    networks = plane.services.networks
-    assert networks.list()[0].name == "default"
-    one = networks.add("one", None)
-    assert one.subnet == "10.88.0.0/24"
-    assert networks.add("one", None) == networks.add("one", "10.88.0.0/24") == one
-    assert networks.add("two", None).subnet == "10.88.1.0/24"
-    with pytest.raises(Conflict) as caught:
-        networks.add("one", "10.89.0.0/24")
-    assert caught.value.code == "network.exists"
-    with pytest.raises(Conflict) as caught:
-        networks.add("x", "10.88.0.0/16")
-    assert caught.value.code == "network.subnet_overlaps"
-
-
 def test_a_host_whose_agent_is_of_another_build_than_the_server_says_so(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
     hosts = plane.services.hosts

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks by their names on hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import text
+
+from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.schema import alembic_config
+from orchestrator.core.errors import Conflict
+from orchestrator.core.network import Network
+from tests.fakes.control_plane import KEY
+
+OWN = Network(name="red.n", subnet="10.88.0.0/24")
+OF_SITE = Network(name="n", subnet="10.88.1.0/24", shared=True)
+
+
+def test_a_network_is_found_changed_and_removed(store: SqlStore) -> None:
+    with store.begin() as tx:
+        tx.networks.add(OWN)
+        tx.networks.add(OF_SITE)
+        tx.networks.update(replace(OF_SITE, shared=False))
+        with pytest.raises(Conflict):
+            tx.networks.add(OWN)
+    with store.begin() as tx:
+        assert set(tx.networks.list()) == {replace(OF_SITE, shared=False), OWN}
+        assert tx.networks.find("red.n") == tx.networks.get("red.n") == OWN
+        tx.networks.remove("red.n")
+        assert tx.networks.find("red.n") is None
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_networks_from_before_are_the_sites_and_shared(
+    backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    file = f"sqlite:///{tmp_path / 'n.sqlite'}"
+    url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
+    store = SqlStore(url, key=KEY, new_site="site")
+    with store._connections.engine.connect() as connection, connection.begin():
+        command.downgrade(alembic_config(connection), "0028")
+        connection.execute(text("INSERT INTO networks (name, subnet) VALUES ('n', '10.88.1.0/24')"))
+    store.close()
+    again = SqlStore(url, key=KEY, new_site="site")
+    with again.begin() as tx:
+        assert tx.networks.list() == (OF_SITE,)
+        tx.networks.add(replace(OWN, name=f"{'t' * 63}.{'n' * 63}"))
+    again.close()
