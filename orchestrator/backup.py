@@ -28,17 +28,17 @@ from orchestrator.adapters.state.own import AuditHead, KnownStarts
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
+from orchestrator.core.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.file_errors import why_unreadable, why_unwritable
 from orchestrator.core.operation import Operation
+from orchestrator.error_line import print_error
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.regular_file import open_regular
 from orchestrator.settings import load_settings
 
 DATABASE: Final = "vgpuctl.sqlite"
 _BESIDE: Final = ("secrets", "config.yaml")
-_EPOCHS_BEGIN_S: Final = 1_577_836_800.0
-"""2020-01-01: seconds since then are higher than any epoch that was counted, and fit the column until 2088."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def _settle_in(store: SqlStore, now: float) -> Restored:
     with store.begin() as tx:
         hosts = tx.hosts.list()
         for host in hosts:
-            tx.hosts.update(replace(host, epoch=max(host.epoch + 1, int(now - _EPOCHS_BEGIN_S))))
+            tx.hosts.update(replace(host, epoch=restored_epoch(host.epoch, now)))
         for operation in tx.operations.list(unfinished=True, limit=1_000_000):
             _stop(tx, operation, now)
             stuck += 1
@@ -243,9 +243,7 @@ def main() -> int:
             print(f"{state}: {done.hosts} hosts, {done.vms} VMs, {done.stuck} operations that had not ended are stuck")
             print("next: 'vgpuctl doctor' says what differs from the hosts; nothing on them was changed")
     except VgpuctlError as error:
-        print(f"error: {error.message} [{error.code}]", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        print_error(error)
         return error.exit_code
     return 0
 

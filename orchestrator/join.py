@@ -26,6 +26,7 @@ from orchestrator.client.location import state_directory
 from orchestrator.core.controller import MAX_INVITATION_S, Invitation, read_invitation
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, Retryable, VgpuctlError
 from orchestrator.core.units import parse_duration
+from orchestrator.error_line import print_error
 from orchestrator.services.controllers import invite
 from orchestrator.settings import load_settings
 
@@ -134,9 +135,7 @@ def main() -> int:
             token = getpass("token: ") if sys.stdin.isatty() else sys.stdin.readline()
             print(f"{state} is of site {join(state, token.strip())} now; next: 'vgpuctl serve', or start its service")
     except VgpuctlError as error:
-        print(f"error: {error.message} [{error.code}]", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        print_error(error)
         return error.exit_code
     return 0
 

@@ -23,6 +23,7 @@ from orchestrator.backup import DATABASE
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
 from orchestrator.core.key_ring import with_new_key, without_old_keys
+from orchestrator.error_line import print_error
 from orchestrator.settings import load_settings
 
 
@@ -75,9 +76,7 @@ def main() -> int:
     try:
         count = rotate(state, time.time(), others_stopped=words.others_stopped)
     except VgpuctlError as error:
-        print(f"error: {error.message} [{error.code}]", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        print_error(error)
         return error.exit_code
     print(f"{count} secrets are encrypted with a new key; backups made before hold the old one: make a new backup")
     return 0

@@ -29,6 +29,7 @@ from orchestrator.bootstrap import App, build
 from orchestrator.client.autostart import START_ERROR_MARK, state_unusable
 from orchestrator.client.location import state_directory
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError, error_to_dict
+from orchestrator.error_line import print_error
 from orchestrator.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
@@ -144,9 +145,7 @@ def main() -> int:
         if detached:
             print(START_ERROR_MARK + json.dumps(error_to_dict(error)), file=sys.stderr, flush=True)
         else:
-            print(f"error: {error.message} [{error.code}]", file=sys.stderr)
-            if error.hint:
-                print(f"hint: {error.hint}", file=sys.stderr)
+            print_error(error)
         return error.exit_code
     return 0
 

@@ -7,10 +7,12 @@ on the host is either not there or known to be ours.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.ledger_file import LedgerFile
+from orchestrator.core.epoch import highest_epoch
 from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.host_actions import FencingToken, HostAction, SettleLedger
 
@@ -93,7 +95,8 @@ class Ledger:
     def admit(self, token: FencingToken, action: HostAction | None = None) -> None:
         """Remember the token, or refuse one that is older than what was seen. ``action``: what it comes with.
 
-        :raises Denied: ``agent.other_site`` or ``agent.stale_token``; :raises Conflict: ``agent.ledger_lost``
+        :raises Denied: ``agent.other_site``, ``agent.stale_token``, ``agent.epoch_ahead``
+        :raises Conflict: ``agent.ledger_lost``
         """
         self.check_site(token.site)
         if not isinstance(action, SettleLedger) and self.is_lost():
@@ -111,6 +114,13 @@ class Ledger:
                     "agent.stale_token",
                     "a newer controller or attempt took this operation over",
                     details=f"epoch {token.epoch}, attempt {token.attempt}; seen: epoch {epoch}, attempt {seen}",
+                )
+            if token.epoch > highest_epoch(epoch, time.time()):
+                raise Denied(
+                    "agent.epoch_ahead",
+                    "no server can have counted so far: the request's epoch is refused",
+                    hint="after a restore: is the host's clock right?",
+                    details=f"epoch {str(token.epoch)[:30]}; seen: epoch {epoch}",
                 )
             if token.epoch > epoch or token.attempt > seen:
                 self._raise_epoch(token.epoch)

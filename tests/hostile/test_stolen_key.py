@@ -18,7 +18,7 @@ import pytest
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, VgpuctlError
+from orchestrator.core.errors import Conflict, Denied, VgpuctlError
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -231,6 +231,17 @@ def test_what_no_server_says_changes_nothing_that_is_not_the_vms(attack: Attack,
                 attack.take_back(action_from_dict(request))
             assert attack.state() == before, case
     assert cases > 5_000 // step
+
+
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**62, 2**63, 10**30])
+def test_an_epoch_out_of_reach_does_not_lock_the_site_out(attack: Attack, epoch: int) -> None:
+    before = attack.state()
+    with pytest.raises(Denied) as caught:
+        attack.performer.perform(BASES[0], FencingToken(site="s", epoch=epoch, operation="theirs", attempt=1))
+    assert caught.value.code == "agent.epoch_ahead"
+    check_line(caught.value, str(epoch))
+    attack.do(BASES[0])
+    assert attack.state() == before
 
 
 @pytest.mark.parametrize("base", BASES[:3])

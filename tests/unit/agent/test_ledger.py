@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis.strategies import DataObject
 from orchestrator.agent.ledger import Ledger, Ownership
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.host_actions import CreateMdev, FencingToken, SetVgpuType
 
@@ -46,6 +48,20 @@ def test_a_token_is_admitted_exactly_when_nothing_newer_was(
         if new_epoch > epoch:
             epoch, attempts = new_epoch, {}
         attempts[operation] = attempt
+    ledger.close()
+
+
+@pytest.mark.parametrize("far", [2**31 - 1, 2**31, 2**62, 2**63, 10**40])
+def test_an_epoch_that_no_server_has_counted_to_locks_nobody_out(tmp_path: Path, far: int) -> None:
+    ledger = opened(tmp_path)
+    with pytest.raises(Denied) as caught:
+        ledger.admit(token(far, 1))
+    assert caught.value.code == "agent.epoch_ahead"
+    assert ledger.epoch() == 1
+    ledger.admit(token(2, 1))
+    restored = restored_epoch(2, time.time())
+    ledger.admit(token(restored, 1))
+    ledger.admit(token(restored + 1, 1))
     ledger.close()
 
 
