@@ -72,7 +72,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         playbooks=_playbooks(),
         provisioning_key=lambda host: keys.path(host.name),
         authorized_keys=(public,),
-        build_agent=build_agent,
+        build_agent=lambda path: build_agent(path).sha256,
     )
     return Reach(
         link=link,

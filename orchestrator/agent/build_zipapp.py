@@ -13,6 +13,7 @@ import io
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -30,16 +31,26 @@ _SHEBANG = b"#!/usr/bin/python3\n"
 _STAMP = (2020, 1, 1, 0, 0, 0)
 
 
-def build_agent(path: Path) -> str:
-    """Write the agent to ``path`` unless it is there already; the version that it will report.
+@dataclass(frozen=True)
+class Built:
+    """An agent as one file. ``version``: what it reports; ``sha256``: of its bytes, as they were made and not as they
+    were read from a disk."""
+
+    version: str
+    sha256: str
+
+
+def build_agent(path: Path) -> Built:
+    """Write the agent to ``path`` unless just that is there already.
 
     :raises RuntimeError: a dependency is not installed here
     """
     files = dict(sorted(_inputs()))
     version = _version_of(files)
-    if not _is_built(path, version):
-        _write(path, {**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
-    return version
+    content = _content({**files, f"orchestrator/agent/{BUILD_FILE}": version.encode()}, version)
+    if not path.is_file() or path.read_bytes() != content:
+        _write(path, content)
+    return Built(version, hashlib.sha256(content).hexdigest())
 
 
 @cache
@@ -59,24 +70,20 @@ def _version_of(files: Mapping[str, bytes]) -> str:
     return f"{release}+{digest.hexdigest()[:12]}"
 
 
-def _is_built(path: Path, version: str) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.comment == version.encode()
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
-def _write(path: Path, files: Mapping[str, bytes], version: str) -> None:
+def _content(files: Mapping[str, bytes], version: str) -> bytes:
     buffer = io.BytesIO(_SHEBANG)
     buffer.seek(0, io.SEEK_END)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.comment = version.encode()
         for name in sorted(files):
             archive.writestr(_entry(name), files[name])
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
-    part.write_bytes(buffer.getvalue())
+    part.write_bytes(content)
     part.chmod(0o755)
     part.replace(path)
 

@@ -57,7 +57,7 @@ def role(t4: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Role:
             playbooks=ROOT / "playbooks",
             provisioning_key=lambda _host: Path(t4.key_file),
             authorized_keys=(f"{key[0]} {key[1]}",),
-            build_agent=build_agent,
+            build_agent=lambda path: build_agent(path).sha256,
         ),
         target=Host(
             name=t4.name,

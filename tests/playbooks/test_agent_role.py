@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import grp
+import hashlib
 import json
 import os
 import pwd
@@ -84,6 +85,7 @@ def _written(tmp_path: Path, variables: dict[str, object], absent: list[str]) ->
         "owner": pwd.getpwuid(os.getuid()).pw_name,
         "group": grp.getgrgid(os.getgid()).gr_name,
         "absent": absent,
+        "program_sha256": variables.get("program_sha256", hashlib.sha256(bytes(range(4))).hexdigest()),
     }
     return run_local("files.yml", tmp_path / "s", {"gpu-1": own})
 
@@ -124,6 +126,16 @@ def test_files_are_written_once_and_again_only_when_they_differ(
     (tmp_path / "root/authorized_keys").write_text("ssh-rsa stranger\n")
     (tmp_path / "root/etc/deep").chmod(0o777)
     assert _write(tmp_path, role_variables, []) == ["etc/deep", "authorized_keys"]
+
+
+def test_a_program_that_was_changed_on_its_way_is_not_put_in_place(
+    tmp_path: Path, role_variables: dict[str, object]
+) -> None:
+    report = _written(tmp_path, {**role_variables, "program_sha256": "0" * 64}, [])
+    error = error_of(report, "gpu-1")
+    assert error is not None
+    assert error.code == "host.agent_damaged"
+    assert [path.name for path in (tmp_path / "root").rglob("*") if path.name != "lock"] == []
 
 
 def test_what_must_be_absent_is_removed_with_all_below_it(tmp_path: Path, role_variables: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,11 @@ from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.host import Host
 from tests.playbooks.local_runs import ROOT
 from tests.unit.adapters.ansible.hosts import host
+
+
+def _agent(path: Path) -> str:
+    path.write_bytes(b"agent")
+    return hashlib.sha256(b"agent").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ def configurator(tmp_path: Path) -> AnsibleConfigurator:
         playbooks=ROOT / "playbooks",
         provisioning_key=lambda _host: key,
         authorized_keys=("ssh-ed25519 QUJD",),
-        build_agent=lambda path: path.write_bytes(b"agent"),
+        build_agent=_agent,
     )
 
 

@@ -32,7 +32,7 @@ class AnsibleConfigurator:
 
     ``provisioning_key``: the file with the private key for a host, mode 0600.
     ``authorized_keys``: public keys (``type base64``) of the controllers that reach the agent.
-    ``build_agent``: writes the agent as one file to the given path.
+    ``build_agent``: writes the agent as one file to the given path; gives its SHA-256, which the host checks.
     """
 
     site: str
@@ -40,7 +40,7 @@ class AnsibleConfigurator:
     playbooks: Path
     provisioning_key: Callable[[Host], Path]
     authorized_keys: tuple[str, ...]
-    build_agent: Callable[[Path], object]
+    build_agent: Callable[[Path], str]
     leaving: Event = field(default_factory=Event, repr=False)
 
     def leave(self) -> None:
@@ -56,9 +56,10 @@ class AnsibleConfigurator:
         """
         directory = self._directory()
         package = directory / "vgpuctl-agent.pyz"
-        self.build_agent(package)
+        digest = self.build_agent(package)
         variables: dict[str, object] = {
             "vgpuctl_agent_package": str(package),
+            "vgpuctl_agent_sha256": digest,
             "vgpuctl_agent_epoch": host.epoch,
             "vgpuctl_agent_authorized_keys": list(self.authorized_keys),
             "vgpuctl_agent_take_over": take_over,

@@ -103,6 +103,7 @@ _SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
     "driver.version_differs": (Fatal, "another package keeps an older module: modinfo nvidia on the host shows it"),
     "driver.fabric_manager_missing": (Fatal, "lock fabric_manager in the driver's version and add its bundle"),
     "driver.fabric_manager_differs": (Fatal, "it must have the driver's version: look which package installed it"),
+    "host.agent_damaged": (Fatal, "nothing was changed; run it again"),
     "host.agent_not_running": (Fatal, "journalctl -u vgpuctl-agent on the host says more"),
 }
 """Codes that our role puts in front of a message, as ``[code] text``."""

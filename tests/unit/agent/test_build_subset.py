@@ -45,7 +45,7 @@ def test_names_are_found_where_they_are_taken_from_the_module() -> None:
 
 
 def test_the_version_is_known_without_building(tmp_path: Path) -> None:
-    assert own_agent() == build_agent(tmp_path / "agent.pyz")
+    assert own_agent() == build_agent(tmp_path / "agent.pyz").version
 
 
 def test_the_shipped_binding_has_all_that_the_agent_takes_from_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -36,19 +37,21 @@ def agent(package: Path, *args: str, **environment: str) -> subprocess.Completed
 
 def test_the_same_code_gives_the_same_bytes_and_is_built_once(package: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.pyz"
-    version = build_agent(again)
+    built = build_agent(again)
+    assert built.sha256 == hashlib.sha256(package.read_bytes()).hexdigest()
     assert again.read_bytes() == package.read_bytes()
     written = again.stat().st_mtime_ns
-    assert build_agent(again) == version
+    assert build_agent(again) == built
     assert again.stat().st_mtime_ns == written
-    again.write_bytes(again.read_bytes()[:-1])
-    build_agent(again)
-    assert again.read_bytes() == package.read_bytes()
+    for damaged in (package.read_bytes()[:-1], package.read_bytes().replace(b"import", b"IMPORT", 1), b""):
+        again.write_bytes(damaged)
+        assert build_agent(again) == built
+        assert again.read_bytes() == package.read_bytes()
 
 
 def test_the_file_runs_alone_and_knows_which_build_it_is(package: Path, tmp_path: Path) -> None:
     done = agent(package, "version")
-    assert (done.returncode, done.stdout.decode().strip()) == (0, build_agent(tmp_path / "again.pyz"))
+    assert (done.returncode, done.stdout.decode().strip()) == (0, build_agent(tmp_path / "again.pyz").version)
 
 
 def test_the_file_holds_the_agent_and_nothing_of_the_control_plane(package: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pwd
@@ -30,7 +31,7 @@ options:
   site: {description: "Whose host it becomes: id, config (where an earlier site is read), take_over, lock.", type: dict}
   account: {description: "The account that reaches the agent, with name and home.", type: dict}
   directories: {description: "Each with path and mode; missing parents are made.", type: list, elements: dict}
-  files: {description: "Each with path, mode and content or content_base64.", type: list, elements: dict}
+  files: {description: "Each with path, mode, content or content_base64, sha256 of it.", type: list, elements: dict}
   absent: {description: Files and whole directories that are removed., type: list, elements: path}
   service: {description: "With name and socket: restarted after a change, then the socket is waited for.", type: dict}
   owner: {description: User who owns the files., type: str, default: root}
@@ -54,7 +55,12 @@ OPTIONS = {
     "files": {
         "type": "list",
         "elements": "dict",
-        "options": {**PATH_AND_MODE, "content": {"type": "str"}, "content_base64": {"type": "str"}},
+        "options": {
+            **PATH_AND_MODE,
+            "content": {"type": "str"},
+            "content_base64": {"type": "str"},
+            "sha256": {"type": "str"},
+        },
         "default": [],
     },
     "absent": {"type": "list", "elements": "path", "default": []},
@@ -195,17 +201,27 @@ class Installation:
             self.run("systemctl", "disable", "--quiet", "--now", name)
 
 
+def content_of(host: Installation, file: dict) -> bytes:
+    """As it was sent; the play fails when that is not what the controller made."""
+    encoded = file["content_base64"]
+    content = file["content"].encode() if encoded is None else base64.b64decode(encoded)
+    if file["sha256"] not in {None, hashlib.sha256(content).hexdigest()}:
+        host.module.fail_json(
+            msg=f"[host.agent_damaged] {file['path']} did not reach the host as the controller made it"
+        )
+    return content
+
+
 def make_present(host: Installation) -> None:
     given = host.given
     if given["site"]:
         host.claim()
+    files = [(each, content_of(host, each)) for each in given["files"]]  # before anything is changed
     if given["account"]:
         host.keep_account()
     for each in given["directories"]:
         host.keep_directory(Path(each["path"]), each["mode"])
-    for each in given["files"]:
-        encoded = each["content_base64"]
-        content = each["content"].encode() if encoded is None else base64.b64decode(encoded)
+    for each, content in files:
         host.keep_file(Path(each["path"]), each["mode"], content)
     if given["service"]:
         host.keep_service()
