@@ -81,8 +81,9 @@ class Settings(BaseSettings):
     """Where base images are kept: one that all controllers share needs nothing to be fetched. None: in the state
     directory."""
 
-    file_directories: tuple[Path, ...] = (Path("/"),)
-    """Where files lie that the server reads when somebody names one by its path: images, driver bundles."""
+    file_directories: tuple[Path, ...] = ()
+    """Where files lie that the server reads when somebody names one by its path: images, driver bundles. Empty: none;
+    what a command names is read by the command and sent."""
     image_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Loopback and link-local networks that images may be downloaded from; without this none."""
 

@@ -13,6 +13,8 @@ from typing import ClassVar, Final, Literal, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HANDSHAKE_S: Final = 10.0
+IN_PARTS: Final = "vgpuctl.in_parts"
+"""Extension of the ASGI scope: a route that calls its ``begin`` times the body itself, part by part."""
 
 Awaited = Literal["head", "body"]
 """What the client still has to send."""
@@ -23,11 +25,12 @@ class TimedHttpProtocol(H11Protocol):
     a part of it: a byte a second is silence."""
 
     SENT_WITHIN_S: ClassVar[dict[Awaited, float]] = {"head": 15.0, "body": 60.0}
-    """A body is at most 1 MiB (api/limits.py)."""
+    """A body is at most 1 MiB (api/limits.py), or is timed by who takes it (api/file_bodies.py)."""
     READ_WITHIN_S: ClassVar = 60.0
     """So long nothing, or less than there is room for, was taken of an answer."""
 
     _awaited: Awaited | None = None
+    _in_parts = False
     _sending: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
 
@@ -40,6 +43,7 @@ class TimedHttpProtocol(H11Protocol):
         self._look()
 
     def on_response_complete(self) -> None:
+        self._in_parts = False  # what still comes of a file that was refused is thrown away, but not for long
         super().on_response_complete()
         self._look()
         self._close_though_unread()
@@ -63,6 +67,8 @@ class TimedHttpProtocol(H11Protocol):
 
     def _look(self) -> None:
         """What is awaited now; a new wait begins where it was something else before."""
+        if self.scope is not None:  # of a request whose application begins when this has returned
+            self.scope.setdefault("extensions", {})[IN_PARTS] = {"begin": self._time_in_parts}
         awaited = self._now_awaited()
         if awaited != self._awaited:
             self._awaited = awaited
@@ -75,8 +81,13 @@ class TimedHttpProtocol(H11Protocol):
             return None
         state = str(self.conn.their_state)  # as h11 names them
         if state == "SEND_BODY":
-            return "body"
+            return None if self._in_parts else "body"
+        self._in_parts = False
         return "head" if state == "IDLE" and self.timeout_keep_alive_task is None else None
+
+    def _time_in_parts(self) -> None:
+        self._in_parts = str(self.conn.their_state) == "SEND_BODY"
+        self._look()
 
     def _close_though_unread(self) -> None:
         """A transport that closes sends first what it still has."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
@@ -15,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.core.errors import InvalidInput
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+FILE_TYPE: Final = "application/octet-stream"
+_FILE: Final = re.compile(r"/v1/(?:images|driver-bundles)/[^/]+/content")
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
 _CREATED: Final = frozenset({201, 202})
 _MAX_BODY: Final = 1024 * 1024
@@ -34,15 +37,22 @@ def _matches(route: BaseRoute, scope: Scope) -> bool:
     return route.matches(scope)[0] is Match.FULL
 
 
+def takes_file(scope: Scope) -> bool:
+    """Whether the request's body is a file (api/file_bodies.py); known before its route is."""
+    return scope["type"] == "http" and scope["method"] == "PUT" and _FILE.fullmatch(scope["path"]) is not None
+
+
 async def json_bodies_only(request: Request) -> None:
     """:raises InvalidInput: ``request.media_type``"""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method in _BODIES and has_body and kind != "application/json":
+    wanted = FILE_TYPE if takes_file(request.scope) else "application/json"
+    if request.method in _BODIES and has_body and kind != wanted:
+        what = "JSON" if wanted == "application/json" else "a file's bytes here"
         raise InvalidInput(
             "request.media_type",
-            f"the body is {ascii(kind)[1:61] or 'of no named type'}, the API takes JSON",
-            hint="send it with Content-Type: application/json",
+            f"the body is {ascii(kind)[1:61] or 'of no named type'}, the API takes {what}",
+            hint=f"send it with Content-Type: {wanted}",
         )
 
 

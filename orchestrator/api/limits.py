@@ -11,6 +11,7 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.errors import problem
+from orchestrator.api.http_rules import takes_file
 from orchestrator.core.errors import InvalidInput
 
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -58,7 +59,8 @@ class CountRequests:
 
 
 class LimitBody:
-    """ASGI middleware: 413 for a body over the bound, whether announced or just sent on and on."""
+    """ASGI middleware: 413 for a body over the bound, whether announced or just sent on and on. Files have bounds of
+    their own."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
@@ -66,7 +68,7 @@ class LimitBody:
         self._message = f"the request's body is over {max_bytes} bytes"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or takes_file(scope):
             await self._app(scope, receive, send)
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")

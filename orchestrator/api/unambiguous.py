@@ -7,6 +7,7 @@ import json
 
 from fastapi import Request
 
+from orchestrator.api.http_rules import takes_file
 from orchestrator.core.errors import InvalidInput
 
 
@@ -16,7 +17,7 @@ async def say_it_once(request: Request) -> None:
     :raises InvalidInput: ``request.said_twice``: a parameter of the query, or a field of the body
     """
     _once([name for name, _ in request.query_params.multi_items()], "parameter")
-    body = await request.body()
+    body = b"" if takes_file(request.scope) else await request.body()
     if body:
         try:
             json.loads(body, object_pairs_hook=_object)

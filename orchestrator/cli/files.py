@@ -67,8 +67,3 @@ def _name(path: Path) -> str:
 
 def _hint(what: str) -> str:
     return f"give a text file for --{what.replace('_', '-')}"
-
-
-def where(file: Path) -> Path:
-    """The absolute path of a file that the server is to read, without links on the way to it."""
-    return file.absolute().parent.resolve() / file.name

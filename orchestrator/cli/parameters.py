@@ -113,6 +113,10 @@ Label = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Put a label on it; may be repeated.")
 ]
 Unlabel = Annotated[list[str] | None, typer.Option("--unlabel", metavar="KEY", help="Take a label away.")]
+ServerPath = Annotated[
+    bool,
+    typer.Option("--server-path", help="The file is one of the server's machine, in its setting file_directories."),
+]
 Sort = Annotated[
     str | None, typer.Option("--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: the other way round.")
 ]

@@ -20,9 +20,21 @@ from orchestrator.client.connection import (
     lost_answer,
     pause_s,
     request_of,
+    request_of_file,
     unreachable,
 )
-from orchestrator.client.http import BrokenAnswer, HttpAnswer, UnixHttp, headers_to, read_head, written
+from orchestrator.client.content import Content
+from orchestrator.client.http import (
+    CHECKED_WITHIN_S,
+    CONTINUE,
+    BrokenAnswer,
+    HttpAnswer,
+    UnixHttp,
+    head_of_file,
+    headers_to,
+    read_head,
+    written,
+)
 from orchestrator.client.location import SocketAddress
 from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 
@@ -108,6 +120,14 @@ class AsyncConnection:
             following = pages.add(await self._exchange(following))
         return pages.found[:at_most]
 
+    async def digest_of(self, content: Content) -> str:
+        """As :meth:`orchestrator.client.connection.Connection.digest_of`; the loop goes on meanwhile."""
+        return await asyncio.to_thread(content.digest)
+
+    async def upload(self, path: str, content: Content, query: Mapping[str, object]) -> Any:
+        """As :meth:`orchestrator.client.connection.Connection.upload`."""
+        return decoded(await self._exchange(request_of_file(path, content, query)))
+
     async def _exchange(self, request: Request) -> HttpAnswer:
         first: VgpuctlError | None = None
         for turn in count():
@@ -137,6 +157,10 @@ class AsyncConnection:
             raise unreachable(self._opener.place, self._opener.way_out, error) from error
         reader, writer = ends
         try:
+            if request.content is not None:
+                answer = await self._upload(ends, request, request.content)
+                writer.close()  # what of the file is still on its way would be taken for the next request
+                return answer
             writer.write(written(request.method, request.target, self._headers, request.data, request.key))
             answer = await asyncio.wait_for(_read_answer(reader), CALL_TIMEOUT_S)
         except OSError as error:
@@ -147,6 +171,23 @@ class AsyncConnection:
             raise
         self._idle.append(ends)
         return answer
+
+    async def _upload(self, ends: Ends, request: Request, content: Content) -> HttpAnswer:
+        """When the server asks for it and until it answers."""
+        reader, writer = ends
+        writer.write(head_of_file(request.method, request.target, self._headers, content.size))
+        first = await asyncio.wait_for(_read_answer(reader), CALL_TIMEOUT_S)
+        if first.status != CONTINUE:
+            return first
+        answer = asyncio.ensure_future(_read_answer(reader))
+        try:
+            parts = content.parts()
+            while not answer.done() and (part := await asyncio.to_thread(next, parts, b"")):
+                writer.write(part)
+                await writer.drain()
+            return await asyncio.wait_for(answer, CHECKED_WITHIN_S)
+        finally:
+            answer.cancel()
 
 
 async def _read_answer(reader: StreamReader) -> HttpAnswer:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.client.connection import path_of
+from orchestrator.client.content import Content
 
 if TYPE_CHECKING:
     from orchestrator.client import models
@@ -149,6 +150,12 @@ class AsyncSiteCalls:
         bundle: models.DriverBundle = await self._post(path_of("driver-bundles"), wanted)
         return bundle
 
+    async def upload_driver_bundle(self, content: Content, signature: str, key: str) -> models.DriverBundle:
+        """``content``: of :func:`orchestrator.client.content.open_content`; the others: minisign's texts."""
+        path = path_of("driver-bundles", await self.connection.digest_of(content), "content")
+        bundle: models.DriverBundle = await self.connection.upload(path, content, {"signature": signature, "key": key})
+        return bundle
+
     async def remove_driver_bundle(self, sha256: str) -> None:
         await self._delete(path_of("driver-bundles", sha256))
 
@@ -206,7 +213,15 @@ class AsyncSiteCalls:
         return await self._list(path_of("images"))
 
     async def add_image(self, wanted: Body) -> models.Image:
+        """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
         image: models.Image = await self._post(path_of("images"), wanted)
+        return image
+
+    async def upload_image(self, name: str, content: Content, image_format: str | None = None) -> models.Image:
+        """``content``: of :func:`orchestrator.client.content.open_content`; ``image_format``: None: the content tells.
+        What is there already is not sent again."""
+        query = {"sha256": await self.connection.digest_of(content), "format": image_format}
+        image: models.Image = await self.connection.upload(path_of("images", name, "content"), content, query)
         return image
 
     async def remove_image(self, name: str) -> None:

@@ -8,12 +8,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from orchestrator.client.content import Content
 from orchestrator.client.http import Http, HttpAnswer
 from orchestrator.core.errors import InvalidInput, Retryable, Unknown, VgpuctlError, error_from_dict
 
@@ -53,6 +54,8 @@ class Request:
     key: str | None
     repeatable: bool
     """Sent twice it does what it does once."""
+    content: Content | None = None
+    """A file that is its body."""
 
     def repeats(self, allowed: int) -> int:
         """How often it is sent again at most."""
@@ -73,6 +76,11 @@ def request_of(
     data = None if body is None else json.dumps(body).encode()
     repeatable = keyed or method in {"GET", "PUT", "PATCH"}
     return Request(method, target, data, os.urandom(16).hex() if keyed else None, repeatable)
+
+
+def request_of_file(path: str, content: Content, query: Mapping[str, object]) -> Request:
+    """A PUT of a file."""
+    return replace(request_of("PUT", path, None, query, keyed=False), content=content)
 
 
 @dataclass
@@ -152,6 +160,14 @@ class Connection:
             following = pages.add(self._exchange(following))
         return pages.found[:at_most]
 
+    def digest_of(self, content: Content) -> str:
+        """SHA-256 of a file. Raises as :meth:`Content.digest` does."""
+        return content.digest()
+
+    def upload(self, path: str, content: Content, query: Mapping[str, object]) -> Any:
+        """Send a file. The answer and what is raised are those of :meth:`call`, and of reading the file."""
+        return decoded(self._exchange(request_of_file(path, content, query)))
+
     def _exchange(self, request: Request) -> HttpAnswer:
         first: VgpuctlError | None = None
         for turn in count():
@@ -171,12 +187,20 @@ class Connection:
         except OSError as error:
             raise unreachable(self._http.place, self._http.way_out, error) from error
         try:
-            answer = self._http.request(request.method, request.target, request.data, request.key)
+            answer = self._answer(request)
         except OSError as error:
             self.close()
             raise lost_answer(error) from error
+        except VgpuctlError:  # the file, in the middle of a request
+            self.close()
+            raise
         self._ahead_s = ahead_s(answer.headers.get("date", ""), time.time())
         return answer
+
+    def _answer(self, request: Request) -> HttpAnswer:
+        if request.content is not None:
+            return self._http.upload(request.method, request.target, request.content)
+        return self._http.request(request.method, request.target, request.data, request.key)
 
 
 def ahead_s(date: str, now: float) -> float:

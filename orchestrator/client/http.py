@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final
 
+from orchestrator.client.content import Content
 from orchestrator.client.location import SocketAddress
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 _MAX_LINE: Final = 16 * 1024
 _MAX_HEADERS: Final = 100
-_NO_BODY: Final = {204, 304}
+CONTINUE: Final = 100
+_NO_BODY: Final = {CONTINUE, 204, 304}
+CHECKED_WITHIN_S: Final = 900.0
+"""How long the server may take to store and check a file whose last byte it has."""
 
 
 class BrokenAnswer(OSError):
@@ -77,18 +81,42 @@ class Http(ABC):
 
         :raises OSError: the answer did not come, whole
         """
-        if self._used and self._socket is not None and _has_ended(self._socket):
+        connected, reader = self._ready()
+        connected.sendall(written(method, target, self._headers, body, key))
+        return _read_answer(reader)
+
+    def upload(self, method: str, target: str, content: Content) -> HttpAnswer:
+        """Send a file, when the server asks for it and until it answers.
+
+        :raises OSError: the answer did not come, whole
+        :raises InvalidInput: the file could not be read to its end
+        """
+        connected, reader = self._ready()
+        connected.sendall(head_of_file(method, target, self._headers, content.size))
+        answer = _read_answer(reader)
+        if answer.status == CONTINUE:
+            for part in content.parts():
+                if _is_due(connected):
+                    break
+                connected.sendall(part)
+            connected.settimeout(CHECKED_WITHIN_S)
+            answer = _read_answer(reader)
+        self.close()  # what of the file is still on its way would be taken for the next request
+        return answer
+
+    def _ready(self) -> tuple[socket.socket, BinaryIO]:
+        if self._used and self._socket is not None and _is_due(self._socket):
             self.close()
             self.open()
         if self._socket is None or self._reader is None:
             raise BrokenAnswer("not connected")
         self._used = True
-        self._socket.sendall(written(method, target, self._headers, body, key))
-        return _read_answer(self._reader)
+        return self._socket, self._reader
 
 
-def _has_ended(kept: socket.socket) -> bool:
-    """Nothing is due on it between two requests, so what can be read is its end: servers close those that rest."""
+def _is_due(kept: socket.socket) -> bool:
+    """Something can be read: an answer, or the end. Nothing is due between two requests, so it is the end there:
+    servers close those that rest."""
     waiting = select.poll()
     waiting.register(kept, select.POLLIN)
     return bool(waiting.poll(0))
@@ -104,8 +132,18 @@ def written(method: str, target: str, headers: Mapping[str, str], body: bytes | 
     more = {} if key is None else {"Idempotency-Key": key}
     if body is not None:
         more |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**headers, **more}.items())]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + (body or b"")
+    return _head(method, target, {**headers, **more}) + (body or b"")
+
+
+def head_of_file(method: str, target: str, headers: Mapping[str, str], size: int) -> bytes:
+    """A request whose body is a file, without the body: the server asks for it, or refuses before it is sent."""
+    more = {"Content-Type": "application/octet-stream", "Content-Length": str(size), "Expect": "100-continue"}
+    return _head(method, target, {**headers, **more})
+
+
+def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
 class UnixHttp(Http):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.client.connection import Connection, path_of
+from orchestrator.client.content import Content
 
 if TYPE_CHECKING:
     from orchestrator.client import models
@@ -152,6 +153,12 @@ class SiteCalls:
         bundle: models.DriverBundle = self._post(path_of("driver-bundles"), wanted)
         return bundle
 
+    def upload_driver_bundle(self, content: Content, signature: str, key: str) -> models.DriverBundle:
+        """``content``: of :func:`orchestrator.client.content.open_content`; the others: minisign's texts."""
+        path = path_of("driver-bundles", self.connection.digest_of(content), "content")
+        bundle: models.DriverBundle = self.connection.upload(path, content, {"signature": signature, "key": key})
+        return bundle
+
     def remove_driver_bundle(self, sha256: str) -> None:
         self._delete(path_of("driver-bundles", sha256))
 
@@ -209,7 +216,15 @@ class SiteCalls:
         return self._list(path_of("images"))
 
     def add_image(self, wanted: Body) -> models.Image:
+        """``source``: a URL, or a path on the server's machine in its ``file_directories``."""
         image: models.Image = self._post(path_of("images"), wanted)
+        return image
+
+    def upload_image(self, name: str, content: Content, image_format: str | None = None) -> models.Image:
+        """``content``: of :func:`orchestrator.client.content.open_content`; ``image_format``: None: the content tells.
+        What is there already is not sent again."""
+        query = {"sha256": self.connection.digest_of(content), "format": image_format}
+        image: models.Image = self.connection.upload(path_of("images", name, "content"), content, query)
         return image
 
     def remove_image(self, name: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -71,6 +72,22 @@ class DriverBundle:
     def branch(self) -> str | None:
         """``R580``; None for what is not of a driver branch."""
         return f"R{branch_number(self.content.version)}" if self.content.kind in DRIVERS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewBundle:
+    """A driver that is to be taken."""
+
+    source: str | Iterator[bytes]
+    """An absolute path on the server's machine, or the content itself in chunks."""
+    signature: str
+    """What minisign wrote beside it."""
+    key: str
+    """The signer's public key, as minisign writes it."""
+    sha256: str | None = None
+    """64 hexadecimal digits: what the content must hash to."""
+    size_bytes: int | None = None
+    """Of the content, where it is known before."""
 
 
 def content_of_run(target: str) -> BundleContent:

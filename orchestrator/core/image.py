@@ -32,6 +32,8 @@ class NewImage:
     name: str
     source: str | Iterator[bytes]
     """An absolute path on the server's machine, an http(s) URL, or the content itself in chunks."""
+    size_bytes: int | None = None
+    """Of the content, where it is known before."""
     sha256: str | None = None
     """64 hexadecimal digits: what the content must hash to."""
     format: ImageFormat | None = None

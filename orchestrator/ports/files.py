@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.image import Image, NewImage
 from orchestrator.ports.store.transaction import Transaction
@@ -38,8 +38,8 @@ class ImageFiles(Protocol):
 class BundleFiles(Protocol):
     """Driver bundles on this machine, kept once by their SHA-256."""
 
-    def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
-        """Copy the file ``source``, check digest and signature, then read what it is, and keep it.
+    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
+        """Copy it, check digest and signature, then read what it is, and keep it.
 
         :raises InvalidInput: ``bundle.…``
         """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.driver_lock import digests_of
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.ports.clock import Clock
@@ -30,18 +30,16 @@ class DriverBundleService:
     files: BundleFiles
     clock: Clock
 
-    def add(self, source: str, signature: str, key: str, sha256: str | None) -> DriverBundle:
-        """``source``: an absolute path on this machine; ``signature``, ``key``: minisign's texts.
-
-        The same again is fine.
+    def add(self, wanted: NewBundle) -> DriverBundle:
+        """The same again is fine.
 
         :raises InvalidInput: ``bundle.…``: nothing is kept of the file
         """
-        if sha256 is not None and _SHA256.fullmatch(sha256) is None:
+        if wanted.sha256 is not None and _SHA256.fullmatch(wanted.sha256) is None:
             raise InvalidInput(
                 "bundle.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
             )
-        bundle = self.files.take(source, signature, key, sha256, self.clock.now())
+        bundle = self.files.take(wanted, self.clock.now())
         with self.store.begin() as tx:
             there = tx.driver_bundles.find(bundle.sha256)
             known = there is not None or _branch_is_known(bundle)

@@ -39,6 +39,9 @@ class ImageService:
             raise InvalidInput(
                 "image.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
             )
+        there = self._as_announced(name, wanted.sha256)
+        if there is not None:
+            return there
         image = self.files.take(wanted, self.clock.now())
         with self.store.begin() as tx:
             there = _find(tx, name)
@@ -51,11 +54,17 @@ class ImageService:
             orphaned = not _shared(tx, image)
         if orphaned:
             self.files.remove(image.sha256, image.format)
-        raise Conflict(
-            "image.exists",
-            f"there is already an image {name} with other content",
-            hint="choose another name, or remove that one",
-        )
+        raise _exists(name)
+
+    def _as_announced(self, name: str, sha256: str | None) -> Image | None:
+        """What is there under the name, by what its content is said to hash to: nothing is copied or sent then."""
+        with self.store.read() as tx:
+            there = _find(tx, name)
+        if there is None or sha256 is None:
+            return None
+        if there.sha256 != sha256.lower():
+            raise _exists(name)
+        return there if self.files.local(there.sha256, there.format) is not None else None
 
     def list(self) -> tuple[Image, ...]:
         """By name."""
@@ -99,6 +108,14 @@ class ImageService:
     def _note(self, tx: Transaction, action: str, name: str, image: Image) -> None:
         outcome = f"sha256:{image.sha256}"
         tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome=outcome)
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(
+        "image.exists",
+        f"there is already an image {name} with other content",
+        hint="choose another name, or remove that one",
+    )
 
 
 def _find(tx: Transaction, name: str) -> Image | None:

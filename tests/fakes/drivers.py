@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.driver_lock import DriverLock, Locked
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.driver_files import Signer, run_file
@@ -18,7 +18,9 @@ def with_bundle(plane: ControlPlane, version: str) -> DriverBundle:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "driver.run"
         path.write_bytes(content)
-        return plane.services.driver_bundles.add(str(path), signer.sign(content), signer.key, None)
+        return plane.services.driver_bundles.add(
+            NewBundle(source=str(path), signature=signer.sign(content), key=signer.key)
+        )
 
 
 def with_locked_driver(plane: ControlPlane, version: str, *, before: str | None = None) -> DriverBundle:

@@ -57,6 +57,7 @@ COMMANDS = (
     "simulate placement --fleet {good} --requests {file} --out {out}",
     "create-vm a --profile t4-small --user-data {file}", "create-vm a --profile t4-small --ssh-key {file}",
     "host add a --address a.test --provisioning-key {file}", "server restore {file}",
+    "image add a {file}", "driver bundle add {file} --signature {good} --key {good}",
     "driver lock apply {file}", "driver bundle add {good} --signature {file} --key {good}",
     "driver bundle add {good} --signature {good} --key {file}", "host import -i {file}", "diff -f {file}",
     "host check --address a.test --provisioning-key {file}",

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,7 @@ from orchestrator.adapters.bundles.content import content_of
 from orchestrator.adapters.bundles.minisign import check_signature
 from orchestrator.adapters.files.copying import PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.driver_bundle import DriverBundle, unknown_content
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024**3
@@ -48,16 +50,17 @@ class BundleLibrary:
             raise _damaged(sha256, f"found {found}")
         return path
 
-    def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
-        """Copy ``source``, check digest and signature, then read what it is, and keep it.
+    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
+        """Copy it, check digest and signature, then read what it is, and keep it.
 
         :raises InvalidInput: ``bundle.…``
         :raises Fatal: ``bundle.not_stored``
         """
-        if not source.startswith("/"):
-            raise _refused(source, "only absolute paths are allowed")
-        with self._files.open(source, _refused) as chunks, self._copies.of(chunks, sha256) as copied:
-            signed = check_signature(copied.blake2b, signature, key)
+        with (
+            self._opened(wanted.source) as chunks,
+            self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
+        ):
+            signed = check_signature(copied.blake2b, wanted.signature, wanted.key)
             content = content_of(copied.path)
             copied.path.replace(self._directory / copied.sha256)
         return DriverBundle(
@@ -68,6 +71,16 @@ class BundleLibrary:
             comment=signed.comment,
             created_at=now,
         )
+
+    @contextmanager
+    def _opened(self, source: str | Iterator[bytes]) -> Iterator[Iterator[bytes]]:
+        if not isinstance(source, str):
+            yield source
+        elif not source.startswith("/"):
+            raise _refused(source, "only absolute paths are allowed")
+        else:
+            with self._files.open(source, _refused) as chunks:
+                yield chunks
 
 
 def _too_large() -> InvalidInput:

@@ -49,7 +49,10 @@ class ImageLibrary:
         :raises InvalidInput: ``image.source_refused``, ``image.unsafe``, ``image.too_large``, ``image.digest_differs``
         :raises Fatal: ``image.not_stored``, ``image.checker_missing``
         """
-        with self._sources.open(wanted.source) as chunks, self._copies.of(chunks, wanted.sha256) as copied:
+        with (
+            self._sources.open(wanted.source) as chunks,
+            self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
+        ):
             found = inspect(copied.path, wanted.format)
             copied.path.replace(self.path(copied.sha256, found.format))
         return Image(

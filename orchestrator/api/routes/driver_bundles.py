@@ -5,21 +5,44 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request
 
+from orchestrator.api.file_bodies import OCTETS, take_file, with_files
 from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.driver_bundles import AddDriverBundleBody, DriverBundleAnswer
-from orchestrator.api.services import ServicesOf
+from orchestrator.api.services import ProcessOf, ServicesOf
+from orchestrator.core.driver_bundle import NewBundle
 
 router = APIRouter(prefix="/driver-bundles", tags=["drivers"])
 
+_MAX_TEXT = 2048
+"""Of what minisign writes: some hundred characters. They stand in the address here, which is not to grow long."""
 Digest = Annotated[str, Path(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
 
 
 @router.post("", status_code=201)
-def add(body: AddDriverBundleBody, services: ServicesOf) -> DriverBundleAnswer:
-    """Take a signed driver; answers when digest and signature are checked and it is stored."""
-    bundle = services.driver_bundles.add(body.source, body.signature, body.key, body.sha256)
+async def add(body: AddDriverBundleBody, services: ServicesOf) -> DriverBundleAnswer:
+    """Take a signed driver of the server's machine; answers when digest and signature are checked and it is stored."""
+    return DriverBundleAnswer.of(await with_files(lambda: services.driver_bundles.add(body.wanted())))
+
+
+@router.put("/{sha256}/content", openapi_extra=OCTETS)
+async def upload(
+    sha256: Digest,
+    signature: Annotated[str, Query(max_length=_MAX_TEXT, description="What minisign wrote beside it")],
+    key: Annotated[str, Query(max_length=_MAX_TEXT, description="The signer's public key, as minisign writes it")],
+    request: Request,
+    services: ServicesOf,
+    process: ProcessOf,
+) -> DriverBundleAnswer:
+    """Send a signed driver; answers when digest and signature are checked and it is stored."""
+    bundle = await take_file(
+        request,
+        process,
+        lambda parts, size: services.driver_bundles.add(
+            NewBundle(source=parts, size_bytes=size, signature=signature, key=key, sha256=sha256)
+        ),
+    )
     return DriverBundleAnswer.of(bundle)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
-from orchestrator.core.driver_bundle import BundleFormat, BundleKind, DriverBundle
+from orchestrator.core.driver_bundle import BundleFormat, BundleKind, DriverBundle, NewBundle
 
 
 class AddDriverBundleBody(RequestBody):
@@ -31,6 +31,10 @@ class AddDriverBundleBody(RequestBody):
     signature: str = Field(max_length=8192, description="What minisign wrote beside it")
     key: str = Field(max_length=8192, description="The signer's public key, as minisign writes it")
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
+
+    def wanted(self) -> NewBundle:
+        """As the service takes it."""
+        return NewBundle(source=self.source, signature=self.signature, key=self.key, sha256=self.sha256)
 
 
 class DriverBundleAnswer(AnswerBody):

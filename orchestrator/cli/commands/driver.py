@@ -10,11 +10,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
-from orchestrator.cli.files import read_text, where
+from orchestrator.cli.files import read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown, width
+from orchestrator.cli.parameters import ServerPath
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, render_table, show_list
+from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.units import MIB, show_size
@@ -26,7 +28,7 @@ lock_app = new_group("The versions that the site means to have: drivers.lock.yam
 app.add_typer(lock_app, name="lock")
 app.add_typer(upgrade_app, name="upgrade")
 
-MAX_SIGNATURE_BYTES: Final = 8192
+MAX_SIGNATURE_BYTES: Final = 2048
 MAX_LOCK_BYTES: Final = 1024 * 1024
 DIFFERENT: Final = 3
 """Exit code of ``check`` when something is not as it is locked, or forbidden."""
@@ -65,20 +67,23 @@ Which = Annotated[str, typer.Argument(help="Its digest, the first digits of it, 
 @bundle_app.command("add")
 def add(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help=".run, .deb or .rpm, on the server's machine.")],
+    file: Annotated[Path, typer.Argument(help=".run, .deb or .rpm, which is sent.")],
     signature: Annotated[Path, typer.Option("--signature", help="What minisign wrote beside it (FILE.minisig).")],
     key: Annotated[Path, typer.Option("--key", help="The signer's public key (minisign.pub).")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
+    server_path: ServerPath = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Take a signed driver; nothing of it is executed."""
-    wanted = {
-        "source": str(where(file)),
-        "signature": read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES),
-        "key": read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES),
-        "sha256": sha256,
-    }
-    bundle = session_of(ctx).client.add_driver_bundle(wanted)
+    session = session_of(ctx)
+    signed = read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES)
+    signer = read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES)
+    if server_path:
+        wanted = {"source": str(file), "signature": signed, "key": signer, "sha256": sha256}
+        bundle = session.client.add_driver_bundle(wanted)
+    else:
+        with sending(session, file, sha256) as content:
+            bundle = session.client.upload_driver_bundle(content, signed, signer)
     show(bundle, output, lambda: details(bundle))
 
 

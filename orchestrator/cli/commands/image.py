@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -11,12 +10,13 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import images
 from orchestrator.cli.confirm import Yes, confirm
-from orchestrator.cli.files import where
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import Sort
+from orchestrator.cli.parameters import ServerPath, Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.cli.uploading import take_image
+from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.names import check_name
@@ -44,29 +44,23 @@ def _size(size: int) -> str:
 def add(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the new image.")],
-    source: Annotated[str, typer.Argument(help="File (qcow2 or raw) or http(s) URL.")],
+    source: Annotated[str, typer.Argument(help="File (qcow2 or raw), which is sent, or http(s) URL.")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
     image_format: Annotated[
         ImageFormat | None, typer.Option("--format", help="What it is, where its content does not tell: a raw disk.")
     ] = None,
+    server_path: ServerPath = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Take a file or URL as a base image."""
     check_name(name, what="image")
-    image = session_of(ctx).client.add_image(
-        {"name": name, "source": _source(source), "sha256": _hash(sha256), "format": image_format}
-    )
+    session, digest = session_of(ctx), _hash(sha256)
+    if server_path:
+        wanted = {"name": name, "source": source, "sha256": digest, "format": image_format}
+        image: Json = session.client.add_image(wanted)
+    else:
+        image = take_image(session, name, source, digest, image_format)
     show(image, output, lambda: [f"{shown(image['name'])}: {image['format']}, SHA-256 {image['sha256']}"])
-
-
-def _source(text: str) -> str:
-    """URLs as they are; a file by its absolute path, since the server has another working directory and follows no
-    link on the way to it."""
-    if "://" in text:
-        return text
-    if not text or "\0" in text:
-        raise InvalidInput("image.source_invalid", "the image's file has no usable name", hint="give a file or a URL")
-    return str(where(Path(text)))
 
 
 def _hash(text: str | None) -> str | None:

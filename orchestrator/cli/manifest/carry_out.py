@@ -14,6 +14,7 @@ from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
 from orchestrator.cli.progress import until_finished
 from orchestrator.cli.session import CliSession
+from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
 from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
@@ -111,7 +112,7 @@ class CarryOut:
             self._session.client.add_network(body, network.tenant)
         elif change.kind == "image":
             image = self._images[change.name]
-            self._session.client.add_image({"name": image.name, "source": image.source, "sha256": image.sha256})
+            take_image(self._session, image.name, image.source, image.sha256, None)
         else:
             self._change_vm(change)
 

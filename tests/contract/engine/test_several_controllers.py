@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.client import Client
+from orchestrator.client.content import open_content
 from tests.fakes.several import Server, joined, simulated_fleet, until, wish
 from tests.postgres.cluster import Cluster
 
@@ -24,7 +25,8 @@ def add_image(server: Server, directory: Path, name: str) -> str:
     """Its SHA-256."""
     file = directory / f"{name}.raw"
     file.write_bytes(hashlib.sha256(name.encode()).digest() * (MIB // 32))
-    server.client().add_image({"name": name, "source": str(file), "format": "raw"})
+    with open_content(file) as content:
+        server.client().upload_image(name, content, "raw")
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 

@@ -64,7 +64,8 @@ def client(state: Path) -> Iterator[Client]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "wanted.yaml"
-    path.write_text(WANTED)
+    (tmp_path / "other.qcow2").write_bytes(b"disk")
+    path.write_text(WANTED.replace("/srv/", f"{tmp_path}/"))
     return path
 
 

@@ -59,8 +59,8 @@ def test_a_driver_that_nobody_can_judge_is_not_taken(cli: Cli, tmp_path: Path, t
 
 def test_bad_files_are_one_line_and_nothing_is_kept(cli: Cli, tmp_path: Path) -> None:
     path = signed(tmp_path, run_file(), SIGNER)
-    assert "[bundle.digest_differs]" in _add(cli, path, "--sha256", "0" * 64).err
-    assert "[bundle.digest_invalid]" in _add(cli, path, "--sha256", "xyz").err
+    assert "[file.digest_differs]" in _add(cli, path, "--sha256", "0" * 64).err
+    assert "[file.digest_invalid]" in _add(cli, path, "--sha256", "xyz").err
     path.with_name("driver.run.minisig").write_text("no signature")
     assert "[bundle.signature_invalid]" in _add(cli, path).err
     path.with_name("driver.run.minisig").unlink()

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import InvalidInput
 from tests.fakes.driver_files import Signer, deb_file, rpm_file, run_file
 
@@ -22,10 +24,10 @@ def library(tmp_path: Path) -> BundleLibrary:
     return BundleLibrary(tmp_path / "kept", Readable(never_below=tmp_path / "kept"))
 
 
-def _take(library: BundleLibrary, path: Path, content: bytes, **given: str) -> DriverBundle:
+def _take(library: BundleLibrary, path: Path, content: bytes, **given: Any) -> DriverBundle:
     path.write_bytes(content)
-    texts = {"signature": SIGNER.sign(content), "key": SIGNER.key, **given}
-    return library.take(str(path), texts["signature"], texts["key"], texts.get("sha256"), 7.0)
+    wanted = NewBundle(source=str(path), signature=SIGNER.sign(content), key=SIGNER.key)
+    return library.take(replace(wanted, **given), 7.0)
 
 
 def _refused(library: BundleLibrary, path: Path, content: bytes, **given: str) -> str:
@@ -136,7 +138,7 @@ def test_only_a_regular_file_by_its_absolute_path_is_opened(library: BundleLibra
     for source in ("driver.run", f"{tmp_path}/pipe", f"{tmp_path}/link", f"{tmp_path}/../x", "/proc/self/environ",
                    "http://example.test/driver.run", str(tmp_path)):  # fmt: skip
         with pytest.raises(InvalidInput) as caught:
-            library.take(source, SIGNER.sign(run_file()), SIGNER.key, None, 7.0)
+            library.take(NewBundle(source=source, signature=SIGNER.sign(run_file()), key=SIGNER.key), 7.0)
         assert caught.value.code == "bundle.source_refused"
 
 

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a command names and the server keeps: opened by the command, as its caller, and sent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from orchestrator.cli.session import CliSession, Format
+from orchestrator.client.connection import Json
+from orchestrator.client.content import Content, Told, open_content
+from orchestrator.core.errors import InvalidInput
+
+_MIB: Final = 1024 * 1024
+_SHOWN_FROM: Final = 16 * _MIB
+"""Smaller files are there before a bar would be."""
+_DOES: Final = {"read": "reading", "sent": "sending"}
+
+
+def take_image(session: CliSession, name: str, source: str, sha256: str | None, image_format: str | None) -> Json:
+    """A base image out of a URL, which the server asks, or a file, which is read here."""
+    if "://" in source:
+        return session.client.add_image({"name": name, "source": source, "sha256": sha256, "format": image_format})
+    with sending(session, Path(source), sha256) as content:
+        return session.client.upload_image(name, content, image_format)
+
+
+@contextmanager
+def sending(session: CliSession, path: Path, sha256: str | None) -> Iterator[Content]:
+    """A file to send, with a bar on a terminal and silence elsewhere. ``sha256``: what it has to hash to.
+
+    :raises InvalidInput: ``file.…``
+    """
+    if not path.name or "\0" in str(path):
+        raise InvalidInput("file.unreadable", "the file has no usable name", hint="give a file")
+    with ExitStack() as stack:
+        content = stack.enter_context(open_content(path, sha256=sha256))
+        if content.size >= _SHOWN_FROM and _on_terminal(session):
+            content.told = stack.enter_context(_bar(content.size))
+        yield content
+
+
+def _on_terminal(session: CliSession) -> bool:
+    seen = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in {None, "dumb"}
+    return seen and session.format == Format.TABLE
+
+
+@contextmanager
+def _bar(size: int) -> Iterator[Told]:
+    """On the terminal, while it is open. rich is only loaded here: it takes a while."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(True), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=size)
+
+        def told(way: Literal["read", "sent"], done: int) -> None:
+            what = "the server checks it" if way == "sent" and done == size else _DOES[way]
+            progress.update(task, completed=done, description=what)
+
+        yield told
