@@ -14,6 +14,7 @@ from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.door import credential, open_door
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
+from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
@@ -263,7 +264,7 @@ def _engine(
     queue = settings.state / "queue.sqlite"
 
     def open_queue(run: Callable[[str], None]) -> WorkQueue:
-        from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue  # slow to import, and here nobody waits
+        from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import, and here nobody waits
 
         queue.touch(mode=0o600)
         bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)

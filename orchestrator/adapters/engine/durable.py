@@ -108,6 +108,8 @@ class DurableEngine:
         self._stopping.set()
         self._wake.set()
         self._thread.join()
+        if self._queue is not None:
+            self._queue.begin_no_more()
         with self._changed:
             self._changed.wait_for(lambda: self._running == 0)
         if self._queue is not None:
@@ -142,7 +144,7 @@ class DurableEngine:
             if taken:
                 log.warning("queued %d operations again whose run has gone", taken)
         if due:
-            self._queue.offer(due, thorough=beat)
+            self._queue.offer(due, thorough=beat, alone=self._living.alone)
         if beat and forget:
             self._queue.forget_ended()
         if beat:

@@ -27,6 +27,11 @@ class LiveControllers:
         self.rolled_back = False
         """The database has forgotten what this controller wrote: it was restored."""
 
+    @property
+    def alone(self) -> bool:
+        """No other controller has been seen at the last beat, dead ones included that are not given up yet."""
+        return self._alone or self._seen.keys() == {self._name}
+
     @contextmanager
     def beat(self) -> Iterator[Collection[str]]:
         """Who lives. Only one controller at a time is inside the block, so that one takes over what a dead one left."""

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The durable queue: one run of an operation is one workflow of DBOS, queued in the partition of its host.
 
-The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there.
+The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there. While
+no other controller lives, runs are begun without the queue as soon as their host has a place: the library looks for
+what is queued five times a second, and what it finds it writes once more.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextvars import Context
 from typing import Any, Final, Protocol
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions, SetWorkflowID
 from dbos import error as library
 
+from orchestrator.adapters.engine.places import Begun, Bounds, Places
+from orchestrator.core.contained import Contained
 from orchestrator.core.errors import Retryable
 from orchestrator.ports.store.operations import DueOperation
+
+log = logging.getLogger(__name__)
 
 VERSION: Final = "wf-1"
 """Of the workflow, not of the program: another one would strand what an older program has queued."""
@@ -44,14 +49,6 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """``workers``: runs at once in this process. ``per_host``: runs at once on a host, of all controllers."""
-
-    workers: int
-    per_host: int
-
-
 class WorkQueue:
     """The library has one instance per process, and so has this."""
 
@@ -66,11 +63,10 @@ class WorkQueue:
         self._database = database
         self._name = name
         self._run = run
-        self._lock = threading.Lock()
-        self._running: set[str] = set()
+        self._places = Places(bounds)
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
-        """Operations that were queued since the last thorough look."""
+        """Operations that were due at the last thorough look or have become so since."""
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -86,8 +82,8 @@ class WorkQueue:
         )
 
         @DBOS.workflow(name=_WORKFLOW)
-        def run_operation(operation_id: str) -> None:
-            self._run_once(operation_id)
+        def run_operation(operation_id: str, host: str = "") -> None:  # without a host: queued by an older version
+            self._run_once(operation_id, host)
 
         self._workflow = run_operation
         try:
@@ -104,50 +100,71 @@ class WorkQueue:
             self.close()
             raise
 
-    def offer(self, due: Iterable[DueOperation], *, thorough: bool) -> None:
-        """Queue every one that is neither queued nor running. Unless ``thorough``, only those that this process has not
-        queued yet, as their first run: what the queue's database says is not asked.
+    def offer(self, due: Iterable[DueOperation], *, thorough: bool, alone: bool) -> None:
+        """Have every one run that is neither queued nor running. ``alone``: no other controller lives, so the places
+        that this process counts are all there are. Unless ``thorough``, only those that this process has not been
+        offered yet, as their first run: what the queue's database says is not asked.
 
         :raises Retryable: ``store.queue``
         """
-        if not thorough:
-            self._queue_new([one for one in due if one.operation not in self._offered])
-            return
         with self._errors():
-            busy = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)} | self._running_now()
             due = tuple(due)
-            self._offered = {one.operation for one in due}
-            new = {f"{one.operation}.": one for one in due if one.operation not in busy}
-            if not new:
+            new = self._not_yet_seen(due, thorough=thorough)
+            self._offered = {one.operation for one in due} | (set() if thorough else self._offered)
+            if not alone:
+                for one in (*self._places.give_up_waiting(), *new):
+                    self._enqueue(one)
                 return
-            ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))]
-            for prefix, one in new.items():
-                number = 1 + max((int(run.removeprefix(prefix)) for run in ended if run.startswith(prefix)), default=-1)
-                self._enqueue(one, f"{prefix}{number}")
+            self._places.stand_in_line(new)
+            self._begin_those_with_a_place()
 
-    def _queue_new(self, new: Sequence[DueOperation]) -> None:
-        """A run of that number that there is already is left as it is."""
-        with self._errors():
-            for one in new:
-                self._enqueue(one, f"{one.operation}.0")
-                self._offered.add(one.operation)
+    def _not_yet_seen(self, due: Iterable[DueOperation], *, thorough: bool) -> list[Begun]:
+        if not thorough:
+            return [Begun(one, f"{one.operation}.0") for one in due if one.operation not in self._offered]
+        kept = self._places.kept()
+        live = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
+        for operation in kept - live:  # its run had ended before: another number gets it run
+            self._places.leave(operation)
+        busy = live | self._places.known()
+        new = {f"{one.operation}.": one for one in due if one.operation not in busy}
+        ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))] if new else []
+        return [Begun(one, f"{prefix}{_next_number(prefix, ended)}") for prefix, one in new.items()]
 
-    def _enqueue(self, one: DueOperation, run: str) -> None:
-        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.host):
-            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation)
+    def _enqueue(self, one: Begun) -> None:
+        """A run of that id that there is already is left as it is."""
+        with SetWorkflowID(one.run), SetEnqueueOptions(queue_partition_key=one.due.host):
+            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.due.operation, one.due.host)
+
+    def _begin_those_with_a_place(self) -> None:
+        """A run of that id that there is already is left as it is."""
+        while (one := self._places.take()) is not None:
+            try:
+                with SetWorkflowID(one.run):
+                    DBOS.start_workflow(self._workflow, one.due.operation, one.due.host)
+            except BaseException:
+                self._places.leave(one.due.operation)  # it is due still: the next thorough look finds it
+                raise
+
+    def _begin_the_next(self) -> None:
+        with Contained(lambda error: log.warning("no run is begun until the next poll: %s", error)), self._errors():
+            self._begin_those_with_a_place()
 
     def take_over(self, living: Collection[str]) -> int:
-        """Queue again what a controller that does not live had begun, and what this one took off the queue and never
-        began; how many that were.
+        """Let be queued again what a controller that does not live had begun, and what this one took and never began;
+        how many that were.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
             begun = _runs(status=["PENDING"])
-            orphans = [run.workflow_id for run in begun if run.executor_id not in {self._name, *living}]
-            orphans += self._never_began(run.workflow_id for run in begun if run.executor_id == self._name)
-            if orphans:
-                DBOS.resume_workflows(orphans, queue_name=_QUEUE)
+            orphans = [run for run in begun if run.executor_id not in {self._name, *living}]
+            orphans += self._never_began([run for run in begun if run.executor_id == self._name])
+            queued = [run.workflow_id for run in orphans if run.queue_partition_key is not None]
+            if queued:
+                DBOS.resume_workflows(queued, queue_name=_QUEUE)
+            others = [run.workflow_id for run in orphans if run.queue_partition_key is None]
+            if others:  # begun without the queue, which would have no place for them: they get another run
+                DBOS.cancel_workflows(others)
             return len(orphans)
 
     def forget_ended(self) -> None:
@@ -159,28 +176,22 @@ class WorkQueue:
             while ended := _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_BATCH):
                 DBOS.delete_workflows([run.workflow_id for run in ended])
 
-    def _never_began(self, own: Iterable[str]) -> list[str]:
+    def _never_began(self, own: Sequence[Any]) -> list[Any]:
         """Of the runs that this process has taken: what went wrong while they were started is only in the log."""
-        running = self._running_now()
-        waiting = [run for run in own if _operation_of(run) not in running]
+        running = self._places.running()
+        waiting = {run.workflow_id: run for run in own if _operation_of(run.workflow_id) not in running}
         self._not_running = {run: self._not_running.get(run, 0) + 1 for run in waiting}
-        return [run for run, seen in self._not_running.items() if seen >= _NEVER_BEGAN]
+        return [run for name, run in waiting.items() if self._not_running[name] >= _NEVER_BEGAN]
 
-    def _run_once(self, operation_id: str) -> None:
+    def _run_once(self, operation_id: str, host: str) -> None:
         """Not beside another run of it in this process, which was late and not lost."""
-        with self._lock:
-            if operation_id in self._running:
-                return
-            self._running.add(operation_id)
+        if not self._places.begin(operation_id, host):
+            return
         try:
             self._run(operation_id)
         finally:
-            with self._lock:
-                self._running.discard(operation_id)
-
-    def _running_now(self) -> frozenset[str]:
-        with self._lock:
-            return frozenset(self._running)
+            self._places.leave(operation_id)
+            Context().run(self._begin_the_next)  # in this run's own context it would be a part of this run
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -191,8 +202,13 @@ class WorkQueue:
         except library.DBOSException as error:
             raise Retryable("store.queue", "the queue of operations cannot be used", details=str(error)) from error
 
+    def begin_no_more(self) -> None:
+        """What waits for a place stays due."""
+        self._places.close()
+
     def close(self) -> None:
         """Take no more off the queue."""
+        self.begin_no_more()
         DBOS.destroy(destroy_registry=True)
         self._database.close()
 
@@ -203,3 +219,7 @@ def _runs(**which: Any) -> list[Any]:
 
 def _operation_of(workflow_id: str) -> str:
     return workflow_id.rpartition(".")[0]
+
+
+def _next_number(prefix: str, ended: Iterable[str]) -> int:
+    return 1 + max((int(run.removeprefix(prefix)) for run in ended if run.startswith(prefix)), default=-1)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from orchestrator.adapters.engine.durable import DurableEngine
 from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
+from orchestrator.adapters.engine.places import Bounds
+from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner

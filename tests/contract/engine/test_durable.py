@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dbos._core
 import pytest
 from dbos import DBOS
 from dbos._core import execute_dequeued_workflow
@@ -17,7 +18,8 @@ from orchestrator.adapters.engine import durable as engine_module
 from orchestrator.adapters.engine import work_queue
 from orchestrator.adapters.engine.durable import DurableEngine, Runs
 from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.engine.work_queue import Bounds, WorkQueue
+from orchestrator.adapters.engine.places import Bounds
+from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
 from orchestrator.core.operation import Operation, OperationState, StepRecord
@@ -259,12 +261,61 @@ def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
     assert runs.order == ["op"]
 
 
+class OneOfTwo(LiveControllers):
+    """Believes that another controller lives, and so leaves it to the queue when a run begins."""
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+
 def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tests.contract.engine.test_durable.LiveControllers", OneOfTwo)
     starting = "dbos._queue.execute_dequeued_workflow"
     monkeypatch.setattr(starting, once(OSError("no thread"), execute_dequeued_workflow))
     one_operation_is_run(store, engine_of)
+
+
+@pytest.mark.parametrize("lost", ["dbos._core._init_workflow", "dbos._core._execute_workflow_wthread"])
+def test_a_run_that_could_not_be_begun_is_begun_again(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr(lost, once(OSError("no thread"), getattr(dbos._core, lost.rpartition(".")[2])))
+    one_operation_is_run(store, engine_of)
+
+
+def test_alone_a_run_begins_when_its_host_has_a_place_whenever_the_queue_is_looked_at(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_queue, "_POLL_S", 3600.0)
+    runs = Recording(store)
+    engine, ended = engine_of(runs, per_host=2)
+    names = [f"op{number}" for number in range(6)]
+    for name in names:
+        engine.submit(add(store, name, subject=name))
+    runs.gate.set()
+    wait_for(ended, len(names))
+    engine.stop()
+    assert sorted(runs.order) == names
+    assert runs.most <= 2
+
+
+def test_what_waits_for_a_place_is_queued_once_another_controller_lives(
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Recording(store)
+    engine, ended = engine_of(runs, per_host=1)
+    for name in ("first", "second"):
+        engine.submit(add(store, name, subject=name))
+    begun = threading.Event()
+    monkeypatch.setattr(LiveControllers, "alone", property(lambda _: begun.set()))
+    assert begun.wait(LIMIT_S)
+    runs.gate.set()
+    wait_for(ended, 2)
+    engine.stop()
+    assert sorted(runs.order) == ["first", "second"]
 
 
 @pytest.mark.parametrize("error", [DBOSQueryTimeoutError(30.0), ZeroDivisionError()], ids=["timeout", "mistake"])
