@@ -108,10 +108,10 @@ MUTATIONS = (
     ),
     _one(
         "fsync: the control plane's SQLite database loses its last commits with the power",
-        "adapters/store/connections.py",
-        '"synchronous=FULL",',
-        '"synchronous=NORMAL",',
-        _STORE, "-k", "durable",
+        "adapters/store/database.py",
+        "        self._flush()  # others write meanwhile, and theirs is flushed together\n",
+        "",
+        "tests/contract/store/test_flush.py",
     ),
     _one(
         "lock: actions on one VM run at the same time in the agent",

@@ -169,7 +169,7 @@ def _sqlite(url: str) -> Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in (
             "journal_mode=WAL",
-            "synchronous=FULL",
+            "synchronous=NORMAL",  # a commit is on disk once it was flushed (adapters/store/flush.py)
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "foreign_keys=ON",
         ):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from pathlib import Path
 
 from sqlalchemy import Connection, insert, make_url, select, update
 
@@ -16,6 +17,7 @@ from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.fleet_rows import SqlFleet
+from orchestrator.adapters.store.flush import Flush
 from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.look_rows import SqlLooks
@@ -76,9 +78,11 @@ class SqlStore:
         self._appended: deque[tuple[int, str]] = deque(maxlen=_APPENDED_KEPT)
         self._parsed = ParsedSnapshots()
         self._listeners = Listeners()
-        alone = make_url(url).get_backend_name() == "sqlite"
+        place = make_url(url)
+        alone = place.get_backend_name() == "sqlite"
         self._turn: AbstractContextManager[None] = Turn(self._connections.patience_s) if alone else nullcontext()
-        with self._connections.transaction("alone") as connection:
+        self._flush: Callable[[], None] = Flush(Path(str(place.database))) if alone else _flushed_already
+        with self._alone() as connection:
             bring_up_to_date(connection)
             SqlSecrets(connection, self._box).bind()
             if _site_of(connection) is None:
@@ -98,7 +102,7 @@ class SqlStore:
 
         :raises Conflict: ``store.restored``: the database has forgotten some of them
         """
-        with self._connections.transaction("alone") as connection:
+        with self._alone() as connection:
             starts = _starts_of(connection)
             if starts < known:
                 raise Conflict(
@@ -117,7 +121,7 @@ class SqlStore:
 
     def settle_starts(self, known: int) -> None:
         """A person has said that the restored database is the one to go on with."""
-        with self._connections.transaction("alone") as connection:
+        with self._alone() as connection:
             _put_starts(connection, max(_starts_of(connection), known) + 1)
 
     @contextmanager
@@ -138,8 +142,15 @@ class SqlStore:
             tx = SqlTransaction(connection, self._box, self._parsed, self._audited)
             yield tx
             tx.usage.stamp()
+        self._flush()  # others write meanwhile, and theirs is flushed together
         self._appended.extend(tx.audit.appended)
         self._listeners.tell(tx.operations.changed)
+
+    @contextmanager
+    def _alone(self) -> Iterator[Connection]:
+        with self._connections.transaction("alone") as connection:
+            yield connection
+        self._flush()
 
     def appended(self) -> tuple[tuple[int, str], ...]:
         """Number and proof of the audit records that this process has committed since it was asked the last time."""
@@ -159,6 +170,10 @@ class SqlStore:
 
     def close(self) -> None:
         self._connections.close()
+
+
+def _flushed_already() -> None:
+    """PostgreSQL does so itself, several commits at a time."""
 
 
 def _site_of(connection: Connection) -> str | None:

@@ -349,14 +349,14 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
 
 
-def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path: Path) -> None:
+def test_sqlite_keeps_its_order_on_disk_and_checks_foreign_keys(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
     with store._connections.engine.connect() as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")
         }
-    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+    assert found == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1}
     store.close()
 
 
