@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -13,6 +14,7 @@ from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of
 
 _HEAD = "audit_head"
 _AT_ONCE = 500
+_ADD: Final = insert(audit).returning(audit.c.sequence)
 
 
 class SqlAudit:
@@ -26,7 +28,7 @@ class SqlAudit:
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
         record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
         proof = proof_of(self._key, secrets.token_hex(16), (at, actor, action, subject, outcome))
-        written = self._db.execute(insert(audit).returning(audit.c.sequence), {**record, "proof": proof})
+        written = self._db.execute(_ADD, {**record, "proof": proof})
         self.appended.append((written.scalar_one(), proof))
 
     def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:

@@ -85,6 +85,7 @@ _HAS_DOCUMENT: Final = select(snapshots.c.host).where(
     snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
 )
 PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
+_PUT_LOOK: Final = insert(looks)
 _NO_LOOK: Final = delete(looks).where(looks.c.host == bindparam("its_host"))
 _NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its_host"))
 
@@ -218,7 +219,7 @@ class SqlHosts:
         self._db.execute(_NO_LOOK, {"its_host": name})
         self._db.execute(_NO_SNAPSHOT, {"its_host": name})
         self._db.execute(PUT_DOCUMENT, {"host": name, "document": text})
-        self._db.execute(insert(looks), {**new, "facts": facts, "disk_bytes": disk})
+        self._db.execute(_PUT_LOOK, {**new, "facts": facts, "disk_bytes": disk})
         if stored is None or (stored.facts, stored.disk_bytes) != (facts, disk):
             self._usage.touch(name)
         return True

@@ -46,6 +46,7 @@ _NUMBER: Final = (
     .scalar_subquery()
 )
 _ADD: Final = insert(operations).values(number=_NUMBER)
+_ADD_STEPS: Final = insert(steps)
 _UNFINISHED: Final = (
     select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
     .where(operations.c.state.in_(UNFINISHED))
@@ -79,12 +80,12 @@ class SqlOperations:
         """``waits_for``: ids of operations that have to end first, whichever way they do."""
         only_here = {"host": host, "inputs": inputs, "waits_for": list(waits_for) or None}
         fresh = {"cancelled": False, "revision": 1, "its_subject": operation.subject}
-        self._db.execute(_ADD.values({**operation_values(operation), **only_here}), fresh)
+        self._db.execute(_ADD, {**operation_values(operation), **only_here, **fresh})
         rows = [
             {"operation": operation.id, "position": position, **asdict(step)}
             for position, step in enumerate(operation.steps)
         ]
-        self._db.execute(insert(steps), rows)
+        self._db.execute(_ADD_STEPS, rows)
 
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""

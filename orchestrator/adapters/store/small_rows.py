@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Final
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from orchestrator.adapters.store.rows import image_of, network_of, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
@@ -16,6 +17,14 @@ from orchestrator.core.image import Image
 from orchestrator.core.names import near
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
+
+# Put together once, as that takes longer than asking.
+_IMAGE: Final = select(images).where(images.c.name == bindparam("its_name"))
+_NETWORK: Final = select(networks).where(networks.c.name == bindparam("its_name"))
+_OFFERINGS: Final = select(offerings.c.document).order_by(offerings.c.name)
+_PUT_SECRET: Final = insert(secrets)
+_SECRET: Final = select(secrets.c.blob).where(secrets.c.id == bindparam("its_id"))
+_NO_SECRET: Final = delete(secrets).where(secrets.c.id == bindparam("its_id"))
 
 
 class SqlImages:
@@ -34,7 +43,7 @@ class SqlImages:
 
     def get(self, name: str) -> Image:
         """:raises NotFound: ``image.unknown``"""
-        row = self._db.execute(select(images).where(images.c.name == name)).one_or_none()
+        row = self._db.execute(_IMAGE, {"its_name": name}).one_or_none()
         if row is None:
             raise NotFound(
                 "image.unknown",
@@ -64,7 +73,7 @@ class SqlNetworks:
         self._db.execute(insert(networks).values(asdict(network)))
 
     def find(self, name: str) -> Network | None:
-        row = self._db.execute(select(networks).where(networks.c.name == name)).one_or_none()
+        row = self._db.execute(_NETWORK, {"its_name": name}).one_or_none()
         return None if row is None else network_of(row)
 
     def get(self, name: str) -> Network:
@@ -91,8 +100,7 @@ class SqlOfferings:
         self._db = connection
 
     def list(self) -> tuple[Offering, ...]:
-        found = self._db.execute(select(offerings.c.document).order_by(offerings.c.name))
-        return tuple(offering_of(document) for document in found.scalars())
+        return tuple(offering_of(document) for document in self._db.execute(_OFFERINGS).scalars())
 
     def put(self, offering: Offering) -> None:
         self.remove(offering.name)
@@ -111,11 +119,11 @@ class SqlSecrets:
 
     def put(self, secret_id: str, text: str) -> None:
         self.remove(secret_id)
-        self._db.execute(insert(secrets).values(id=secret_id, blob=self._box.close(secret_id, text)))
+        self._db.execute(_PUT_SECRET, {"id": secret_id, "blob": self._box.close(secret_id, text)})
 
     def find(self, secret_id: str) -> str | None:
         """:raises Fatal: ``secret.unreadable``"""
-        blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == secret_id)).scalar_one_or_none()
+        blob = self._db.execute(_SECRET, {"its_id": secret_id}).scalar_one_or_none()
         try:
             return None if blob is None else self._box.open(secret_id, blob)
         except Unreadable as error:
@@ -132,7 +140,7 @@ class SqlSecrets:
         return tuple(self._db.execute(select(secrets.c.id).order_by(secrets.c.id)).scalars())
 
     def remove(self, secret_id: str) -> None:
-        self._db.execute(delete(secrets).where(secrets.c.id == secret_id))
+        self._db.execute(_NO_SECRET, {"its_id": secret_id})
 
     def bind(self) -> None:
         """Bind what older versions wrote to the rows it is in; what no key reads stays as it is."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
 from orchestrator.core.access import EVERYWHERE
@@ -15,6 +15,18 @@ from orchestrator.core.lease import TenantPolicy
 from orchestrator.core.quota import Limit
 from orchestrator.core.request_key import StoredRequest
 from orchestrator.core.tenant import ApiToken, Member, Tenant
+
+# Put together once, as that takes longer than asking.
+_TENANT: Final = select(tenants).where(tenants.c.name == bindparam("its_name"))
+_LIMITS: Final = select(quotas).order_by(quotas.c.tenant, quotas.c.resource)
+_LOCKED: Final = (
+    select(quotas.c.tenant)
+    .where(quotas.c.tenant.in_((bindparam("its_tenant"), EVERYWHERE)))
+    .order_by(quotas.c.tenant.desc())
+    .with_for_update()
+)
+"""Always the tenant's own first and then the pool's, so that two tenants never wait for each other."""
+_POLICY: Final = select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant"))
 
 
 class SqlTenants:
@@ -25,7 +37,7 @@ class SqlTenants:
         self._db.execute(insert(tenants).values(asdict(tenant)))
 
     def find(self, name: str) -> Tenant | None:
-        row = self._db.execute(select(tenants).where(tenants.c.name == name)).one_or_none()
+        row = self._db.execute(_TENANT, {"its_name": name}).one_or_none()
         return None if row is None else Tenant(**row._asdict())
 
     def list(self) -> tuple[Tenant, ...]:
@@ -90,14 +102,12 @@ class SqlQuotas:
         self._db = connection
 
     def lock(self, tenant: str) -> None:
-        """Always the tenant's own first and then the pool's, so that two tenants never wait for each other."""
-        concerned = quotas.c.tenant.in_((tenant, EVERYWHERE))
-        self._db.execute(select(quotas.c.tenant).where(concerned).order_by(quotas.c.tenant.desc()).with_for_update())
+        """Its own and the pool's."""
+        self._db.execute(_LOCKED, {"its_tenant": tenant})
 
     def list(self) -> tuple[Limit, ...]:
         """By tenant and resource."""
-        query = select(quotas).order_by(quotas.c.tenant, quotas.c.resource)
-        return tuple(Limit(**row._asdict()) for row in self._db.execute(query))
+        return tuple(Limit(**row._asdict()) for row in self._db.execute(_LIMITS))
 
     def put(self, limit: Limit) -> None:
         """Replaces the one there was."""
@@ -118,7 +128,7 @@ class SqlPolicies:
 
     def get(self, tenant: str) -> TenantPolicy:
         """The one that says nothing, where none was set."""
-        document = self._db.execute(select(policies.c.document).where(policies.c.tenant == tenant)).scalar_one_or_none()
+        document = self._db.execute(_POLICY, {"its_tenant": tenant}).scalar_one_or_none()
         return TenantPolicy(**(document or {}))
 
     def isolations(self) -> dict[str, Isolation]:

@@ -27,6 +27,8 @@ _ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUE
 """One statement, as a claim waits for each."""
 _ID: Final = vms.c.id == bindparam("its_id")
 _BY_ID: Final = select(*VM_COLUMNS).where(_ID)
+_NAMED: Final = select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
+_REMOVE: Final = delete(vms).where(_ID).returning(vms.c.host)
 _CHANGE: Final = update(vms).where(_ID)
 _CHANGE_BY: Final = _CHANGE.where(vms.c.operation == bindparam("its_operation"))
 _DROP_SHARE: Final = delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
@@ -58,8 +60,7 @@ class SqlVms:
             )
 
     def find(self, tenant: str, name: str) -> Vm | None:
-        query = select(*VM_COLUMNS).where(vms.c.tenant == tenant, vms.c.name == name)
-        row = self._db.execute(query).one_or_none()
+        row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
         return None if row is None else vm_of(row)
 
     def find_id(self, vm_id: str) -> Vm | None:
@@ -122,7 +123,7 @@ class SqlVms:
         _drop_place(self._db, vm_id)
         for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
             self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
-        for host in self._db.execute(delete(vms).where(vms.c.id == vm_id).returning(vms.c.host)).scalars():
+        for host in self._db.execute(_REMOVE, {"its_id": vm_id}).scalars():
             self._usage.touch(host)
 
 
@@ -131,17 +132,26 @@ _STILL_CUT: Final = (
     .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
     .exists()
 )
+_DROP_FUNCTIONS: Final = delete(function_claims).where(function_claims.c.vm == bindparam("its_vm"))
+_DROP_SLOTS: Final = (
+    delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
+)
+_UNCUT: Final = delete(gpu_cuts).where(
+    gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
+)
 
 
 def _drop_place(connection: Connection, vm_id: str) -> None:
     """Slots and function; a GPU with nothing left on it is cut no more."""
-    connection.execute(delete(function_claims).where(function_claims.c.vm == vm_id))
-    slots = delete(slot_claims).where(slot_claims.c.vm == vm_id).returning(slot_claims.c.host, slot_claims.c.gpu)
-    for host, gpu in {(row.host, row.gpu) for row in connection.execute(slots)}:
-        left = (gpu_cuts.c.host == host, gpu_cuts.c.gpu == gpu, ~_STILL_CUT)
-        connection.execute(delete(gpu_cuts).where(*left))
+    connection.execute(_DROP_FUNCTIONS, {"its_vm": vm_id})
+    for host, gpu in {(row.host, row.gpu) for row in connection.execute(_DROP_SLOTS, {"its_vm": vm_id})}:
+        connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
 
 
+_TAKE_SHARE: Final = insert(host_claims)
+_CUT: Final = insert(gpu_cuts)
+_TAKE_SLOTS: Final = insert(slot_claims)
+_TAKE_FUNCTIONS: Final = insert(function_claims)
 _CUT_SO: Final = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
 _PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
 _KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
@@ -187,21 +197,13 @@ class SqlClaims:
         cuts = tuple({one.gpu: one.cut for one in claim.devices}.items())
         uncut = self._taken(claim, capacity, cuts)
         try:
-            self._db.execute(
-                insert(host_claims).values(
-                    vm=claim.vm,
-                    host=claim.host,
-                    vcpus=claim.vcpus,
-                    memory_mib=claim.memory_mib,
-                    disk_bytes=claim.disk_bytes,
-                )
-            )
+            self._db.execute(_TAKE_SHARE, _share_row(claim))
             if uncut:
-                self._db.execute(insert(gpu_cuts), [{"host": claim.host, "gpu": gpu, "cut": cut} for gpu, cut in uncut])
-            self._db.execute(insert(slot_claims), _slot_rows(claim))
+                self._db.execute(_CUT, [{"host": claim.host, "gpu": gpu, "cut": cut} for gpu, cut in uncut])
+            self._db.execute(_TAKE_SLOTS, _slot_rows(claim))
             functions = _function_rows(claim)
             if functions:
-                self._db.execute(insert(function_claims), functions)
+                self._db.execute(_TAKE_FUNCTIONS, functions)
         except IntegrityError as error:
             raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
 
@@ -264,6 +266,11 @@ class SqlClaims:
 
     def _is_cut(self, host: str, gpu: str, cut: str) -> bool:
         return self._db.execute(_CUT_SO, {"host": host, "gpu": gpu, "cut": cut}).first() is not None
+
+
+def _share_row(claim: Claim) -> dict[str, Any]:
+    share = {"vcpus": claim.vcpus, "memory_mib": claim.memory_mib, "disk_bytes": claim.disk_bytes}
+    return {"vm": claim.vm, "host": claim.host, **share}
 
 
 def _slot_rows(claim: Claim) -> list[dict[str, Any]]:
