@@ -32,7 +32,7 @@ class FetchedImages:
         self._credential = credential
         self._fetching = threading.Lock()
         self._round: threading.Thread | None = None
-        self._known: frozenset[tuple[str, ImageFormat]] = frozenset()
+        self._known = self._stored()
 
     def take(self, wanted: NewImage, now: float) -> Image:
         return self._library.take(wanted, now)
@@ -58,8 +58,7 @@ class FetchedImages:
     def round(self) -> None:
         """Begin to fetch what was added elsewhere, unless that is under way, so that it is here when its controller
         is gone; remove what was removed elsewhere."""
-        with self._store.read() as tx:
-            images = frozenset((image.sha256, image.format) for image in tx.images.list())
+        images = self._stored()
         for sha256, image_format in self._known - images:
             self._library.remove(sha256, image_format)
         self._known = images
@@ -67,6 +66,10 @@ class FetchedImages:
         if missing and self._others() and (self._round is None or not self._round.is_alive()):
             self._round = threading.Thread(target=self._fetch_all, args=(missing,), name="images", daemon=True)
             self._round.start()
+
+    def _stored(self) -> frozenset[tuple[str, ImageFormat]]:
+        with self._store.read() as tx:
+            return frozenset((image.sha256, image.format) for image in tx.images.list())
 
     def _fetch_all(self, missing: list[tuple[str, ImageFormat]]) -> None:
         for sha256, image_format in missing:
