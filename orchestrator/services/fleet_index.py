@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,21 @@ from orchestrator.services.known_profiles import KnownProfiles, OfferedTypes
 
 _MANY = 1000
 """From so many hosts on it is quicker to read all."""
+
+
+@contextmanager
+def _kept_for_good(*, at_once: bool) -> Iterator[None]:
+    """A large fleet that is read ``at_once`` is no garbage: to search it for some takes as long as to read it, and a
+    fifth of a second at each later search."""
+    if not at_once:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +167,15 @@ class FleetIndex:
         with self._store.read() as tx:
             changes = tx.fleet.changes(self._position)
             names = {host for host, stamp in changes.stamps.items() if self._stamps.get(host) != stamp} | self._stale
-            found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
+            first = not self._seen and len(names) >= _MANY
+            with _kept_for_good(at_once=first):
+                found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
             isolations = tx.policies.isolations()
         self._learn(offerings, isolations)
-        for name in sorted(names):
-            self._keep(name, found.get(name))
+        with _kept_for_good(at_once=first):
+            for name in sorted(names):
+                self._keep(name, found.get(name))
         self._position = changes.position
         self._stamps.update(changes.stamps)
         self._stale.clear()
