@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, or_, select, update
@@ -82,7 +82,7 @@ class SqlOperations:
         fresh = {"cancelled": False, "revision": 1, "its_subject": operation.subject}
         self._db.execute(_ADD, {**operation_values(operation), **only_here, **fresh})
         rows = [
-            {"operation": operation.id, "position": position, **asdict(step)}
+            {"operation": operation.id, "position": position, **vars(step)}
             for position, step in enumerate(operation.steps)
         ]
         self._db.execute(_ADD_STEPS, rows)
@@ -287,4 +287,4 @@ class SqlOperations:
 
 
 def _step_values(operation_id: str, position: int, step: StepRecord) -> dict[str, Any]:
-    return {"operation_id": operation_id, "at_position": position, **asdict(step)}
+    return {"operation_id": operation_id, "at_position": position, **vars(step)}
