@@ -261,20 +261,11 @@ def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
     assert runs.order == ["op"]
 
 
-class OneOfTwo(LiveControllers):
-    """Believes that another controller lives, and so leaves it to the queue when a run begins."""
-
-    @property
-    def alone(self) -> bool:
-        return False
-
-
 def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.contract.engine.test_durable.LiveControllers", OneOfTwo)
-    starting = "dbos._queue.execute_dequeued_workflow"
-    monkeypatch.setattr(starting, once(OSError("no thread"), execute_dequeued_workflow))
+    monkeypatch.setattr(LiveControllers, "alone", False)
+    monkeypatch.setattr("dbos._queue.execute_dequeued_workflow", once(OSError("no thread"), execute_dequeued_workflow))
     one_operation_is_run(store, engine_of)
 
 
@@ -292,13 +283,12 @@ def test_alone_a_run_begins_when_its_host_has_a_place_whenever_the_queue_is_look
     monkeypatch.setattr(work_queue, "_POLL_S", 3600.0)
     runs = Recording(store)
     engine, ended = engine_of(runs, per_host=2)
-    names = [f"op{number}" for number in range(6)]
-    for name in names:
-        engine.submit(add(store, name, subject=name))
+    for number in range(6):
+        engine.submit(add(store, f"op{number}", subject=f"vm{number}"))
     runs.gate.set()
-    wait_for(ended, len(names))
+    wait_for(ended, 6)
     engine.stop()
-    assert sorted(runs.order) == names
+    assert sorted(runs.order) == [f"op{number}" for number in range(6)]
     assert runs.most <= 2
 
 
