@@ -21,6 +21,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start-vm": ("start-vm train",),
     "stop-vm": ("stop-vm train", "stop-vm a b --force"),
     "restart-vm": ("restart-vm train",),
+    "rename-vm": ("rename-vm train train-old",),
     "adopt-vm": ("adopt-vm gpu-1 byhand --name train",),
     "extend-vm": ("extend-vm train --lease 4h",),
     "events": ("events train",),

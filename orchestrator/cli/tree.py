@@ -37,6 +37,7 @@ ENTRIES: Final = {
     "start-vm": CommandEntry("vm_power", "start_vm", "Start stopped VMs; their vGPUs are made again."),
     "stop-vm": CommandEntry("vm_power", "stop_vm", "Stop VMs; their places on GPUs stay reserved."),
     "restart-vm": CommandEntry("vm_power", "restart_vm", "Shut VMs down and start them again, where they are."),
+    "rename-vm": CommandEntry("vm_power", "rename_vm", "Give a stopped VM another name."),
     "adopt-vm": CommandEntry("vm", "adopt", "Make a VM of a domain that somebody else made."),
     "extend-vm": CommandEntry("vm", "extend_vm", "Make a VM's lease longer."),
     "events": CommandEntry("vm_views", "events", "What was done to a VM, also to one that is deleted."),

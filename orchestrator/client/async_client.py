@@ -88,6 +88,11 @@ class AsyncClient(AsyncSiteCalls):
         )
         return started
 
+    async def rename_vm(self, name: str, tenant: str, new: str) -> models.Started:
+        """One that is stopped."""
+        started: models.Started = await self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
+        return started
+
     async def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
         vm: models.Vm = await self._post(path_of("vms", name, "extend"), end, tenant=tenant)

@@ -90,6 +90,11 @@ class Client(SiteCalls):
         )
         return started
 
+    def rename_vm(self, name: str, tenant: str, new: str) -> models.Started:
+        """One that is stopped."""
+        started: models.Started = self._post(path_of("vms", name, "rename"), {"name": new}, tenant=tenant)
+        return started
+
     def extend_vm(self, name: str, tenant: str, end: Body) -> models.Vm:
         """``lease_s`` from now, or ``until``; the VM."""
         vm: models.Vm = self._post(path_of("vms", name, "extend"), end, tenant=tenant)

@@ -1408,6 +1408,17 @@ class Remedy(TypedDict):
     """
 
 
+class RenameVm(TypedDict):
+    """
+    Another name for a VM.
+    """
+
+    name: str
+    """
+    No other VM of the tenant has it
+    """
+
+
 class Repairs(TypedDict):
     """
     Repairs that were begun.

@@ -58,14 +58,21 @@ def running_operation(tx: Transaction, vm: Vm) -> str | None:
 
 
 def record(
-    tx: Transaction, operation: Operation, *, host: str, inputs: dict[str, object], waits_for: Sequence[str] = ()
+    tx: Transaction,
+    operation: Operation,
+    *,
+    host: str,
+    inputs: dict[str, object],
+    waits_for: Sequence[str] = (),
+    said: str = "",
 ) -> None:
-    """Operation and audit record. ``waits_for``: ids of the operations that have to end first."""
+    """Operation and audit record. ``waits_for``: ids of the operations that have to end first. ``said``: more for the
+    audit than the kind."""
     tx.operations.add(operation, host=host, inputs=inputs, waits_for=waits_for)
     tx.audit.append(
         at=operation.created_at,
         actor=actor(),
-        action=operation.kind,
+        action=f"{operation.kind} {said}".strip(),
         subject=operation.subject_name,
         outcome="accepted",
     )

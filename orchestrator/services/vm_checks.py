@@ -7,6 +7,7 @@ from orchestrator.core.errors import Conflict
 from orchestrator.core.lease import show_moment
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.begin import running_operation
 
 
 def check_adopted(tx: Transaction, vm: Vm) -> None:
@@ -32,6 +33,18 @@ def check_state(vm: Vm, needed: VmState) -> None:
             f"VM {vm.spec.name} is {vm.state}",
             hint=f"operation {vm.operation} works on it; 'vgpuctl operation show' tells how far it is",
         )
+
+
+def check_may_rename(tx: Transaction, vm: Vm) -> None:
+    """:raises Conflict: ``vm.running``, ``vm.busy``"""
+    if vm.state == "running":
+        name = vm.spec.name
+        raise Conflict("vm.running", f"VM {name} is running", hint=f"'vgpuctl stop-vm {name}' stops it")
+    check_state(vm, "stopped")
+    running = running_operation(tx, vm)
+    if running is not None:
+        hint = f"'vgpuctl operation wait {running}' waits for it"
+        raise Conflict("vm.busy", f"operation {running} works on VM {vm.spec.name}", hint=hint)
 
 
 def check_host(tx: Transaction, vm: Vm) -> None:

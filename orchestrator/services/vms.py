@@ -11,7 +11,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFoun
 from orchestrator.core.host import Host
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
-from orchestrator.core.names import near
+from orchestrator.core.names import check_name, near
 from orchestrator.core.network import short_name
 from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
@@ -30,7 +30,7 @@ from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vm_checks import check_adopted, check_host, check_lease, check_state
+from orchestrator.services.vm_checks import check_adopted, check_host, check_lease, check_may_rename, check_state
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
@@ -303,6 +303,23 @@ class VmService:
             started = self._begin(tx, "restart_vm", vm, more={"force": True} if force else None)
             self._set_state(tx, vm.id, "stopping")
         return self._submitted(started)
+
+    def rename(self, tenant: str, name: str, new: str) -> Started:
+        """Another name for one that is stopped; what was done to it is kept under the names that it had then.
+
+        :raises Conflict: ``vm.exists``, ``vm.running``, ``vm.busy``; :raises InvalidInput: ``vm.name_invalid``"""
+        check_name(new, what="vm")
+        with self.store.begin() as tx:
+            vm = _known(tx, tenant, name)
+            if vm.spec.name == new:
+                return Started(operation=None, name=new, existing=True)
+            check_may_rename(tx, vm)
+            tx.vms.rename(vm.id, new)
+            operation = new_operation("rename_vm", vm, clock=self.planner.clock, ids=self.planner.ids)
+            tx.vms.update(held_by(operation, replace(vm, spec=replace(vm.spec, name=new))))
+            inputs: dict[str, object] = {"vm": new, **before(vm), "name_before": vm.spec.name}
+            record(tx, operation, host=vm.host, inputs=inputs, said=f"to {new}")
+        return self._submitted(Started(operation=operation.id, name=new))
 
     def open_console(self, tenant: str, name: str) -> ByteStream:
         """:raises Conflict: ``vm.not_running``"""

@@ -96,7 +96,7 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
     if there is not None and there.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
-    if there is not None and there.devices == devices:
+    if there is not None and (there.name, there.devices) == (action.domain.name, devices):
         return SO_ALREADY
     claim(machine, key, action.vm)
     try:
@@ -108,7 +108,7 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     if there is None:
         machine.domains[action.vm] = Domain(name=action.domain.name, devices=devices)
     elif not there.running:
-        there.devices = devices
+        there.name, there.devices = action.domain.name, devices
     may_die(machine)
     return DONE
 

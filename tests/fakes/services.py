@@ -114,6 +114,19 @@ class Vms:
         key = (spec.tenant, spec.name)
         self._world.vms[key] = replace(self._world.vms[key], state=state, addresses=addresses)
 
+    def rename(self, tenant: str, name: str, new: str) -> Started:
+        check_name(new, what="vm")
+        vm = self.get(tenant, name)
+        if (tenant, new) in self._world.vms:
+            raise Conflict("vm.exists", f"there is already a VM {new}", hint="choose another name")
+        if vm.state != "stopped":
+            raise Conflict("vm.running", f"VM {name} is running", hint="stop it")
+        del self._world.vms[tenant, name]
+        operation = self._world.begin("rename_vm", vm.id, tenant, lambda: None, vm.full_name)
+        named = replace(vm, spec=replace(vm.spec, name=new), operation=operation)
+        self._world.vms[tenant, new] = named
+        return Started(operation=operation, name=new)
+
     def plan(self, request: CreateVm) -> DryRun:
         spec = self._spec(request)
         actions = (

@@ -123,6 +123,12 @@ def _vm_scenes(host: str) -> list[Scene]:
         Scene(f"stop {host}", "stop_vm", _with_vm(host, start=True), _stop),
         Scene(f"delete {host}", "delete_vm", _with_vm(host, start=True), _delete),
         Scene(
+            f"rename {host}",
+            "rename_vm",
+            _with_vm(host, start=False),
+            lambda plane: plane.services.vms.rename("default", "train", "train-2").operation,
+        ),
+        Scene(
             f"restart {host}",
             "restart_vm",
             _with_vm(host, start=True),

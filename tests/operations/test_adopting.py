@@ -274,3 +274,14 @@ def test_a_gpu_that_is_claimed_for_another_size_is_said_to_be(plane: ControlPlan
     with pytest.raises(Conflict) as refused:
         plane.services.adoption.adopt(WANTED)
     assert refused.value.code == "gpu.cut_differs"
+
+
+def test_an_adopted_vm_is_called_otherwise_and_its_domain_is_not(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    with_mdev(machine, gpu=1)
+    adopt(plane)
+    done(plane, plane.services.vms.stop("default", "byhand").operation)
+    before = dict(machine.domains)
+    done(plane, plane.services.vms.rename("default", "byhand", "train").operation)
+    assert machine.domains == before
+    assert vm_of(plane, "train").domain_name == "byhand"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -53,11 +53,7 @@ class SqlVms:
         except IntegrityError as error:
             raise ClaimLost(f"VM {vm.spec.name}: {error.orig}") from error
         if added == 0:
-            raise Conflict(
-                "vm.exists",
-                f"there is already a VM {vm.spec.name}",
-                hint="choose another name, or look at that one with 'vgpuctl show-vm'",
-            )
+            raise _exists(vm.spec.name)
 
     def find(self, tenant: str, name: str) -> Vm | None:
         row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
@@ -112,6 +108,19 @@ class SqlVms:
         gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
 
+    def rename(self, vm_id: str, name: str) -> None:
+        """:raises Conflict: ``vm.exists``"""
+        vm = self.find_id(vm_id)
+        if vm is None or vm.spec.name == name:
+            return
+        if self.find(vm.spec.tenant, name) is not None:
+            raise _exists(name)
+        self._usage.touch(vm.host)
+        try:
+            self._db.execute(_CHANGE, {"its_id": vm_id, "name": name, "spec": asdict(replace(vm.spec, name=name))})
+        except IntegrityError as error:
+            raise _exists(name) from error
+
     def _touch_if_seen(self, vm_id: str, state: VmState, deallocated: DeallocationReason | None = None) -> None:
         """What placement sees beside claims: whether the VM waits for a place, and whether it has a disk only."""
         seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
@@ -125,6 +134,14 @@ class SqlVms:
             self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
         for host in self._db.execute(_REMOVE, {"its_id": vm_id}).scalars():
             self._usage.touch(host)
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(
+        "vm.exists",
+        f"there is already a VM {name}",
+        hint="choose another name, or look at that one with 'vgpuctl show-vm'",
+    )
 
 
 _STILL_CUT: Final = (

@@ -70,7 +70,7 @@ class Domains:
         self._ledger.claim(domain_key(vm), vm)  # the digest follows when libvirt has taken the definition
         try:
             self._libvirt.call(
-                lambda connection: connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE),
+                lambda connection: _define(connection, vm, xml),
                 code="vm.definition_refused",
                 message="libvirt refused the VM's definition",
                 hint="the host's libvirt or QEMU may be too old for it",
@@ -280,6 +280,14 @@ def _lookup(connection: Any, vm: str) -> Any:
         if is_absent(error):
             return None
         raise
+
+
+def _define(connection: Any, vm: str, xml: str) -> None:
+    """libvirt takes no definition of another name for a domain that is there: it is renamed first."""
+    there, name = _lookup(connection, vm), read_domain_xml(xml).name
+    if there is not None and there.name() != name:
+        there.rename(name)
+    connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
 
 def _definition(domain: Any) -> str:

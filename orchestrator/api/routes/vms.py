@@ -19,6 +19,7 @@ from orchestrator.api.schemas.vms import (
     CreateVmBody,
     ExtendBody,
     PlanAnswer,
+    RenameBody,
     VmAnswer,
     vm_members,
 )
@@ -147,6 +148,14 @@ def restart(
 ) -> StartedAnswer:
     """Shut the VM down and start it again in its place, with its device made anew."""
     return StartedAnswer.of(services.vms.restart(tenant, name, force=force))
+
+
+@router.post("/{name}/rename", status_code=202)
+def rename(
+    name: NameInPath, body: RenameBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Give a stopped VM another name. Its guest keeps the host name that it has."""
+    return StartedAnswer.of(services.vms.rename(tenant, name, body.name))
 
 
 @router.post("/{name}/extend")

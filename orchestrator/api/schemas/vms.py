@@ -127,6 +127,14 @@ class ExtendBody(RequestBody):
         return wanted_end(self.lease_s, self.until)
 
 
+class RenameBody(RequestBody):
+    """Another name for a VM."""
+
+    model_config = ConfigDict(title="RenameVm", json_schema_extra={"examples": [{"name": "train-2"}]})
+
+    name: Name = Field(description="No other VM of the tenant has it")
+
+
 class AdoptVmBody(RequestBody):
     """A libvirt domain that somebody else made, with one vGPU on a GPU of ours."""
 

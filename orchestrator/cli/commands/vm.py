@@ -200,6 +200,7 @@ for _verb, _function in (
     ("start", vm_power.start_vm),
     ("stop", vm_power.stop_vm),
     ("restart", vm_power.restart_vm),
+    ("rename", vm_power.rename_vm),
     ("set", vm_power.set_vm),
     ("events", vm_views.events),
     ("adopt", adopt),

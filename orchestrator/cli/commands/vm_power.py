@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting, stopping, deleting and labelling VMs, several at a time."""
+"""Starting, stopping, deleting, renaming and labelling VMs, most of it several at a time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orchestrator.cli import guest_access
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.output import show
-from orchestrator.cli.parameters import Label, Name, Names, Tenant, Unlabel, Wait
+from orchestrator.cli.parameters import Label, Name, Names, NewName, Tenant, Unlabel, Wait
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.vm_outcome import Outcome, change_each, each, started_lines
+from orchestrator.cli.vm_outcome import Outcome, change_each, each, finish, started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import parse_labels
@@ -82,6 +82,19 @@ def restart_vm(
     """Shut VMs down and start them again, where they are."""
     session = session_of(ctx)
     change_each(session, names, lambda name: session.client.restart_vm(name, tenant, force=force), tenant, wait=wait)
+
+
+def rename_vm(
+    ctx: typer.Context,
+    name: Name,
+    new: NewName,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give a stopped VM another name; its guest keeps the host name that it has."""
+    session = session_of(ctx)
+    finish(session, session.client.rename_vm(name, tenant, new), tenant, wait=wait)
 
 
 def set_vm(

@@ -17,7 +17,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
@@ -188,9 +188,14 @@ def events(
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """What was done to a VM, also to one that is deleted; newest first."""
+    """What was done to a VM, also to one that is deleted; newest first. Names that it had before count."""
     client = session_of(ctx).client
-    found = client.operations(limit=limit, subject=f"{tenant}/{name}")
-    if not found:
-        found = client.operations(limit=limit, subject=client.vm(name, tenant)["id"])
-    show_list(found, EVENT_COLUMNS, output, f"nothing is known of a VM {name}", sort)
+    found = {one["id"]: one for one in client.operations(limit=limit, subject=f"{tenant}/{name}")}
+    try:
+        vm_id = client.vm(name, tenant)["id"]
+        found |= {one["id"]: one for one in client.operations(limit=limit, subject=vm_id)}
+    except NotFound:
+        if not found:
+            raise
+    newest = sorted(found.values(), key=lambda one: str(one["created_at"]), reverse=True)[:limit]
+    show_list(newest, EVENT_COLUMNS, output, f"nothing is known of a VM {name}", sort)

@@ -17,6 +17,7 @@ DEFINITIONS: dict[str, Definition] = {
         vms.START_DEALLOCATED_VM,
         vms.STOP_VM,
         vms.RESTART_VM,
+        vms.RENAME_VM,
         vms.FREE_VM,
         vms.DELETE_LOST_VM,
         vms.DELETE_VM,

@@ -90,6 +90,14 @@ RESTART_VM = Definition(
 )
 """Its device is made anew, as after stop and start; its place is never free in between."""
 
+RENAME_VM = Definition(
+    kind="rename_vm",
+    steps=(vm_record.NAMED, domain.REDEFINE_RENAMED, vm_record.STOPPED),
+    stuck=vm_record.mark_stuck,
+    abandoned=vm_record.say_stopped,
+)
+"""Stored with its new name. Of one that runs libvirt cannot change the domain's."""
+
 FREE_VM = Definition(
     kind="free_vm",
     leaves="stopped",

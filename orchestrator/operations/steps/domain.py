@@ -28,6 +28,13 @@ def _define_as_before(context: Context) -> None:
     context.perform(DefineDomain(vm=vm.id, domain=replace(vm.domain, devices=context.devices_before())))
 
 
+def _define_by_its_old_name(context: Context) -> None:
+    vm = context.known_vm()
+    if vm.spec.adopted is None:
+        before = replace(vm, spec=replace(vm.spec, name=context.text("name_before")))
+        context.perform(DefineDomain(vm=vm.id, domain=before.domain))
+
+
 def _undefine(context: Context) -> None:
     context.perform(UndefineDomain(vm=context.subject))
 
@@ -120,6 +127,9 @@ REDEFINE = Step(
 )
 REDEFINE_PLACED = Step(
     name="redefine_placed.1", title="definition", do=_define, undo=_define_as_before, remains=_domain_text
+)
+REDEFINE_RENAMED = Step(
+    name="redefine_renamed.1", title="definition", do=_define, undo=_define_by_its_old_name, remains=_domain_text
 )
 START = Step(name="start.1", title="start", do=_start, undo=_power_off, remains=_running_text)
 GUEST_SEEN = Step(name="guest_seen.1", title="guest seen running", do=_see_guest, no_undo_reason="it only observes")

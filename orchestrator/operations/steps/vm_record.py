@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.core.device import Device
-from orchestrator.core.errors import WorldError
+from orchestrator.core.errors import Conflict, WorldError
 from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -135,6 +135,17 @@ def _free_again(context: Context) -> None:
             _mark_deallocated(tx, vm.id, context.devices_before(), context.text("freed"))
 
 
+def _name_back(context: Context) -> None:
+    """Unless somebody has taken its name meanwhile."""
+    before = context.text("name_before")
+    try:
+        with context.begin() as tx:
+            tx.vms.rename(context.subject, before)
+    except Conflict:
+        context.warnings.append(f"another VM is called {before} by now: it keeps the new name")
+    _not_started(context)
+
+
 def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
     tx.claims.free_place(vm_id)
     tx.vms.deallocate(vm_id, _DEALLOCATED[why], devices)
@@ -146,6 +157,7 @@ _NO_RECORD_UNDO = "the steps before it set the state back"
 CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
 STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=_not_started)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
+NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)
 DELETING = Step(name="vm_deleting.1", title="check the state", do=claim_of, undo=_as_observed)
 RUNNING = Step(

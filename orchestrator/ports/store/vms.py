@@ -40,5 +40,8 @@ class Vms(Protocol):
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""
 
+    def rename(self, vm_id: str, name: str) -> None:
+        """:raises Conflict: ``vm.exists``"""
+
     def remove(self, vm_id: str) -> None:
         """With its claims. Gone already is fine."""

@@ -74,6 +74,25 @@ def test_what_confines_qemu_is_asked_of_libvirt_once_for_a_connection(
     assert len(asked) == 1
 
 
+def test_a_definition_of_another_name_renames_the_domain(tmp_path: Path) -> None:
+    vm, host = str(uuid.uuid4()), Libvirt("test:///default")
+    domains = Domains(host, Ledger(tmp_path, site="s", epoch=1, boot_id="boot-1"), FakeTiming())
+
+    def named(name: str) -> str:
+        return (
+            f"<domain type='test'><name>{name}</name><uuid>{vm}</uuid><memory unit='MiB'>64</memory>"
+            "<os><type>hvm</type></os></domain>"
+        )
+
+    first, second = f"one-{vm[:8]}", f"two-{vm[:8]}"
+    for name, changed in ((first, True), (second, True), (second, False), (first, True)):
+        assert domains.define(vm, named(name), lambda: None).changed is changed
+        found = domains.find(vm)
+        assert found is not None
+        assert found.name == name
+    assert domains.undefine(vm).changed
+
+
 @pytest.mark.fault("F33")
 def test_a_libvirt_that_restarts_inside_a_call_leaves_it_unknown_and_is_found_again(
     guest: Guest, monkeypatch: pytest.MonkeyPatch

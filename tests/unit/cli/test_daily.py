@@ -126,6 +126,18 @@ def test_what_happened_to_a_vm_is_told_also_when_it_is_gone(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("vms")
+def test_a_vm_gets_another_name_and_keeps_its_history(cli: Cli) -> None:
+    assert cli("rename-vm", "vm-2", "VM").code == 2
+    assert "[vm.running]" in cli("rename-vm", "vm-1", "vm-3").err
+    assert "[vm.exists]" in cli("rename-vm", "vm-2", "vm-1").err
+    assert cli("rename-vm", "vm-2", "vm-3", "-o", "name").out == "vm-3\n"
+    assert names(cli, "--state", "stopped") == ["vm-3"]
+    assert cli("show-vm", "vm-2").code == 4
+    told = cli("events", "vm-3", "-o", "jsonpath=.kind").out.split()
+    assert told[-3:] == ["rename_vm", "stop_vm", "create_vm"]
+
+
+@pytest.mark.usefixtures("vms")
 def test_labels_are_set_and_taken_away(cli: Cli) -> None:
     assert cli("vm", "set", "vm-1", "--label", "gpu=yes", "--unlabel", "team").code == 0
     assert cli("show-vm", "vm-1", "-o", "jsonpath=.labels").out == '{"gpu": "yes"}\n'
