@@ -110,6 +110,10 @@ def _delete(plane: ControlPlane) -> str | None:
     return plane.services.vms.delete("default", "train").operation
 
 
+def _now(verb: str, *more: str) -> Callable[[ControlPlane], str | None]:
+    return lambda plane: getattr(plane.services.vms, verb)("default", "train", *more).operation
+
+
 def _vm_scenes(host: str) -> list[Scene]:
     return [
         Scene(f"create {host}", "create_vm", _prepared(host), _create(host, start=True)),
@@ -122,18 +126,8 @@ def _vm_scenes(host: str) -> list[Scene]:
         ),
         Scene(f"stop {host}", "stop_vm", _with_vm(host, start=True), _stop),
         Scene(f"delete {host}", "delete_vm", _with_vm(host, start=True), _delete),
-        Scene(
-            f"rename {host}",
-            "rename_vm",
-            _with_vm(host, start=False),
-            lambda plane: plane.services.vms.rename("default", "train", "train-2").operation,
-        ),
-        Scene(
-            f"restart {host}",
-            "restart_vm",
-            _with_vm(host, start=True),
-            lambda plane: plane.services.vms.restart("default", "train").operation,
-        ),
+        Scene(f"rename {host}", "rename_vm", _with_vm(host, start=False), _now("rename", "train-2")),
+        Scene(f"restart {host}", "restart_vm", _with_vm(host, start=True), _now("restart")),
     ]
 
 
