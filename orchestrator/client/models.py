@@ -2311,6 +2311,10 @@ class Host(TypedDict):
     """
     No new VM is placed on it
     """
+    cordoned_for: str | None
+    """
+    What of ours it is cordoned for; null: a person said so
+    """
     host_key: str
     """
     Pinned SSH host key

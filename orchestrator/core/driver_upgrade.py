@@ -36,8 +36,6 @@ class HostUpgrade:
     phase: HostPhase = "waiting"
     outcome: HostPhase | None = None
     """While it is refilled: what it ends as."""
-    cordoned_before: bool = False
-    """By a person: it stays so."""
     vms: tuple[str, ...] = ()
     """Ids of the VMs that ran there and run again afterwards."""
     operations: tuple[str, ...] = ()

@@ -48,5 +48,7 @@ class Host:
     allow_unconfined: bool = False
     """Whether new VMs may be put there although nothing keeps its QEMUs apart but their account."""
     labels: Labels = ()
+    cordoned_for: str | None = None
+    """What of ours it is cordoned for, in words; None with ``cordoned``: a person said so."""
     mig_layouts: tuple[MigLayout, ...] = ()
     """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""

@@ -94,8 +94,10 @@ class _Work:
 
     def _begin(self, one: HostUpgrade) -> HostUpgrade:
         host = self._tx.hosts.get(one.host)
-        self._tx.hosts.update(replace(host, cordoned=True))
-        return replace(one, phase="emptying", cordoned_before=host.cordoned, began_at=self._clock.now())
+        if not host.cordoned or host.cordoned_for is not None:  # what a person said stays
+            why = f"the driver upgrade to {self._upgrade.version}"
+            self._tx.hosts.update(replace(host, cordoned=True, cordoned_for=why))
+        return replace(one, phase="emptying", began_at=self._clock.now())
 
     def _emptied(self, one: HostUpgrade) -> HostUpgrade:
         """VMs are stopped, or waited for; then the driver's turn comes."""
@@ -161,8 +163,8 @@ class _Work:
             return self._failed(one, f"VM {', '.join(lost)} did not start again" + (f"; {one.why}" if one.why else ""))
         outcome = one.outcome or "failed"
         host = self._host(one)
-        if host is not None and outcome != "rolled_back" and not one.cordoned_before:
-            self._tx.hosts.update(replace(host, cordoned=False))
+        if host is not None and outcome != "rolled_back" and host.cordoned_for is not None:
+            self._tx.hosts.update(replace(host, cordoned=False, cordoned_for=None))
         return replace(one, phase=outcome, outcome=None, operations=(), ended_at=self._clock.now())
 
     def _failed(self, one: HostUpgrade, why: str) -> HostUpgrade:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from orchestrator.core.driver_upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host import Host, HostState
 from orchestrator.core.host_facts import facts_of
@@ -173,7 +174,7 @@ class HostService:
         return self._set_cordoned(name, cordoned=True)
 
     def uncordon(self, name: str) -> HostInfo:
-        """Place VMs there again."""
+        """Place VMs there again. :raises Conflict: ``host.busy``: its driver is being upgraded"""
         return self._set_cordoned(name, cordoned=False)
 
     def change(self, name: str, change: HostChange) -> HostInfo:
@@ -204,10 +205,23 @@ class HostService:
 
     def _set_cordoned(self, name: str, *, cordoned: bool) -> HostInfo:
         with self.store.begin() as tx:
-            tx.hosts.update(replace(tx.hosts.get(name), cordoned=cordoned))
+            host = tx.hosts.get(name)
+            if not cordoned:
+                _check_no_upgrade(tx, host)
+            tx.hosts.update(replace(host, cordoned=cordoned, cordoned_for=None))
             action = "cordon" if cordoned else "uncordon"
             tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=name, outcome="done")
             return self._info(tx, tx.hosts.get(name))
+
+
+def _check_no_upgrade(tx: Transaction, host: Host) -> None:
+    upgrade = tx.driver_upgrades.newest()
+    if upgrade is not None and any(one.host == host.name and one.phase in UNDER_WAY for one in upgrade.hosts):
+        raise Conflict(
+            "host.busy",
+            f"the driver upgrade to {upgrade.version} is under way on host {host.name}",
+            hint="it is uncordoned when that has ended; 'vgpuctl driver upgrade status' shows how far it is",
+        )
 
 
 def check_address(text: str) -> str:

@@ -137,6 +137,33 @@ def test_a_host_that_a_person_had_cordoned_stays_cordoned(plane: ControlPlane) -
     assert [info.host.name for info in plane.services.hosts.list() if info.host.cordoned] == [T4_HOST]
 
 
+def test_a_host_that_a_person_cordons_meanwhile_stays_cordoned(plane: ControlPlane) -> None:
+    plane.services.driver_upgrades.start(wanted())
+    keeper(plane).round()
+    plane.services.hosts.cordon(A100_HOST)
+    assert go_on(plane).state == "done"
+    assert [info.host.name for info in plane.services.hosts.list() if info.host.cordoned] == [A100_HOST]
+
+
+def test_nobody_places_vms_on_a_host_in_the_middle_of_its_upgrade(plane: ControlPlane) -> None:
+    plane.services.driver_upgrades.start(wanted())
+    keeper(plane).round()
+    with pytest.raises(Conflict, match="is under way on host") as caught:
+        plane.services.hosts.uncordon(A100_HOST)
+    assert caught.value.code == "host.busy"
+    assert plane.services.hosts.get(A100_HOST).host.cordoned
+    plane.services.hosts.uncordon(T4_HOST)
+
+
+def test_a_host_that_was_rolled_back_serves_again_after_an_upgrade_that_succeeds(plane: ControlPlane) -> None:
+    refusing(plane, T4_HOST)
+    assert phases(upgraded(plane, failure_budget=1))[T4_HOST] == "rolled_back"
+    assert plane.services.hosts.get(T4_HOST).host.cordoned_for == f"the driver upgrade to {NEW}"
+    plane.hosts.strike = no_fault
+    assert phases(upgraded(plane))[T4_HOST] == "done"
+    assert not plane.services.hosts.get(T4_HOST).host.cordoned
+
+
 @pytest.mark.fault("F110")
 def test_a_host_whose_vm_cannot_be_stopped_keeps_its_driver_and_counts_as_failed(plane: ControlPlane) -> None:
     with_vms(plane)

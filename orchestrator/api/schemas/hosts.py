@@ -208,6 +208,7 @@ class HostAnswer(AnswerBody):
     state: HostState
     state_reason: str | None
     cordoned: bool
+    cordoned_for: str | None
     host_key: str
     machine_id: str | None
     last_seen_at: datetime | None
@@ -239,6 +240,7 @@ class HostAnswer(AnswerBody):
             state=host.state,
             state_reason=host.state_reason,
             cordoned=host.cordoned,
+            cordoned_for=host.cordoned_for,
             host_key=host.host_key,
             machine_id=host.machine_id,
             last_seen_at=moment_or_none(host.last_seen_at),

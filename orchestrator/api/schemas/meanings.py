@@ -34,6 +34,7 @@ MEANINGS: Final = {
     "console": "Whether the vGPU draws the VNC console; null: the driver's default",
     "container_toolkit": "NVIDIA Container Toolkit, in guests",
     "cordoned": "No new VM is placed on it",
+    "cordoned_for": "What of ours it is cordoned for; null: a person said so",
     "cost_mib": "Memory that is copied, in MiB",
     "count": "How many subjects there are, also those not named",
     "cpu": "Whether vCPUs have CPUs of their own",

@@ -201,7 +201,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("name", shown(host["name"])),
         ("state", shown(host["state"])),
         ("because", shown(host["state_reason"])),
-        ("cordoned", shown(host["cordoned"])),
+        ("cordoned", f"for {shown(host['cordoned_for'])}" if host["cordoned_for"] else shown(host["cordoned"])),
         ("address", f"{shown(host['user'])}@{shown(host['address'])} port {host['port']}"),
         ("last seen", show_time(host["last_seen_at"])),
         ("labels", shown(show_labels(host["labels"]))),
