@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.adapters.store.database import SqlStore, SqlTransaction
-from orchestrator.core.driver_bundle import DriverBundle
+from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.errors import Bug
 from orchestrator.core.operation import Watched
 from orchestrator.ports.store.transaction import Transaction
@@ -104,7 +104,7 @@ class SharedStore:
 class InMemoryBundles:
     """Implements ports.files.BundleFiles: what the database knows is there."""
 
-    def take(self, source: str, signature: str, key: str, sha256: str | None, now: float) -> DriverBundle:
+    def take(self, wanted: NewBundle, now: float) -> DriverBundle:
         raise Bug("test.no_files", "bundles are put into the database")
 
     def remove(self, sha256: str) -> None:
