@@ -205,8 +205,8 @@ MUTATIONS = (
     _one(
         "secret: user data is stored as it is",
         "adapters/store/small_rows.py",
-        "blob=self._box.close(secret_id, text)",
-        "blob=text.encode()",
+        '"blob": self._box.close(secret_id, text)',
+        '"blob": text.encode()',
         "tests/contract/test_planted_secrets.py", "-k", "user_data",
     ),
     _one(

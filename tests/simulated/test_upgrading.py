@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.client.client import Client
+from orchestrator.client.content import open_content
 from orchestrator.core.units import GIB
 from tests.fakes.driver_files import Signer, run_file
 from tests.simulated.test_serving import ended, serving
@@ -39,7 +40,8 @@ def bring(client: Client, directory: Path, version: str) -> None:
     signer, path = Signer(), directory / f"{version}.run"
     path.write_bytes(run_file(f"NVIDIA-Linux-x86_64-{version}-vgpu-kvm"))
     signature = signer.sign(path.read_bytes())
-    client.add_driver_bundle({"source": str(path), "signature": signature, "key": signer.key})
+    with open_content(path) as content:
+        client.upload_driver_bundle(content, signature, signer.key)
 
 
 @pytest.mark.fault("F115")

@@ -282,7 +282,7 @@ def test_what_is_exported_is_what_there_is(
 
 
 def test_labels_of_vms_are_in_a_file_and_set_in_place(cli: Cli, client: Client, file: Path) -> None:
-    file.write_text(WANTED.replace("name: one\n", "name: one\n    labels: {team: vision}\n"))
+    file.write_text(file.read_text().replace("name: one\n", "name: one\n    labels: {team: vision}\n"))
     assert cli("apply", "-f", str(file)).code == 0
     client.label_vm("one", "default", {"rack": "3"})
     assert "rack: '3'\n    team: vision\n" in cli("export").out
