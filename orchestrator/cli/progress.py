@@ -56,11 +56,20 @@ class PlainLines:
             self._said = {(step["name"], step["state"]) for step in operation["steps"]}
             done = sum(step["state"] == "done" for step in operation["steps"])
             print(f"it is being done already: {done} of {len(operation['steps'])} steps", file=sys.stderr, flush=True)
+        self._say_waiting(operation)
         for step in operation["steps"]:
             event = (step["name"], step["state"])
             if step["state"] in _SHOWN and event not in self._said:
                 self._said.add(event)
                 print(line_of(step), file=sys.stderr, flush=True)
+
+    def _say_waiting(self, operation: Json) -> None:
+        event = ("waits", str(operation.get("waits_for_host_since")))
+        if operation.get("waits_for_host_since") is not None and event not in self._said:
+            self._said.add(event)
+            name = operation["waits_for_host"]
+            host = "its host" if name is None else f"host {printable(name)}"
+            print(f"… waits for {host}, which is out of reach; it goes on by itself", file=sys.stderr, flush=True)
 
 
 class NoDisplay:

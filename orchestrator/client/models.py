@@ -2704,6 +2704,14 @@ class Operation(TypedDict):
     """
     What went otherwise than asked and is no failure
     """
+    waits_for_host_since: NotRequired[str | None]
+    """
+    Its host is out of reach: it goes on by itself when that answers again
+    """
+    waits_for_host: NotRequired[str | None]
+    """
+    That host, for those who may know of it
+    """
     revision: NotRequired[int | None]
     """
     Grows with every change; for the next ?since=

@@ -13,6 +13,10 @@ OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuc
 
 StepState = Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
 
+HostWaitState = Literal["waiting", "tried", "over"]
+"""``waiting``: it is not run. ``tried``: it goes on, as its host was seen or somebody wants it to end, and waits again
+when the host is still out of reach. ``over``: it has waited long enough and fails as any other would."""
+
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
 UNFINISHED: tuple[OperationState, ...] = ("queued", "running", "undoing")
 """The others. What is asked of all operations names these: they are few, and found by the index."""
@@ -26,7 +30,8 @@ OUT_OF_REACH = frozenset(
         "agent.ledger_lost",
     }
 )
-"""What an operation is ``stuck_by`` that only misses its host, as one that reboots; it goes on when that is back."""
+"""What says that an operation only misses its host, as one that reboots: it waits for it. Stuck by one of these it goes
+on when the host is back."""
 
 STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
     "pending": frozenset({"running"}),
@@ -55,6 +60,15 @@ class StepRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostWait:
+    """Its host is out of reach, so an operation stands where it is. ``since``: seconds since the epoch, for people."""
+
+    host: str
+    since: float
+    state: HostWaitState
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation:
     id: str
     kind: str
@@ -76,6 +90,8 @@ class Operation:
     warnings: tuple[str, ...] = field(default=())
     ended_turn: int | None = None
     """When it ended, counted in ends of operations (ports/store/operations.py); the store alone sets it."""
+    host_wait: HostWait | None = None
+    """Until one of its steps has ended again, or it has."""
 
     def over_by(self, turn: int) -> bool:
         """It has ended, and whoever began to observe at that turn has seen all that it did."""

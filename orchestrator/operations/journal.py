@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
-from orchestrator.core.operation import STEP_TRANSITIONS, Operation, OperationState, StepRecord, StepState
+from orchestrator.core.operation import STEP_TRANSITIONS, HostWait, Operation, OperationState, StepRecord, StepState
 from orchestrator.operations.fencing import Suspended
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.operations import Job
@@ -60,6 +60,8 @@ class Journal:
 
         :raises Bug: ``operation.step_transition``
         """
+        if operation.host_wait is not None and any(move.state in {"done", "undone"} for move in moves):
+            return self._write(replace(operation, host_wait=None), moves, writes, whole=True)
         return self._write(operation, moves, writes, whole=False)
 
     def note(self, operation: Operation, position: int, message: str) -> None:
@@ -73,6 +75,12 @@ class Journal:
         """It failed in that step; from now on it is taken back."""
         failed = replace(operation, state="undoing", error=_error(operation, position, error))
         return self._write(failed, moves, (), whole=True)
+
+    def waits(self, operation: Operation, moves: Sequence[Move], host: str) -> Written:
+        """It stands where it is until its host answers; since when is kept while no step of it ends."""
+        since = self._clock.now() if operation.host_wait is None else operation.host_wait.since
+        wait = HostWait(host=host, since=since, state="waiting")
+        return self._write(replace(operation, host_wait=wait), moves, (), whole=True)
 
     def ended(
         self,

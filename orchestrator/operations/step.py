@@ -58,6 +58,9 @@ class Definition:
     forward_only: bool = False
     """Once something was done there is no way back, only on: a failure is stuck until it is tried again."""
 
+    waits_for_host: bool = True
+    """Begun, it waits while its host is out of reach. False: whoever asked for it is told at once."""
+
     def records(self) -> tuple[StepRecord, ...]:
         """The list as a new operation's journal begins."""
         return tuple(StepRecord(name=step.name, title=step.title, state="pending") for step in self.steps)

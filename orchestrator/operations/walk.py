@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orchestrator.core.errors import DATABASE_AWAY, Conflict, Retryable, Unknown, VgpuctlError
+from orchestrator.core.errors import DATABASE_AWAY, Conflict, NotFound, Retryable, Unknown, VgpuctlError
+from orchestrator.core.operation import OUT_OF_REACH
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.journal import Journal, Move, Write, Written
@@ -39,6 +40,8 @@ class Walk:
         self._begun = 0 if first_begun else -1
         """The step that this attempt has begun, onwards or back, in the commit that ended the one before or that took
         the operation up."""
+        self._arrived = False
+        """Whether this attempt has looked if its host can be reached."""
         self._held: tuple[list[Move], tuple[Write, ...]] = ([], ())
         """What is written together with the next step, which only writes."""
 
@@ -87,6 +90,7 @@ class Walk:
             # Written down first: also the first step has something to undo, what was stored with the operation itself.
             self._is_now(self._journal.advance(self._operation, [Move(self._position, "running", "")]))
         self._leave_if_cancelled()
+        self._wait_if_away(context)
         return self._retry(context, step, step.do)
 
     def _done(self, context: Context, message: str) -> None:
@@ -137,6 +141,7 @@ class Walk:
                 self._is_now(self._journal.advance(self._operation, self._begin_undo(self._position)))
             step = self._steps[self._operation.steps[self._position].name]
             try:
+                self._wait_if_away(context)
                 self._undo(context, step)
             except VgpuctlError as error:
                 _wait_for_the_database(error)
@@ -181,14 +186,43 @@ class Walk:
                 limits=self._world.limits,
                 before_pause=lambda: self._between_tries(context),
             )
-        except (Retryable, Unknown):
+        except (Retryable, Unknown) as error:
             self._suspend_if_stopping()  # the stop may be why its last try failed: the next server finds out
+            if error.code in OUT_OF_REACH and self._may_wait():
+                self._wait(context, error.message)
             raise
         return message or ""
 
     def _between_tries(self, context: Context) -> None:
         self._suspend_if_stopping()
         context.start_over()
+        self._arrived = False
+        self._wait_if_away(context)
+
+    def _may_wait(self) -> bool:
+        wait = self._operation.host_wait
+        return self._definition.waits_for_host and (wait is None or wait.state != "over")
+
+    def _wait_if_away(self, context: Context) -> None:
+        """Where the last look has not reached the host, nobody else needs to try."""
+        if self._arrived or not self._may_wait():
+            return
+        self._arrived = True
+        try:
+            host = context.host()
+        except NotFound:
+            return
+        if host.state == "unreachable":
+            self._wait(context, host.state_reason or "it does not answer")
+
+    def _wait(self, context: Context, why: str) -> None:
+        """:raises Suspended: the next attempt goes on here; :raises Conflict: it was cancelled meanwhile"""
+        state = self._operation.steps[self._position].state
+        moves = [Move(self._position, state, f"waits for host {context.host_name}: {why}")]
+        self._is_now(self._journal.waits(self._operation, moves, context.host_name))
+        if self._operation.state == "running":
+            self._leave_if_cancelled()
+        raise Suspended
 
     def _stuck(self, context: Context, error: VgpuctlError, moves: list[Move]) -> None:
         context.start_over()

@@ -118,7 +118,7 @@ class Reconciler:
     def _judge(self, name: str, see: Callable[[str], object]) -> None:
         """``see`` stores what the host shows."""
         parts: list[Callable[[str], object]] = [see, self._compare, self.leases.end_leases]
-        parts += [self.repairer.take_up, self._repair]
+        parts += [self.repairer.wake, self.repairer.take_up, self._repair]
         broken: list[Exception] = []
         for part in parts:
             with Contained(broken.append):

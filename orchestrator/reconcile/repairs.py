@@ -88,6 +88,21 @@ class Repairer:
             self.engine.submit(one.id)
         return tuple(one.id for one in waiting)
 
+    def wake(self, name: str) -> tuple[str, ...]:
+        """Operations that wait for the host go on once it has been seen whole, and fail when it was long away."""
+        with self.store.read() as tx:
+            missing = tx.operations.missing(name)
+            seen = bool(missing) and _seen_at(tx, name) is not None
+        long = self.pacing.waited_long(name, missing)
+        woken = tuple(one for one, wait in missing.items() if wait.state == "waiting" and (seen or one in long))
+        if woken:
+            with self.store.begin() as tx:
+                for one in woken:
+                    tx.operations.end_wait(one, "tried" if seen and one not in long else "over")
+        for one in woken:
+            self.engine.submit(one)
+        return woken
+
     def _due(self, tx: Transaction, kept: StoredFinding, asked: bool) -> bool:
         host = kept.finding.host
         if tx.hosts.get(host).state != "ready" or not self.pacing.is_fresh(host):
@@ -141,10 +156,16 @@ def _waiting(tx: Transaction, name: str) -> tuple[Operation, ...]:
     stuck = tuple(one for one in tx.operations.stuck_on(name) if waits_for_its_host(one))
     if not stuck:
         return ()
+    turn = _seen_at(tx, name)
+    return () if turn is None else tuple(one for one in stuck if one.over_by(turn))
+
+
+def _seen_at(tx: Transaction, name: str) -> int | None:
+    """The turn of the last look, when that found the host and no part of it unreadable."""
     try:
-        host, snapshot, turn = tx.hosts.get(name), tx.hosts.snapshot(name), tx.hosts.snapshot_turn(name)
+        host, snapshot = tx.hosts.get(name), tx.hosts.snapshot(name)
     except NotFound:
-        return ()
-    if host.state != "ready" or snapshot is None or turn is None or snapshot.problems or snapshot.ledger_lost:
-        return ()
-    return tuple(one for one in stuck if one.over_by(turn))
+        return None
+    if host.state != "ready" or snapshot is None or snapshot.problems or snapshot.ledger_lost:
+        return None
+    return tx.hosts.snapshot_turn(name)

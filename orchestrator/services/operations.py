@@ -92,6 +92,7 @@ class OperationService:
                 )
             tx.operations.request_cancel(operation_id)
             self._note(tx, "cancel", operation_id)
+        self.engine.submit(operation_id)
         return self.get(operation_id)
 
     def retry(self, operation_id: str) -> Operation:
@@ -105,18 +106,19 @@ class OperationService:
         return self.get(operation_id)
 
     def abandon(self, operation_id: str) -> Operation:
-        """A stuck operation: the operator has cleaned up by hand; release what it holds.
+        """An operation that is stuck or waits for its host: the operator has cleaned up by hand; release what it holds.
 
         :raises Conflict: ``operation.not_stuck``"""
         note = "abandoned: an operator said that nothing of it remains"
         with self.world.store.begin() as tx:  # one for all of it: a retry comes before it or finds nothing stuck
             job = tx.operations.get(operation_id)
-            operation = _check_stuck(job)
+            operation = job.operation if _held_at_rest(tx, job.operation) else _check_stuck(job)
             definition = DEFINITIONS.get(operation.kind)
             if definition is not None:
                 context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep)
                 definition.abandoned(replace(context, within=tx))
-            tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
+            ended = replace(operation, state="undone", finished_at=operation.finished_at or self.world.clock.now())
+            tx.operations.update(replace(ended, remainder=(), warnings=(*operation.warnings, note)))
             tx.audit.append(
                 at=self.world.clock.now(),
                 actor=actor(),
@@ -135,11 +137,20 @@ class OperationService:
             return tx.operations.get(operation_id)
 
 
+def _held_at_rest(tx: Transaction, operation: Operation) -> bool:
+    """Whether it waits for its host; then none of its attempts begins before this transaction ends."""
+    if operation.host_wait is None or not tx.operations.is_newest(operation.id, operation.attempt):
+        return False
+    wait = tx.operations.get(operation.id).operation.host_wait
+    return wait is not None and wait.state == "waiting"
+
+
 def _check_stuck(job: Job) -> Operation:
     if job.operation.state != "stuck":
         raise Conflict(
             "operation.not_stuck",
             f"the operation is {job.operation.state}, not stuck",
-            hint="only a stuck one is retried or abandoned; 'vgpuctl operation show' tells how it stands",
+            hint="only a stuck one is retried; one that waits for its host can be abandoned, too; "
+            "'vgpuctl operation show' tells how it stands",
         )
     return job.operation

@@ -3,16 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, or_, select, update
 from sqlalchemy.sql.functions import count
 
-from orchestrator.adapters.store.rows import AnyRow, course_values, operation_of, operation_values, step_of
+from orchestrator.adapters.store.rows import (
+    AnyRow,
+    course_values,
+    host_wait_of,
+    operation_of,
+    operation_values,
+    step_of,
+)
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
-from orchestrator.core.operation import FINISHED, UNFINISHED, Operation, StepRecord, Watched, unknown_operation
+from orchestrator.core.operation import (
+    FINISHED,
+    UNFINISHED,
+    HostWait,
+    HostWaitState,
+    Operation,
+    StepRecord,
+    Watched,
+    unknown_operation,
+)
 from orchestrator.ports.store.operations import DueOperation, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
@@ -48,7 +64,7 @@ _NUMBER: Final = (
 _ADD: Final = insert(operations).values(number=_NUMBER)
 _ADD_STEPS: Final = insert(steps)
 _UNFINISHED: Final = (
-    select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for)
+    select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for, operations.c.host_wait)
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(
         case((operations.c.state == "queued", 1), else_=0),
@@ -219,7 +235,7 @@ class SqlOperations:
         """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
         that operations with these ids are about.
 
-        None of a subject whose operation waits for another one that has not ended."""
+        None of a subject whose operation waits for its host, or for another one that has not ended."""
         if beside is not None and not beside:
             return ()
         if beside is None:
@@ -233,8 +249,21 @@ class SqlOperations:
         return tuple(
             DueOperation(operation=row.id, subject=row.subject, host=row.host)
             for row in first.values()
-            if open_ones.isdisjoint(row.waits_for or ())
+            if row.host_wait != "waiting" and open_ones.isdisjoint(row.waits_for or ())
         )
+
+    def missing(self, host: str) -> dict[str, HostWait]:
+        """By id: the operations that have found the host out of reach and that no step of has ended since."""
+        query = select(operations.c.id, operations.c.host, operations.c.host_wait, operations.c.host_wait_since)
+        found: Iterable[AnyRow] = self._db.execute(query.where(operations.c.host == host, operations.c.host_wait.is_not(None)))
+        return {row.id: host_wait_of(row) for row in found}
+
+    def end_wait(self, operation_id: str, state: HostWaitState) -> None:
+        """It is due again, if it waits for its host."""
+        waiting = and_(_ID, operations.c.host_wait == "waiting")
+        change = update(operations).where(waiting).values(host_wait=state, revision=operations.c.revision + 1)
+        self.changed[operation_id] = None
+        self._db.execute(change, {"operation_id": operation_id})
 
     def unfinished(self) -> int:
         """How many have not ended."""
@@ -273,6 +302,7 @@ class SqlOperations:
         self._touch(operation_id)
 
     def request_cancel(self, operation_id: str) -> None:
+        self.end_wait(operation_id, "tried")
         self._touch(operation_id, cancelled=True)
 
     def _touch(self, operation_id: str, **values: Any) -> None:

@@ -24,7 +24,7 @@ from orchestrator.core.image import Image
 from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
 from orchestrator.core.offering import Offering
-from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.operation import FINISHED, HostWait, Operation, StepRecord
 from orchestrator.core.vm import Vm, VmSpec
 
 AnyRow = Row[Any]
@@ -132,12 +132,15 @@ def operation_values(operation: Operation) -> dict[str, Any]:
 
 def course_values(operation: Operation) -> dict[str, Any]:
     """What changes while an attempt runs."""
+    wait = None if operation.state in FINISHED else operation.host_wait
     return {
         "state": operation.state,
         "finished_at": operation.finished_at,
         "error": operation.error,
         "remainder": list(operation.remainder),
         "warnings": list(operation.warnings),
+        "host_wait": None if wait is None else wait.state,
+        "host_wait_since": None if wait is None else wait.since,
     }
 
 
@@ -157,7 +160,12 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         remainder=tuple(row.remainder),
         warnings=tuple(row.warnings),
         ended_turn=row.ended_turn,
+        host_wait=None if row.host_wait is None else host_wait_of(row),
     )
+
+
+def host_wait_of(row: AnyRow) -> HostWait:
+    return HostWait(host=row.host, since=row.host_wait_since, state=row.host_wait)
 
 
 def step_of(row: AnyRow) -> StepRecord:

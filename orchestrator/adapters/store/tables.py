@@ -240,6 +240,8 @@ operations = Table(
     Column("cancelled", Boolean, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("number", Integer, nullable=False),
+    Column("host_wait", String(8), index=True),
+    Column("host_wait_since", Float),
 )
 """Clocks order nothing. ``number``: of its subject's operations, in the order in which they were stored.
 ``ended_turn``: grows with every end of an operation; an observation that began when the newest was at least this has

@@ -55,12 +55,17 @@ class OperationAnswer(AnswerBody):
     error: dict[str, object] | None
     remainder: tuple[str, ...] = Field(description="When stuck: exactly what is left and where")
     warnings: tuple[str, ...]
+    waits_for_host_since: datetime | None = Field(
+        default=None, description="Its host is out of reach: it goes on by itself when that answers again"
+    )
+    waits_for_host: str | None = Field(default=None, description="That host, for those who may know of it")
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
     @classmethod
     def of(cls, operation: Operation, revision: int | None = None, *, watching: bool) -> OperationAnswer:
         """``watching``: the reader may know what happened on which host."""
         left = (REMAINS,) if operation.remainder else ()
+        wait = operation.host_wait if operation.host_wait and operation.host_wait.state == "waiting" else None
         return cls(
             revision=revision,
             id=operation.id,
@@ -76,6 +81,8 @@ class OperationAnswer(AnswerBody):
             error=operation.error if watching else failure_for_tenant(operation.error),
             remainder=operation.remainder if watching else left,
             warnings=operation.warnings,
+            waits_for_host_since=moment_or_none(None if wait is None else wait.since),
+            waits_for_host=wait.host if wait is not None and watching else None,
         )
 
 

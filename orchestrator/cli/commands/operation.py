@@ -49,12 +49,27 @@ _BEGINNING: Final = re.compile("[0-9a-f-]{1,36}")
 SHORT_ID: Final = 8
 """Digits that people copy; every command takes as many as tell operations apart."""
 
+
+def waits_for(operation: Mapping[str, Any]) -> str | None:
+    """The host that it waits for and since when, if its host is out of reach."""
+    since = operation.get("waits_for_host_since")  # an older server does not say
+    if since is None:
+        return None
+    host = operation["waits_for_host"]
+    return f"{'its host' if host is None else f'host {shown(host)}'} since {show_time(since)}"
+
+
+def _state_of(operation: Mapping[str, Any]) -> str:
+    waits = waits_for(operation)
+    return shown(operation["state"]) if waits is None else f"{shown(operation['state'])}, waits for {waits}"
+
+
 COLUMNS: Final = (
     field("OPERATION", "id", Fit.WHOLE, wide=True),
     Column("ID", lambda operation: shown(operation["id"])[:SHORT_ID], Fit.WHOLE),
     field("KIND", "kind"),
     field("SUBJECT", "subject_name", Fit.WRAP),
-    field("STATE", "state", Fit.WHOLE),
+    Column("STATE", _state_of, Fit.WHOLE),
     age(),
     field("CREATED", "created_at", wide=True),
     field("SUBJECT ID", "subject", wide=True),
@@ -166,6 +181,13 @@ def details(operation: Mapping[str, Any]) -> list[str]:
         ("created", show_time(operation["created_at"])),
         ("finished", show_time(operation["finished_at"])),
     ]
+    waits = waits_for(operation)
+    if waits is not None:
+        pairs += [
+            ("waits for", f"{waits}; it goes on by itself when the host answers again"),
+            ("way out", f"vgpuctl operation cancel {operation['id']}: take it back when the host answers again"),
+            ("way out", f"vgpuctl operation abandon {operation['id']}: after cleaning up by hand"),
+        ]
     error = operation["error"]
     if error:
         pairs.append(("error", f"{shown(error.get('message'))} [{shown(error.get('code'))}]"))
@@ -197,7 +219,7 @@ def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -
 
 @app.command("abandon")
 def abandon(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
-    """A stuck operation: you cleaned up by hand, release what it holds."""
+    """One that is stuck or waits for its host: you cleaned up by hand, release what it holds."""
     session = session_of(ctx)
     operation = session.client.abandon_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))

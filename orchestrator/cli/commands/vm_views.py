@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import show_time
+from orchestrator.cli.commands.operation import waits_for
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
@@ -70,8 +71,8 @@ def _on(place: str | None) -> str:
     return "" if place is None else f" on {place}"
 
 
-def details(vm: Mapping[str, Any]) -> list[str]:
-    """A VM for people."""
+def details(vm: Mapping[str, Any], waits: str | None = None) -> list[str]:
+    """A VM for people; ``waits``: for which host its operation waits."""
     devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
     return render_details(
         [
@@ -95,6 +96,7 @@ def details(vm: Mapping[str, Any]) -> list[str]:
             ("labels", shown(show_labels(vm["labels"]))),
             ("id", shown(vm["id"])),
             ("operation", shown(vm["operation"])),
+            *([] if waits is None else [("waits for", waits)]),
             ("created", show_time(vm["created_at"])),
             ("lease end", show_time(vm["lease_end"])),
             ("priority", shown(vm["priority"])),
@@ -114,7 +116,9 @@ def show_vm(
 
     def read_view() -> View:
         vm = session.client.vm(name, tenant)
-        return View(data=vm, lines=lambda: details(vm))
+        busy = vm["operation"] if vm["state"] not in {"running", "stopped", "lost", "stuck"} else None
+        waits = waits_for(session.client.operation(busy)) if busy and output is Format.TABLE else None
+        return View(data=vm, lines=lambda: details(vm, waits))
 
     show_view(session, read_view, output, watch=watch)
 

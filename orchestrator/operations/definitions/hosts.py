@@ -20,6 +20,7 @@ ADD_HOST = Definition(
     ),
     stuck=host.mark_failed,
     abandoned=host.forget_host,
+    waits_for_host=False,
 )
 
 REMOVE_HOST = Definition(
@@ -36,6 +37,7 @@ REMOVE_HOST = Definition(
     stuck=host.mark_failed,
     abandoned=host.forget_host,
     forward_only=True,
+    waits_for_host=False,
 )
 
 UPGRADE_AGENT = Definition(
@@ -43,6 +45,7 @@ UPGRADE_AGENT = Definition(
     steps=(host.UPGRADE, host.BACK),
     stuck=host.mark_failed,
     abandoned=lambda _: None,
+    waits_for_host=False,
 )
 
 _DRIVER = (
@@ -60,6 +63,7 @@ PROVISION_HOST = Definition(
     steps=_DRIVER,
     stuck=host.mark_failed,
     abandoned=lambda _: None,
+    waits_for_host=False,
 )
 
 UPGRADE_DRIVER = Definition(
@@ -67,6 +71,7 @@ UPGRADE_DRIVER = Definition(
     steps=_DRIVER,
     stuck=host.mark_failed,
     abandoned=lambda _: None,
+    waits_for_host=False,
 )
 """One host's part of a rolling upgrade; its VMs have left."""
 

@@ -114,6 +114,7 @@ DELETE_LOST_VM = Definition(
     stuck=vm_record.mark_stuck,
     abandoned=vm_record.forget_vm,
     forward_only=True,
+    waits_for_host=False,
 )
 """Its host was given up: nothing is done there. What is still there, should it ever come back, may be all that its
 users have left: ``leaves`` does not say that it may be removed."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.operation import Operation, StepRecord
+from orchestrator.core.operation import HostWait, HostWaitState, Operation, StepRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,13 @@ class Operations(Protocol):
         """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
         that operations with these ids are about.
 
-        None of a subject whose operation waits for another one that has not ended."""
+        None of a subject whose operation waits for its host, or for another one that has not ended."""
+
+    def missing(self, host: str) -> dict[str, HostWait]:
+        """By id: the operations that have found the host out of reach and that no step of has ended since."""
+
+    def end_wait(self, operation_id: str, state: HostWaitState) -> None:
+        """It is due again, if it waits for its host."""
 
     def unfinished(self) -> int:
         """How many have not ended."""
@@ -107,4 +113,5 @@ class Operations(Protocol):
         were."""
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
-    def request_cancel(self, operation_id: str) -> None: ...
+    def request_cancel(self, operation_id: str) -> None:
+        """One that waits for its host is due, to be taken back."""
