@@ -91,7 +91,7 @@ class Operation:
     ended_turn: int | None = None
     """When it ended, counted in ends of operations (ports/store/operations.py); the store alone sets it."""
     host_wait: HostWait | None = None
-    """Until one of its steps has ended again, or it has."""
+    """Until a step of it is done again, or it has ended; one that has waited long enough never waits again."""
 
     def over_by(self, turn: int) -> bool:
         """It has ended, and whoever began to observe at that turn has seen all that it did."""

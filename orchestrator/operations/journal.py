@@ -60,7 +60,8 @@ class Journal:
 
         :raises Bug: ``operation.step_transition``
         """
-        if operation.host_wait is not None and any(move.state in {"done", "undone"} for move in moves):
+        wait = operation.host_wait
+        if wait is not None and wait.state != "over" and any(move.state == "done" for move in moves):
             return self._write(replace(operation, host_wait=None), moves, writes, whole=True)
         return self._write(operation, moves, writes, whole=False)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often repairs are tried, on what they may rely, and how long operations wait for a host. By the monotonic clock of
-this server: a wall clock that jumps neither hastens a repair nor keeps one back."""
+"""How often repairs are tried, on what they may rely, and how long operations wait for a host. By the monotonic clock
+of this server: a wall clock that jumps neither hastens a repair nor keeps one back."""
 
 from __future__ import annotations
 

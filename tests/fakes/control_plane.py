@@ -101,6 +101,17 @@ class ControlPlane:
         self.engine.drain()
         return str(started.operation)
 
+    def look(self, host: str, *, after_s: float = 0.0) -> None:
+        """One look there after so many seconds, and what it makes go on."""
+        self.world.clock.sleep(after_s)
+        self.reconciler.observe(host)
+        self.engine.drain()
+
+    def wait_out(self, host: str) -> None:
+        """The host is away for longer than operations wait for it."""
+        self.look(host)
+        self.look(host, after_s=900.0)
+
 
 def add_host(name: str, *, gpus: str = "unused") -> AddHost:
     return AddHost(

@@ -45,12 +45,6 @@ def begun(plane: ControlPlane, *, away_after: str = "CreateMdev", moment: str = 
     return operation_of(plane)
 
 
-def look(plane: ControlPlane, after_s: float = 0.0) -> None:
-    plane.world.clock.sleep(after_s)
-    plane.reconciler.observe(T4_HOST)
-    plane.engine.drain()
-
-
 def due(plane: ControlPlane) -> set[str]:
     with plane.store.read() as tx:
         return {one.operation for one in tx.operations.due()}
@@ -68,12 +62,12 @@ def test_what_a_reboot_interrupts_waits_and_goes_on_where_it_was(plane: ControlP
     assert waits(operation)
     assert due(plane) == set()
     assert any("waits for host t4" in step.message for step in operation.steps)
-    look(plane, after_s=60.0)
+    plane.look(T4_HOST, after_s=60.0)
     assert waits(operation_of(plane))
     assert operation_of(plane).attempt == operation.attempt, "nobody tries what the looks say is away"
 
     plane.machine(T4_HOST).answers = True
-    look(plane)
+    plane.look(T4_HOST)
     assert operation_of(plane).state == "done"
     assert operation_of(plane).host_wait is None
     assert plane.services.vms.get("default", "train").state == "running"
@@ -82,16 +76,16 @@ def test_what_a_reboot_interrupts_waits_and_goes_on_where_it_was(plane: ControlP
 
 def test_it_waits_for_a_quarter_of_an_hour_and_then_fails_as_any_other(plane: ControlPlane) -> None:
     first = begun(plane)
-    look(plane)
-    look(plane, after_s=HOST_WAIT_S - 1.0)
+    plane.look(T4_HOST)
+    plane.look(T4_HOST, after_s=HOST_WAIT_S - 1.0)
     assert waits(operation_of(plane))
-    look(plane, after_s=1.0)
+    plane.look(T4_HOST, after_s=1.0)
     assert operation_of(plane).state == "stuck"
     assert operation_of(plane).id == first.id
     assert operation_of(plane).host_wait is None
 
     plane.machine(T4_HOST).answers = True
-    look(plane)
+    plane.look(T4_HOST)
     assert operation_of(plane).state == "undone"
     assert not plane.machine(T4_HOST).mdevs
 
@@ -104,19 +98,19 @@ def test_a_host_that_answers_looks_and_refuses_work_does_not_make_it_wait_for_ev
     plane.engine.drain()
     since = operation_of(plane).host_wait
     assert waits(operation_of(plane))
-    look(plane, after_s=60.0)
+    plane.look(T4_HOST, after_s=60.0)
     assert operation_of(plane).host_wait == since, "it was tried again and waits as before"
-    look(plane, after_s=HOST_WAIT_S)
+    plane.look(T4_HOST, after_s=HOST_WAIT_S)
     assert operation_of(plane).state == "undone"
     assert not plane.machine(T4_HOST).mdevs
 
 
 def test_a_clock_that_jumps_does_not_end_the_wait(plane: ControlPlane) -> None:
     begun(plane)
-    look(plane)
+    plane.look(T4_HOST)
     assert isinstance(plane.world.clock, FakeClock)
     plane.world.clock.ahead = 86400.0
-    look(plane, after_s=1.0)
+    plane.look(T4_HOST, after_s=1.0)
     assert waits(operation_of(plane))
 
 
@@ -127,7 +121,7 @@ def test_one_that_is_cancelled_is_taken_back_when_its_host_is_back(plane: Contro
     assert operation_of(plane).state == "undoing"
     assert waits(operation_of(plane))
     plane.machine(T4_HOST).answers = True
-    look(plane)
+    plane.look(T4_HOST)
     assert operation_of(plane).state == "undone"
     assert not plane.machine(T4_HOST).mdevs
     assert plane.services.vms.list(None) == ()
@@ -150,14 +144,14 @@ def test_what_is_asked_for_on_a_host_that_is_known_to_be_away_waits_without_tryi
     plane.services.vms.create(create_vm())
     plane.engine.drain()
     plane.machine(T4_HOST).answers = False
-    look(plane)
+    plane.look(T4_HOST)
     began = plane.world.clock.monotonic()
     plane.services.vms.delete("default", "train")
     plane.engine.drain()
     assert waits(operation_of(plane))
     assert plane.world.clock.monotonic() - began < 0.1, "it has not paused between tries"
     plane.machine(T4_HOST).answers = True
-    look(plane)
+    plane.look(T4_HOST)
     assert operation_of(plane).state == "done"
 
 
@@ -167,7 +161,7 @@ def test_a_delete_during_a_create_that_waits_comes_after_it_and_leaves_nothing(p
     plane.engine.drain()
     plane.machine(T4_HOST).answers = True
     for _ in range(3):
-        look(plane)
+        plane.look(T4_HOST)
         for one in due(plane):
             plane.engine.submit(one)
         plane.engine.drain()

@@ -28,8 +28,6 @@ class SimEngine:
         self._runner = runner
         self._afterwards = afterwards
         self._waiting: list[tuple[str, str, str]] = []
-        self._behind: dict[str, tuple[str, ...]] = {}
-        """Operation → those that have to end before it."""
         self._known: set[str] = set()
         self._subjects: set[str] = set()
         self._hosts: Counter[str] = Counter()
@@ -39,12 +37,11 @@ class SimEngine:
         """Run it soon. Submitting an operation twice runs it once."""
         with self._store.read() as tx:
             job = tx.operations.get(operation_id)
-        if operation_id in self._known or self._stopping:
+        if self._stopping:
             return
-        self._known.add(operation_id)
-        if job.waits_for:
-            self._behind[operation_id] = job.waits_for
-        self._waiting.append((operation_id, job.operation.subject, job.host))
+        if operation_id not in self._known:
+            self._known.add(operation_id)
+            self._waiting.append((operation_id, job.operation.subject, job.host))
         self._start_some()
 
     def recover(self) -> int:
@@ -64,18 +61,15 @@ class SimEngine:
         for entry in list(self._waiting):
             operation_id, subject, host = entry
             room = subject not in self._subjects and self._hosts[host] < _PER_HOST
-            if room and self._nothing_before(operation_id):
+            if room and self._is_due(operation_id):
                 self._waiting.remove(entry)
                 self._subjects.add(subject)
                 self._hosts[host] += 1
                 self._schedule.spawn(self._process, operation_id[:8], partial(self._run, *entry))
 
-    def _nothing_before(self, operation_id: str) -> bool:
-        """What it waits for has ended, whichever way."""
-        if operation_id not in self._behind:
-            return True
+    def _is_due(self, operation_id: str) -> bool:
         with self._store.read() as tx:
-            return all(tx.operations.get(one).operation.state in FINISHED for one in self._behind[operation_id])
+            return operation_id in {one.operation for one in tx.operations.due([operation_id])}
 
     def _run(self, operation_id: str, subject: str, host: str) -> None:
         self._runner.run(operation_id, lambda: self._stopping)

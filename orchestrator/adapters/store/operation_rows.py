@@ -255,7 +255,9 @@ class SqlOperations:
     def missing(self, host: str) -> dict[str, HostWait]:
         """By id: the operations that have found the host out of reach and that no step of has ended since."""
         query = select(operations.c.id, operations.c.host, operations.c.host_wait, operations.c.host_wait_since)
-        found: Iterable[AnyRow] = self._db.execute(query.where(operations.c.host == host, operations.c.host_wait.is_not(None)))
+        found: Iterable[AnyRow] = self._db.execute(
+            query.where(operations.c.host == host, operations.c.host_wait.is_not(None))
+        )
         return {row.id: host_wait_of(row) for row in found}
 
     def end_wait(self, operation_id: str, state: HostWaitState) -> None:
