@@ -218,7 +218,8 @@ class Walk:
     def _wait(self, context: Context, why: str) -> None:
         """:raises Suspended: the next attempt goes on here; :raises Conflict: it was cancelled meanwhile"""
         state = self._operation.steps[self._position].state
-        moves = [Move(self._position, state, f"waits for host {context.host_name}: {why}")]
+        said = f"waits for host {context.host_name}: {why}"
+        moves = [Move(self._position, state, said)] if state in {"running", "undoing"} else []
         self._is_now(self._journal.waits(self._operation, moves, context.host_name))
         if self._operation.state == "running":
             self._leave_if_cancelled()
