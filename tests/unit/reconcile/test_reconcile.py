@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Fatal, NotFound, Retryable, VgpuctlError
+from orchestrator.core.errors import Fatal, NotFound, VgpuctlError
 from orchestrator.core.vm import Vm
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import no_fault
@@ -358,23 +358,6 @@ def stuck_create(plane: ControlPlane, error: VgpuctlError) -> str:
     assert operation is not None
     assert plane.services.operations.get(operation).state == "stuck"
     return operation
-
-
-def test_an_operation_that_is_stuck_because_its_host_was_away_goes_on_when_it_is_back(plane: ControlPlane) -> None:
-    machine = plane.machine(T4_HOST)
-    before = machine.state()
-    operation = stuck_create(plane, Retryable("host.unreachable", "it reboots"))
-    machine.answers = False
-    plane.reconciler.observe(T4_HOST)
-    plane.engine.drain()
-    assert plane.services.operations.get(operation).state == "stuck"
-
-    machine.answers = True
-    plane.reconciler.observe(T4_HOST)
-    plane.engine.drain()
-    assert plane.services.operations.get(operation).state == "undone"
-    assert machine.state() == before
-    assert codes(plane) == []
 
 
 def test_an_operation_that_is_stuck_for_another_reason_is_an_operators(plane: ControlPlane) -> None:
