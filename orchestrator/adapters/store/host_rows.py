@@ -199,11 +199,14 @@ class SqlHosts:
         self._db.execute(delete(hosts).where(hosts.c.name == name))
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
-        """``turn``: the newest when the look began. One that began earlier than the stored one is out of date: False.
+        """``turn``: the newest when the look began. One that began earlier than the stored one is out of date: False,
+        as is one of a host that is gone.
 
         One that found what the last one did writes a small row and tells placement nothing."""
         stored = self._db.execute(_LOOK, {"host": name}).one_or_none()
         if stored is not None and stored.turn > turn:
+            return False
+        if stored is None and self._db.execute(_PLACEMENT, {"host": name}).one_or_none() is None:
             return False
         text, new = look_values(name, snapshot, turn)
         digest, disk = new["digest"], new["disk_bytes"]

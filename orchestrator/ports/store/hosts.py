@@ -44,7 +44,7 @@ class Hosts(Protocol):
 
     def put_snapshot(self, name: str, snapshot: HostSnapshot, turn: int) -> bool:
         """``turn``: the newest one (Operations.turn) when the observation began. False: a later one is stored already,
-        and this one is ignored."""
+        or the host is gone, and this one is ignored."""
 
     def snapshot(self, name: str) -> HostSnapshot | None: ...
     def snapshot_turn(self, name: str) -> int | None:

@@ -229,3 +229,13 @@ def test_a_host_that_has_less_than_is_claimed_refuses_what_is_new_and_keeps_what
     with store.begin() as tx:
         tx.vms.remove(vm("a").id)
     put(store, vm("b"), claim(vm("b"), 1, vcpus=1), less)
+
+
+def test_what_was_observed_of_a_host_that_is_gone_is_left(store: SqlStore) -> None:
+    with store.begin() as tx:
+        tx.hosts.remove("h1")
+    with store.begin() as tx:
+        assert not tx.hosts.put_snapshot("h1", SNAPSHOT, 2)
+        tx.hosts.observed("h1", 1.0)
+    with store.read() as tx:
+        assert [one.name for one in tx.hosts.list()] == ["h2"]
