@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from orchestrator.client.content import Content
 from orchestrator.client.location import SocketAddress
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+FRESH_S: Final = 1.0
+"""A connection that was opened longer ago and not used may have been left by the server meanwhile."""
 _MAX_LINE: Final = 16 * 1024
 _MAX_HEADERS: Final = 100
 CONTINUE: Final = 100
@@ -55,6 +58,7 @@ class Http(ABC):
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
         self._used = False
+        self._opened_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -69,6 +73,7 @@ class Http(ABC):
         self._socket = self.connected()
         self._reader = self._socket.makefile("rb")
         self._used = False
+        self._opened_at = time.monotonic()
 
     def close(self) -> None:
         for end in (self._reader, self._socket):
@@ -105,7 +110,8 @@ class Http(ABC):
         return answer
 
     def _ready(self) -> tuple[socket.socket, BinaryIO]:
-        if self._used and self._socket is not None and _is_due(self._socket):
+        rested = self._used or time.monotonic() - self._opened_at > FRESH_S
+        if rested and self._socket is not None and _is_due(self._socket):
             self.close()
             self.open()
         if self._socket is None or self._reader is None:

@@ -134,6 +134,27 @@ def test_a_connection_that_rested_until_the_server_closed_it_is_opened_anew(
     assert connection.call("POST", "/v1/x", {}) == []
 
 
+def test_one_that_was_opened_and_not_used_is_opened_anew_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.client.http.FRESH_S", -1.0)
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        connection = Connection(UnixHttp(path, 30))
+        connection.open()
+        listener.accept()[0].close()
+
+        def answer() -> None:
+            with listener.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(_reply("200 OK", b"[]"))
+
+        serving = threading.Thread(target=answer, daemon=True)
+        serving.start()
+        assert connection.call("POST", "/v1/x", {}) == []
+        serving.join(30)
+
+
 def test_with_asyncio_too(closing: tuple[Path, threading.Event]) -> None:
     path, closed = closing
 
