@@ -203,9 +203,9 @@ def _remove_default_network(context: Context) -> None:
 
 
 def _remove_networks(context: Context) -> None:
+    """Also those that were deleted since a VM needed them there: the agent knows which it has made."""
     if not _is_known(context):
         return
-    """Also those that were deleted since a VM needed them there: the agent knows which it has made."""
     with context.world.store.read() as tx:
         known = {network.name for network in tx.networks.list()}
     for name in sorted(known | set(context.observe().networks)):
