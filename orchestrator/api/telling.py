@@ -35,6 +35,17 @@ def watches_pool(caller: Caller | None) -> bool:
     return caller is not None and bool(caller.everywhere)
 
 
+def check_may_name_place(caller: Caller | None, *places: str | None) -> None:
+    """Asked place by place, what fits would tell a tenant what others hold on each.
+
+    :raises Denied: ``host.not_yours``: one is named by somebody who does not watch the pool
+    """
+    if not watches_pool(caller) and any(place is not None for place in places):
+        raise Denied(
+            "host.not_yours", "hosts and GPUs are chosen by whoever runs the pool", hint="leave the host and GPU out"
+        )
+
+
 def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
     """A request's refusal. A conflict is with something of the tenant's own."""
     if isinstance(error, NoCapacity):

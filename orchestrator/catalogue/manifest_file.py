@@ -24,6 +24,7 @@ from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
 from orchestrator.core.names import check_name
 from orchestrator.core.network import parse_subnet
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
@@ -136,6 +137,7 @@ class VmForm(_ManifestPart):
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(user_data_type)] | None = None
     host: Name | None = None
+    gpu: Annotated[str, _checked(parse_pci_address)] | None = None
     lease: Annotated[str, _checked(_lease_s)] | None = None
     until: Annotated[str, _checked(_moment)] | None = None
     boot_policy: BootPolicy = "local"
@@ -162,6 +164,7 @@ class VmForm(_ManifestPart):
             network=self.network,
             ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
             host=self.host,
+            gpu=None if self.gpu is None else parse_pci_address(self.gpu),
             boot_policy=self.boot_policy,
             priority=self.priority,
             running=self.state == "running",

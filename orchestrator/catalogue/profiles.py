@@ -10,7 +10,7 @@ from functools import lru_cache
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.location import profiles_directory
 from orchestrator.catalogue.offering_files import load_offerings
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import NotFound
 from orchestrator.core.mig_profile import is_mig_profile_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.offering_rules import MAX_GPUS
@@ -31,7 +31,7 @@ class Profiles:
 
         ``host_types`` are vGPU types that hosts offer now: a type that only a driver knows works as well.
 
-        :raises InvalidInput: ``profile.unknown`` with near names in the hint
+        :raises NotFound: ``profile.unknown`` with near names in the hint
         """
         if name in self.offerings:
             return self.offerings[name]
@@ -65,7 +65,7 @@ class Profiles:
                 return f"{offering.name} reads as the vGPU type {known}"
         return None
 
-    def _unknown(self, name: str, host_types: Collection[str]) -> InvalidInput:
+    def _unknown(self, name: str, host_types: Collection[str]) -> NotFound:
         known = [*self.offerings, *host_types, *self.catalogue.type_names, *self.catalogue.profile_names]
         near = near_names(name, known)
         if name.startswith("gpu:"):
@@ -74,7 +74,7 @@ class Profiles:
             hint = f"did you mean {', '.join(near)}?"
         else:
             hint = "'vgpuctl profile list' shows the offerings; NVIDIA's names and gpu:N work too"
-        return InvalidInput("profile.unknown", f"no profile is called {name[:80]!a}", hint=hint)
+        return NotFound("profile.unknown", f"no profile is called {name[:80]!a}", hint=hint)
 
 
 def _bare(type_name: str) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.geometries import find_model
 from orchestrator.catalogue.profiles import Profiles
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.quota import check_resource
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
@@ -41,7 +41,7 @@ def board_name(model: str) -> str:
 def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:
     try:
         offering = profiles.resolve(wanted, host_types=host_types)
-    except InvalidInput as error:
+    except NotFound as error:
         raise _unknown(f"vgpus:{wanted}", error.hint) from error
     return offering.vgpu_type or offering.mig_profile or offering.name
 

@@ -124,4 +124,7 @@ Selector = Annotated[
     str | None,
     typer.Option("--selector", "-l", metavar="LABELS", help="Only those with these labels: rack=3,!spare."),
 ]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")]

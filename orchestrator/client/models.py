@@ -500,6 +500,10 @@ class CreateVm(TypedDict):
     """
     Only this host will do
     """
+    gpu: NotRequired[str | None]
+    """
+    Only this GPU will do, by its PCI address
+    """
     start: NotRequired[bool]
     """
     Whether it is started

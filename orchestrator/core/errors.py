@@ -54,7 +54,7 @@ class InvalidInput(VgpuctlError):
 
 
 class NotFound(VgpuctlError):
-    """No such object, or not one the caller may know of: the two look the same."""
+    """A name of nothing, or of nothing that the caller may know of (the two look the same), wherever it stands."""
 
     http_status, exit_code, family = 404, 4, "not_found"
 

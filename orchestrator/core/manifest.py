@@ -303,6 +303,8 @@ def _state(vm: ManifestVm) -> str:
 _IDENTITY: Final = {"name", "tenant", "running", "end", "user_data", "labels"}
 _COMPARED: Final = tuple(one.name for one in fields(ManifestVm) if one.name not in _IDENTITY)
 """Every member that makes a VM what it is."""
+_PLACE: Final = frozenset({"host", "gpu"})
+"""Where it shall be made. The host is compared with the one that it is on."""
 _IN_FILE: Final = {"memory_mib": "memory", "disk_bytes": "disk", "has_user_data": "user_data"}
 """What a file calls what has another unit here."""
 
@@ -324,7 +326,7 @@ def _all_fields(vm: ManifestVm) -> Iterator[FieldChange]:
 def _differences(wanted: ManifestVm, found: ExistingVm) -> Iterator[FieldChange]:
     for name in _COMPARED:
         there, value = getattr(found.vm, name), getattr(wanted, name)
-        if name != "host" and value != there:
+        if name not in _PLACE and value != there:
             yield FieldChange(field=_in_file(name), there=_words(name, there), wanted=_words(name, value))
     if found.on_host is not None and wanted.host not in {None, found.on_host}:
         yield FieldChange(field="host", there=found.on_host, wanted=wanted.host)

@@ -8,11 +8,12 @@ each with a port that passes nothing to the others.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from orchestrator.core.errors import Conflict, InvalidInput
-from orchestrator.core.names import is_name
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.names import is_name, near
 
 DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
@@ -44,6 +45,12 @@ class Network:
     def short(self) -> str:
         """What its users call it."""
         return short_name(self.name)
+
+
+def unknown_network(name: str, known: Iterable[str]) -> NotFound:
+    """``known``: what networks are called that could have been meant."""
+    hint = near(name, known, "vgpuctl network list")
+    return NotFound("network.unknown", f"no network is called {name[:63]!a}", hint=hint)
 
 
 def own_name(tenant: str, short: str) -> str:

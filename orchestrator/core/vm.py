@@ -65,6 +65,8 @@ class VmShape:
     """OpenSSH public key lines."""
     host: str | None = None
     """Only this host will do."""
+    gpu: str | None = None
+    """Only this GPU will do: its PCI address."""
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from orchestrator.core.access import ROLES_EVERYWHERE, denied
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import CapacityRow, Room, placed, without_filling
 from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
@@ -30,6 +29,7 @@ from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.known_profiles import KnownProfiles
+from orchestrator.services.places import check_place
 from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
@@ -50,6 +50,7 @@ class Question:
     memory_mib: int = DEFAULT_MEMORY_MIB
     disk_bytes: int = DEFAULT_DISK_BYTES
     host: str | None = None
+    gpu: str | None = None
     priority: Priority | None = None
     """Whom it would preempt with that one; None: nobody asks."""
 
@@ -85,7 +86,7 @@ class CapacityService:
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
 
-        :raises InvalidInput: ``profile.unknown``
+        :raises NotFound: ``profile.unknown``
         """
         with self.index.current(), self.store.read() as tx:
             now = self._fleet()
@@ -115,7 +116,7 @@ class CapacityService:
 
         That is every offering, and every vGPU type that no offering gives. Modes are not switched.
 
-        :raises InvalidInput: ``profile.unknown``
+        :raises NotFound: ``profile.unknown``
         """
         with self.index.current() as index, self.store.read() as tx:
             fleet = index.fleet()
@@ -130,12 +131,12 @@ class CapacityService:
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
 
-        :raises InvalidInput: ``profile.unknown``; :raises NotFound: ``tenant.unknown``, ``host.unknown``
+        :raises NotFound: ``profile.unknown``
+        :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``
         """
-        with self.index.current(), self.store.read() as tx:
+        with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
-            if question.host is not None:
-                tx.hosts.get(question.host)
+            check_place(tx, index, question.host, question.gpu)
             fleet = self._fleet()
             known = fleet.known
             request = self._request(tx, question, known)
@@ -157,12 +158,10 @@ class CapacityService:
         return () if found is None else tuple(preemptible[vm_id].full_name for vm_id in found[1].victims)
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
-        """Whether it fits, as the tenant of the question may know it.
+        """Whether it fits, as the tenant of the question may know it; it may name no place.
 
-        :raises Denied: ``access.denied``: a host was named; :raises InvalidInput: ``profile.unknown``
+        :raises NotFound: ``profile.unknown``
         """
-        if question.host is not None:
-            raise denied(frozenset(ROLES_EVERYWHERE))
         return for_tenant(self.explain(question).explanation)
 
     def gpu_map(self, after: tuple[str, str] | None = None, most: int | None = None) -> tuple[GpuRow, ...]:
@@ -217,6 +216,7 @@ class CapacityService:
             tenant=question.tenant,
             isolation=self.index.isolation_of(question.tenant),
             host=question.host,
+            gpu=question.gpu,
             gpu_models=offering.gpu_models,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
         )

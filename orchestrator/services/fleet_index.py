@@ -15,7 +15,7 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
 from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.claim import Claim
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import NotFound
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
@@ -234,6 +234,6 @@ class FleetIndex:
         if profile not in self._movable:
             try:
                 self._movable[profile] = self._known.resolve(profile).migratable
-            except InvalidInput:
+            except NotFound:
                 return False
         return self._movable[profile]

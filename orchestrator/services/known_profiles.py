@@ -33,7 +33,7 @@ class KnownProfiles:
         return tuple(self.profiles.offerings.values())
 
     def resolve(self, name: str) -> Offering:
-        """:raises InvalidInput: ``profile.unknown`` with near names"""
+        """:raises NotFound: ``profile.unknown`` with near names"""
         return self.profiles.resolve(name, host_types=self.types)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound
-from orchestrator.core.names import check_name, near
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.names import check_name
 from orchestrator.core.network import (
     DEFAULT_NAME,
     MAX_OF_TENANT,
@@ -15,6 +15,7 @@ from orchestrator.core.network import (
     own_name,
     parse_subnet,
     tenant_of,
+    unknown_network,
 )
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
@@ -137,14 +138,14 @@ class NetworkService:
 def network_for(tx: Transaction, tenant: str, name: str) -> Network:
     """Where a VM of the tenant goes that names this network. Its default one may still have to be made.
 
-    :raises InvalidInput: ``network.unknown``: there is none that is its own or shared"""
+    :raises NotFound: ``network.unknown``: there is none that is its own or shared"""
     try:
         return _usable(tx, tenant, name)
-    except NotFound as error:
-        if name == DEFAULT_NAME:
-            subnet = free_subnet(tuple(network.subnet for network in tx.networks.list()))
-            return Network(name=own_name(tenant, name), subnet=subnet)
-        raise InvalidInput(error.code, error.message, hint=error.hint) from error
+    except NotFound:
+        if name != DEFAULT_NAME:
+            raise
+        subnet = free_subnet(tuple(network.subnet for network in tx.networks.list()))
+        return Network(name=own_name(tenant, name), subnet=subnet)
 
 
 def _usable(tx: Transaction, tenant: str, name: str) -> Network:
@@ -214,5 +215,4 @@ def _in_use(network: Network, vms: list[Vm]) -> Conflict:
 def _unknown(tx: Transaction, name: str, tenant: str | None) -> NotFound:
     """``tenant``: whose networks may be named beside the shared ones."""
     usable = [one.short for one in tx.networks.list() if one.shared or (tenant is not None and one.tenant == tenant)]
-    hint = near(name, usable, "vgpuctl network list")
-    return NotFound("network.unknown", f"no network is called {name[:63]!a}", hint=hint)
+    return unknown_network(name, usable)

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.attachments import draw, draw_whole
@@ -31,9 +29,8 @@ from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
+from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,15 +79,14 @@ class Planner:
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
 
-        :raises InvalidInput: ``profile.unknown``, ``image.unknown``, ``disk.too_small``
+        :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``
+        :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
         :raises NoCapacity: with reasons
         :raises ClaimLost: the host was changed in this moment; plan again"""
         _check_image(tx, spec)
-        if spec.host is not None:
-            wanted = spec.host
-            _known("host", lambda: tx.hosts.get(wanted))
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         with self.index.current() as fleet:
+            check_place(tx, fleet, spec.host, spec.gpu)
             return self._planned(tx, fleet, spec, vm_id, stored=stored, preempt=preempt)
 
     def _planned(
@@ -144,6 +140,7 @@ class Planner:
             tenant=spec.tenant,
             disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
             host=spec.host,
+            gpu=spec.gpu,
             gpu_models=offering.gpu_models,
             cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
@@ -244,21 +241,13 @@ def _ask(offering: Offering) -> Ask:
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:
-    image = _known("image", lambda: tx.images.get(spec.image))
+    image = tx.images.get(spec.image)
     if spec.disk_bytes < image.virtual_size_bytes:
         raise InvalidInput(
             "disk.too_small",
             f"a disk of {show_size(spec.disk_bytes)} is smaller than image {image.name}",
             hint=f"ask for at least {show_size(-(-image.virtual_size_bytes // 1024**2) * 1024**2)}",
         )
-
-
-def _known(what: str, find: Callable[[], T]) -> T:
-    """What does not exist and was named in a request is a mistake in the request."""
-    try:
-        return find()
-    except NotFound as error:
-        raise InvalidInput(f"{what}.unknown", error.message, hint=error.hint) from error
 
 
 def _geometry(viewed: Viewed, part: Part) -> Geometry:

@@ -18,7 +18,7 @@ class ProfileService:
     index: FleetIndex
 
     def get(self, name: str) -> ProfileInfo:
-        """:raises InvalidInput: ``profile.unknown`` with near names"""
+        """:raises NotFound: ``profile.unknown`` with near names"""
         return self._infos([name], self._fleet())[0]
 
     def _fleet(self) -> Fleet:

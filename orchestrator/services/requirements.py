@@ -8,6 +8,7 @@ from dataclasses import replace
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import check_labels
 from orchestrator.core.names import check_name
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import (
@@ -32,6 +33,7 @@ def checked(request: CreateVm) -> CreateVm:
     check_name(request.network, what="network")
     if request.host is not None:
         check_name(request.host, what="host")
+    gpu = None if request.gpu is None else parse_pci_address(request.gpu)
     if request.label is not None:
         check_name(request.label, what="label")
     check_labels(request.labels)
@@ -46,7 +48,7 @@ def checked(request: CreateVm) -> CreateVm:
         )
     if request.user_data is not None:
         user_data_type(request.user_data)
-    return replace(request, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
+    return replace(request, gpu=gpu, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
 
 
 def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:

@@ -51,11 +51,11 @@ class VmService:
     def create(self, request: CreateVm) -> Started:
         """Claim a device and start making the VM. The same request again is answered with what it started before.
 
-        :raises InvalidInput: a bad name, number, key; ``profile.unknown``, ``image.unknown``, ``network.unknown``
+        :raises InvalidInput: a bad name, number, key
         :raises Conflict: ``vm.exists`` when the name is taken by another specification
         :raises NoCapacity: ``gpu.no_capacity`` with reasons
         :raises QuotaExceeded: ``quota.exceeded``, ``priority.too_high``, ``lease.too_long``
-        :raises NotFound: ``tenant.unknown``; :raises Denied: ``preemption.not_allowed``
+        :raises NotFound: of tenant, profile, image, network, host or GPU; :raises Denied: ``preemption.not_allowed``
         """
         wanted = checked(request)
         return self._raced(lambda: self._create(wanted))

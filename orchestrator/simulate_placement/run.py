@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.from_offering import ask_of
@@ -118,7 +118,7 @@ def _results(simulation: Simulation, path: Path, profiles: Profiles, stopped: di
         if offering is None:
             try:
                 offering = offerings[row.profile] = profiles.resolve(row.profile)
-            except InvalidInput as error:
+            except NotFound as error:
                 raise row_error(path, row.line, f"profile: {error.message}; {error.hint}") from error
         request = request_of(row, offering)
         outcome = simulation.offer(request, row.depart_s)

@@ -150,7 +150,7 @@ class Profiles:
 
     def get(self, name: str) -> ProfileInfo:
         if name not in {"t4-small", PROFILE}:
-            raise InvalidInput("profile.unknown", f"no profile is called {name[:80]!a}", hint="did you mean t4-small?")
+            raise NotFound("profile.unknown", f"no profile is called {name[:80]!a}", hint="did you mean t4-small?")
         return self.list()[0]
 
 
@@ -239,10 +239,10 @@ class Capacity:
 
     def _request(self, question: Question) -> Request:
         if question.profile not in {"t4-small", PROFILE}:
-            raise InvalidInput("profile.unknown", f"no profile is called {question.profile[:80]!a}")
+            raise NotFound("profile.unknown", f"no profile is called {question.profile[:80]!a}")
         return Request(
             vm_id="what-if", profile=PROFILE, vcpus=question.vcpus, memory_mib=question.memory_mib,
-            tenant=question.tenant, count=question.count, host=question.host,
+            tenant=question.tenant, count=question.count, host=question.host, gpu=question.gpu,
         )  # fmt: skip
 
     def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:

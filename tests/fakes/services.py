@@ -21,7 +21,7 @@ from orchestrator.adapters.files.opening import Readable
 from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NoCapacity, NotFound, Reason, error_to_dict
+from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Reason, error_to_dict
 from orchestrator.core.host_actions import CreateMdev, DefineDomain, StartDomain, WriteSeed
 from orchestrator.core.image import NewImage
 from orchestrator.core.labels import changed_labels, check_labels
@@ -71,7 +71,7 @@ class Vms:
         check_name(request.name, what="vm")
         check_name(request.tenant, what="tenant")
         if request.profile not in {PROFILE, "t4-small"}:
-            raise InvalidInput("profile.unknown", f"no profile is called {request.profile[:80]!a}", hint="try t4-small")
+            raise NotFound("profile.unknown", f"no profile is called {request.profile[:80]!a}", hint="try t4-small")
         if request.image not in self._world.images:
             raise NotFound("image.unknown", f"there is no image {request.image[:60]!a}")
         if request.network not in self._world.networks:

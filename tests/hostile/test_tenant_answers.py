@@ -99,6 +99,18 @@ def test_a_host_that_a_tenant_names_is_refused_whatever_is_free_on_it(client: Te
     assert [(status, code) for status, code, _ in answers] == [(403, "host.not_yours")]
 
 
+@pytest.mark.parametrize("address", ["0000:41:00.0", "0000:ff:00.0", "41:00.0"])
+def test_a_gpu_that_a_tenant_names_is_refused_in_the_same_words_by_whoever_is_asked(
+    client: TestClient, address: str
+) -> None:
+    asked = {"gpu": address, "profile": PROFILE, "tenant": "own"}
+    answers = [client.post(path, json={**BODY, "gpu": address}) for path in ("/v1/vms", "/v1/vms/plan")]
+    answers += [client.get("/v1/explain", params=asked), client.get("/v1/explain", params={**asked, "host": "t4"})]
+    told = {(one.status_code, one.json()["code"], one.json()["detail"], one.json()["hint"]) for one in answers}
+    assert [(status, code) for status, code, _, _ in told] == [(403, "host.not_yours")]
+    _told(str(told), address)
+
+
 @pytest.mark.parametrize("path", ["/v1/vms", "/v1/vms/plan"])
 def test_what_has_no_place_is_refused_in_the_same_words_whatever_is_in_the_way(client: TestClient, path: str) -> None:
     wanted = ({"memory_mib": 1 << 20}, {"vcpus": 256}, {"disk_bytes": 1 << 44}, {"vcpus": 256, "memory_mib": 1 << 20})

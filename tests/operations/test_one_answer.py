@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.errors import InvalidInput, NoCapacity
+from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
 from orchestrator.core.offering_support import unsupported
 from orchestrator.services.capacity import CapacityService, Question
-from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 T4 = "GRID T4-2Q"
 BASE = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4)
@@ -87,3 +88,64 @@ def test_vms_of_an_offering_that_spreads_share_no_host(plane: ControlPlane) -> N
         assert "host.anti_affinity" in {reason.code for reason in caught.value.reasons}
     assert not capacity_of(plane).explain(Question(profile="asked")).explanation.fits
     assert plane.services.vms.create(create_vm("c", profile=T4)).operation
+
+
+def asked_of(plane: ControlPlane, host: str | None, gpu: str) -> list[tuple[str, str, str | None]]:
+    """What create, plan and explain refuse a VM on that GPU with."""
+    services, capacity = plane.services, capacity_of(plane)
+    vm = replace(create_vm("a"), host=host, gpu=gpu)
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: services.vms.create(vm),
+        lambda: services.vms.plan(vm),
+        lambda: capacity.explain(Question(profile=T4, host=host, gpu=gpu)),
+    )
+    refused = []
+    for ask in asked:
+        with pytest.raises(NotFound) as caught:
+            ask()
+        refused.append((caught.value.code, caught.value.message, caught.value.hint))
+    assert refused == [refused[0]] * len(asked)
+    return refused
+
+
+def test_a_vm_goes_onto_the_gpu_that_is_named_and_whoever_is_asked_says_so(plane: ControlPlane) -> None:
+    services, wanted = plane.services, "0000:42:00.0"
+    vm = replace(create_vm("a"), gpu="42:00.0")
+    assert services.vms.plan(vm).gpu == wanted
+    explained = capacity_of(plane).explain(Question(profile=T4, gpu=wanted)).explanation
+    assert explained.placement is not None
+    assert explained.placement.gpu_ids == (wanted,)
+    services.vms.create(vm)
+    plane.engine.drain()
+    made = services.vms.get("default", "a")
+    assert (made.devices[0].gpu, made.spec.gpu) == (wanted, wanted)
+    assert services.vms.create(vm).existing
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_what_was_probably_meant(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    ((code, message, hint), *_) = asked_of(plane, None, "0000:43:00.0")
+    assert (code, message) == ("gpu.unknown", "no host has a GPU 0000:43:00.0")
+    assert "did you mean" in str(hint)
+    ((code, message, hint), *_) = asked_of(plane, T4_HOST, "0000:82:00.0")
+    assert (code, message) == ("gpu.unknown", f"host {T4_HOST} has no GPU 0000:82:00.0")
+    assert str(hint).startswith(f"host {L40S_HOST} has one; did you mean 0000:42:00.0")
+
+
+def test_what_is_no_address_is_refused_before_anything_is_asked(plane: ControlPlane) -> None:
+    with pytest.raises(InvalidInput, match="is not a PCI address"):
+        plane.services.vms.create(replace(create_vm("a"), gpu="the second one"))
+
+
+def test_a_vm_that_gave_its_place_back_gets_it_on_the_same_gpu_again(plane: ControlPlane) -> None:
+    services = plane.services
+    services.vms.create(replace(create_vm("a"), gpu="0000:42:00.0", end=WantedEnd(after_s=600)))
+    plane.engine.drain()
+    plane.look(T4_HOST, after_s=700)
+    assert services.vms.get("default", "a").deallocated == "lease_over"
+    services.vms.create(create_vm("b"))
+    plane.engine.drain()
+    services.vms.extend("default", "a", WantedEnd(after_s=7200))
+    services.vms.start("default", "a")
+    plane.engine.drain()
+    assert services.vms.get("default", "a").devices[0].gpu == "0000:42:00.0"

@@ -15,7 +15,7 @@ from orchestrator.adapters.store.tables import images, networks, offerings, secr
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import near
-from orchestrator.core.network import Network
+from orchestrator.core.network import Network, unknown_network
 from orchestrator.core.offering import Offering
 
 # Put together once, as that takes longer than asking.
@@ -80,9 +80,7 @@ class SqlNetworks:
         """:raises NotFound: ``network.unknown``"""
         found = self.find(name)
         if found is None:
-            raise NotFound(
-                "network.unknown", f"no network is called {name[:63]!a}", hint="'vgpuctl network list' shows them"
-            )
+            raise unknown_network(name, [one.short for one in self.list()])
         return found
 
     def list(self) -> tuple[Network, ...]:

@@ -22,6 +22,7 @@ from orchestrator.api.schemas.capacity import (
 )
 from orchestrator.api.schemas.move_plans import CompactionPlanAnswer, DrainPlanAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.telling import check_may_name_place
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
 
@@ -53,6 +54,7 @@ def explain(
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> ExplainAnswer:
     """Where a VM would go and why, or why not and what would make it fit; for a tenant, whether it fits."""
+    check_may_name_place(caller, query.host, query.gpu)
     question = query.to_question(tenant)
     if caller.everywhere:
         return ExplainAnswer.of(services.capacity.explain(question))

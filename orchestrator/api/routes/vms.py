@@ -24,9 +24,8 @@ from orchestrator.api.schemas.vms import (
     vm_members,
 )
 from orchestrator.api.services import ApiServices, ServicesOf, TenantFilter, TenantOf
-from orchestrator.api.telling import watches_pool
-from orchestrator.core.access import Caller
-from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -45,28 +44,15 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 @router.post("", status_code=202)
 def create(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> StartedAnswer:
     """Create a VM. The same request again is answered with what it started before."""
-    _check_pinning(body, caller)
+    check_may_name_place(caller, body.host, body.gpu)
     return StartedAnswer.of(services.vms.create(body.to_request()), caller.tenants)
 
 
 @router.post("/plan")
 def plan(body: CreateVmBody, services: ServicesOf, caller: CallerOf) -> PlanAnswer:
     """What create would do; nothing is stored."""
-    _check_pinning(body, caller)
+    check_may_name_place(caller, body.host, body.gpu)
     return PlanAnswer.of(services.vms.plan(body.to_request()), caller.tenants)
-
-
-def _check_pinning(body: CreateVmBody, caller: Caller) -> None:
-    """Asked host by host, what fits would tell a tenant what others hold on each.
-
-    :raises Denied: ``host.not_yours``
-    """
-    if body.host is not None and not watches_pool(caller):
-        raise _not_yours()
-
-
-def _not_yours() -> Denied:
-    return Denied("host.not_yours", "hosts are chosen by whoever runs the pool", hint="leave the host out")
 
 
 @router.post("/adopt", status_code=202)
@@ -82,8 +68,7 @@ def list_all(
 ) -> Response:  # fmt: skip
     """VMs by tenant and name."""
     watching = watches_pool(caller)
-    if only.host is not None and not watching:
-        raise _not_yours()
+    check_may_name_place(caller, only.host)
     found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
     if not found:
         _check_named(only, services)
@@ -99,7 +84,7 @@ def list_all(
 def _check_named(only: VmFilter, services: ApiServices) -> None:
     """Nothing was found: because nothing is there, or because no such thing exists.
 
-    :raises NotFound: ``host.unknown``; :raises InvalidInput: ``profile.unknown``
+    :raises NotFound: ``host.unknown``, ``profile.unknown``
     """
     if only.host is not None:
         services.hosts.get(only.host)

@@ -15,6 +15,7 @@ from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
 from orchestrator.core.errors import Reason
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
 from orchestrator.core.priority import Priority
@@ -62,6 +63,7 @@ class ExplainQuery(_Query):
     profile: str = Field(max_length=255)
     count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
     host: str | None = Field(default=None, max_length=255)
+    gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
     tenant: str | None = Field(default=None, exclude=True)
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
@@ -75,6 +77,7 @@ class ExplainQuery(_Query):
             memory_mib=self.memory_mib,
             disk_bytes=self.disk_bytes,
             host=self.host,
+            gpu=None if self.gpu is None else parse_pci_address(self.gpu),
             priority=self.priority,
         )
 

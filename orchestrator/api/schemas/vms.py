@@ -89,6 +89,7 @@ class CreateVmBody(RequestBody):
         default=None, max_length=MAX_USER_DATA_BYTES, description="For cloud-init; kept secret"
     )
     host: Name | None = Field(default=None, description="Only this host will do")
+    gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
     start: bool = True
     boot_policy: BootPolicy = Field(default="local", description="Who starts it again after a reboot of its host")
     priority: Priority = Field(default="normal", description="At most what the tenant's policy allows")

@@ -15,7 +15,7 @@ from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
-from orchestrator.cli.parameters import BootPolicy, Label, Name, NewName, Tenant, VmPriority, Wait
+from orchestrator.cli.parameters import BootPolicy, Gpu, Label, Name, NewName, Tenant, VmPriority, Wait
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
@@ -23,6 +23,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import parse_labels
 from orchestrator.core.lease import MAX_LEASE_S, parse_moment
 from orchestrator.core.names import check_name
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import parse_duration
 from orchestrator.core.vm import (
     DEFAULT_DISK,
@@ -62,6 +63,7 @@ def create(
     network: Annotated[str, typer.Option("--network", help="Network of the VM.", autocompletion=networks)] = "default",
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    gpu: Gpu = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
@@ -101,6 +103,8 @@ def create(
         wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)
     if on_host is not None:
         wanted["host"] = check_name(on_host, what="host")
+    if gpu is not None:
+        wanted["gpu"] = parse_pci_address(gpu)
     wanted["image"] = check_name(image, what="image") if image is not None else _only_image(session)
     if dry_run:
         plan = session.client.plan_vm(wanted)

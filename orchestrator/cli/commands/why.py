@@ -9,10 +9,11 @@ import typer
 
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import show_plain, text_width
-from orchestrator.cli.parameters import Tenant, VmPriority, tenant_if_named
+from orchestrator.cli.parameters import Gpu, Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
+from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
 
 Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
@@ -65,6 +66,7 @@ def explain(
     memory: Memory = DEFAULT_MEMORY,
     disk: Disk = DEFAULT_DISK,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
+    gpu: Gpu = None,
     priority: Annotated[
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
@@ -84,6 +86,7 @@ def explain(
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
+            "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": None if priority is None else priority.value,
         }
     )

@@ -31,8 +31,8 @@ def _key(network: Json) -> str:
 
 
 def _vm(vm: Json) -> ExistingVm:
-    shape = {member.name: vm[member.name] for member in fields(VmShape)}
-    shape |= {"ssh_keys": tuple(vm["ssh_keys"]), "host": None}
+    shape = {member.name: vm[member.name] for member in fields(VmShape) if member.name not in {"host", "gpu"}}
+    shape |= {"ssh_keys": tuple(vm["ssh_keys"])}
     labels = tuple(sorted(vm["labels"].items()))
     wanted = ManifestVm(**shape, labels=labels, running=True, has_user_data=vm["has_user_data"])
     return ExistingVm(

@@ -8,22 +8,23 @@ from difflib import get_close_matches
 from functools import partial
 
 from orchestrator.client.client import Client
-from orchestrator.core.errors import Denied, InvalidInput, NotFound, Reason
+from orchestrator.core.errors import Denied, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
+from orchestrator.core.names import near
 from orchestrator.core.network import DEFAULT_NAME
 
 
 def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
     """Of the VMs that are not there yet.
 
-    :raises InvalidInput: ``manifest.unknown_name``, a reason for each name that is none
+    :raises NotFound: ``manifest.unknown_name``, a reason for each name that is none
     """
     new = [vm for vm in wanted.vms if vm.key not in there.vms]
     if not new:
         return
     reasons = (*_by_list(client, wanted, there, new), *_asked_for(client, wanted, new))
     if reasons:
-        raise InvalidInput(
+        raise NotFound(
             "manifest.unknown_name",
             f"{len(reasons)} names in the file are of nothing that exists",
             hint="correct them, or have the file make what they name; nothing was changed",
@@ -69,12 +70,27 @@ def _asked_for(client: Client, wanted: Manifest, new: list[ManifestVm]) -> Itera
     for name in sorted({vm.host for vm in new if vm.host is not None}):
         users = [vm.key for vm in new if vm.host == name]
         yield from _refused(partial(client.host, name), "host", name, users)
+    for gpu, host in {(vm.gpu, vm.host): None for vm in new if vm.gpu is not None}:
+        users = [vm.key for vm in new if (vm.gpu, vm.host) == (gpu, host)]
+        yield from _refused(partial(_gpu, client, gpu, host), "GPU", gpu, users)
+
+
+def _gpu(client: Client, address: str, host: str | None) -> None:
+    """:raises NotFound: ``gpu.unknown``, ``host.unknown``"""
+    if host is not None:
+        client.gpu(host, address)
+        return
+    known = [str(gpu["address"]) for gpu in client.gpus()]
+    if address not in known:
+        raise NotFound(
+            "gpu.unknown", f"no host has a GPU {address}", hint=near(address, sorted({*known}), "vgpuctl gpu list")
+        )
 
 
 def _refused(ask: Callable[[], object], what: str, name: str, users: list[str]) -> Iterator[Reason]:
     try:
         ask()
-    except (NotFound, InvalidInput) as error:
+    except NotFound as error:
         yield _unknown(what, name, users, said=error.hint if "did you mean" in (error.hint or "") else None)
     except Denied:
         return
@@ -84,4 +100,4 @@ def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = 
     found = get_close_matches(name, near)
     said = f"did you mean {', '.join(found)}?" if found else said
     message = f"no {what} is called {name[:63]!a}" + (f"; {said}" if said else "")
-    return Reason(code=f"{what}.unknown", message=message, subjects=tuple(f"vm {key}" for key in users))
+    return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(f"vm {key}" for key in users))

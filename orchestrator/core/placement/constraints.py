@@ -42,12 +42,24 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
 
 def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
     """Codes of the rules that keep the request off the GPU, room aside."""
+    if is_other_gpu(request, gpu):
+        yield "gpu.other"
     if not gpu.usable:
         yield "gpu.unusable"
     if kept_off_gpu(request, gpu):
         yield "gpu.other_tenant"
     if request.numa_strict and not numa_fits(request, gpu):
         yield "host.numa"
+
+
+def is_other_gpu(request: Request, gpu: Gpu) -> bool:
+    """Whether another GPU was asked for."""
+    return request.gpu is not None and gpu.view.gpu_id != request.gpu
+
+
+def closed_to(request: Request, host: FleetHost) -> int:
+    """The host's GPUs that are closed, to everybody or as another was asked for, a bit for each position."""
+    return host.closed | sum(1 << gpu.position for gpu in host.gpus if is_other_gpu(request, gpu))
 
 
 def numa_fits(request: Request, gpu: Gpu) -> bool:

@@ -124,7 +124,7 @@ class PlacementEngine:
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
         several = request.count > 1 or (request.numa_strict and request.whole_gpus > 0)
-        if several or request.host is not None:
+        if several or request.host is not None or request.gpu is not None:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None

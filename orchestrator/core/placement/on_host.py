@@ -30,9 +30,8 @@ def plan_on_host(rankings: Rankings, request: Request, host: FleetHost) -> Found
 
 def _parts(rankings: Rankings, request: Request, gpus: Sequence[Gpu], demand: Demand) -> Found | None:
     """All devices on some of these GPUs of one host."""
-    host = gpus[0].host
     states = {gpu.number: gpu.state for gpu in gpus}
-    busy, total = host.busy, 0.0
+    busy, total = gpus[0].host.busy if gpus else 0, 0.0
     parts: list[tuple[int, StateStep | None]] = []
     for _ in range(request.count):
         best: tuple[float, int, StateStep] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.constraints import host_obstacles
+from orchestrator.core.placement.constraints import closed_to, host_obstacles, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.sharing import strangers_on
@@ -134,12 +134,13 @@ class _Sets:
 
     def _on_host(self, host: FleetHost) -> Iterator[list[str]]:
         board = self.engine.fleet.boards[host.board].cut
-        choices = board.choices(host.closed, self.request.profile) if self.request.profile in board.shapes else ()
-        for choice in choices:
+        if self.request.profile not in board.shapes:
+            return
+        for choice in board.choices(closed_to(self.request, host), self.request.profile):
             yield [item.vm_id for gpu in host.gpus if choice.mask >> gpu.position & 1 for _, item in gpu.held]
 
     def _on_gpu(self, gpu: Gpu) -> Iterator[list[str]]:
-        if not gpu.usable:
+        if not gpu.usable or is_other_gpu(self.request, gpu):
             return
         everyone = [item.vm_id for _, item in gpu.held]
         for step in self._steps_of(gpu):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
-from orchestrator.core.placement.constraints import gpu_obstacles, host_obstacles
+from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateTable
@@ -27,7 +27,9 @@ _MESSAGES = {
     "gpu.unusable": "the GPU may not be used",
     "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
     "host.other_tenant": "another tenant's VMs are on the host, which is not shared with them",
+    "host.no_gpus": "the host has no GPUs",
     "host.cordoned": "the host is cordoned",
+    "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
     "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
@@ -69,6 +71,8 @@ def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
             yield host.view.reason_code, host.view.reason, host.view.name
         else:
             yield code, _message(code, request), host.view.name
+    elif not host.gpus and request.host is not None:
+        yield "host.no_gpus", _message("host.no_gpus", request), host.view.name
     elif request.whole_gpus:
         yield from _of_board(engine, request, host)
     else:
@@ -88,7 +92,8 @@ def _of_gpus(engine: PlacementEngine, request: Request, host: FleetHost) -> Iter
 def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:
     board = engine.fleet.boards[host.board].cut
     models = [gpu.table.geometry.model for gpu in host.gpus]
-    masks = [host.busy | host.closed | others for others in other_models(models, request.gpu_models)]
+    closed = closed_to(request, host)
+    masks = [host.busy | closed | others for others in other_models(models, request.gpu_models)]
     free = max((board.free(mask) for mask in masks), default=0)
     if not masks or board.slots < request.whole_gpus or f"gpu:{request.whole_gpus}" not in board.shapes:
         code = "profile.unsupported"

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
+from orchestrator.core.placement.constraints import closed_to, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
@@ -37,7 +38,7 @@ class Target:
 def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
     """The key of what a request needs; an example of it is kept."""
     key = (demand_of(request), request.vcpus, request.memory_mib)
-    engine.layouts.examples.setdefault(key, request)
+    engine.layouts.examples.setdefault(key, request if request.gpu is None else replace(request, gpu=None))
     return key
 
 
@@ -79,8 +80,8 @@ def targets(
             if len(pattern.starts) <= most and (only is None or pattern.needs in only)
         ]
         if patterns:
-            candidates = (all_gpus[number] for number in islice(members, _MAX_OBSERVED))
-            found = next((g for g in candidates if _has_room(request, g.host)), None)
+            named = (all_gpus[number] for number in members if not is_other_gpu(request, all_gpus[number]))
+            found = next((g for g in islice(named, _MAX_OBSERVED) if _has_room(request, g.host)), None)
             if found is not None:
                 yield from _on_gpu(engine, found, patterns, busy)
 
@@ -147,7 +148,7 @@ def _on_host(
     board = engine.fleet.boards[host.board].cut
     if request.profile not in board.shapes:
         return
-    for choice in board.choices(host.closed, request.profile):
+    for choice in board.choices(closed_to(request, host), request.profile):
         gpus = tuple(gpu for gpu in host.gpus if choice.mask >> gpu.position & 1)
         leavers = tuple(dict.fromkeys(item.vm_id for gpu in gpus for _, item in gpu.held))
         if leavers and len(leavers) <= most and _movable(engine, leavers, busy):

@@ -13,6 +13,7 @@ from itertools import combinations
 
 from orchestrator.core.geometry.board import AnySetBoard
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
+from orchestrator.core.placement.constraints import closed_to, is_other_gpu
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.sharing import strangers
@@ -125,7 +126,7 @@ class VictimSearch:
         short = any(_shortage(self.request, host.view, ()))
         for gpu in host.gpus:
             key = _alike(self.request, gpu.view, short)
-            if gpu.usable and self._proposed[key] < _MAX_ALIKE:
+            if gpu.usable and not is_other_gpu(self.request, gpu) and self._proposed[key] < _MAX_ALIKE:
                 self._proposed[key] += 1
                 others = frozenset(strangers(self.request, gpu.view.occupied, _cut_of(gpu.view)))
                 for positions in self._for_gpu(gpu.view):
@@ -136,12 +137,13 @@ class VictimSearch:
         shape = self.request.profile
         if cut is None or shape not in cut.shapes:
             return
+        closed = closed_to(self.request, host)
         if isinstance(cut, AnySetBoard):
-            usable = [gpu for gpu in host.gpus if not host.closed >> gpu.position & 1]
+            usable = [gpu for gpu in host.gpus if not closed >> gpu.position & 1]
             cheapest = sorted(usable, key=lambda g: (sum(_slots_mib(g.view, i) for _, i in g.held), g.position))
             masks = [sum(1 << gpu.position for gpu in cheapest[: self.request.whole_gpus])]
         else:
-            masks = [choice.mask for choice in cut.choices(host.closed, shape)]
+            masks = [choice.mask for choice in cut.choices(closed, shape)]
         for mask in masks:
             yield frozenset(i.vm_id for gpu in host.gpus if mask >> gpu.position & 1 for _, i in gpu.held)
 

@@ -98,6 +98,8 @@ class Request:
     """Devices of that profile in the VM, all on one host. ``gpu:N`` counts as one device."""
     host: str | None = None
     """Id or name of the only host that will do."""
+    gpu: str | None = None
+    """The only GPU that will do, as its host calls it."""
     gpu_models: tuple[str, ...] = ()
     """Models that will do; empty: any."""
     cut_kinds: tuple[CutKind, ...] = ()
@@ -124,7 +126,7 @@ class Request:
     @property
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
-        others = self.host or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
+        others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
         return bool(others) or self.isolation is not None
 
 
@@ -185,7 +187,8 @@ class Refusal:
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
     ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
-    ``gpu.other_tenant`` · ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` ·
+    ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``host.other_tenant`` ·
+    ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that was named) ·
     ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import NotFound
 from orchestrator.core.offering import Offering
 
 
@@ -44,7 +44,7 @@ def test_a_name_stands_for_an_offering(
     ],
 )
 def test_an_unknown_name_is_refused_with_what_may_have_been_meant(name: str, hint: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(NotFound) as caught:
         shipped_profiles().resolve(name)
     assert caught.value.code == "profile.unknown"
     assert caught.value.hint is not None
@@ -52,14 +52,14 @@ def test_an_unknown_name_is_refused_with_what_may_have_been_meant(name: str, hin
 
 
 def test_a_hostile_name_cannot_draw_on_the_terminal() -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(NotFound) as caught:
         shipped_profiles().resolve("\x1b[2J\n" + "x" * 10_000)
     assert "\x1b" not in caught.value.message
     assert len(caught.value.message) < 200
 
 
 def test_a_type_that_only_a_driver_knows_works_where_it_is_offered() -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(NotFound):
         shipped_profiles().resolve("NVIDIA Z9-1-8C")
     found = shipped_profiles().resolve("NVIDIA Z9-1-8C", host_types=["NVIDIA Z9-1-8C", "Strange Type"])
     assert (found.kind, found.vgpu_type) == ("mig_backed", "NVIDIA Z9-1-8C")

@@ -244,6 +244,8 @@ schema_version: 1
 vms:
   - {name: one, profile: t4-smal, image: guest}
   - {name: two, profile: t4-small, image: gest, network: none, host: gpu7, tenant: nobody}
+  - {name: three, profile: t4-small, image: guest, gpu: "0000:99:00.0"}
+  - {name: four, profile: t4-small, image: guest, host: gpu1, gpu: "99:00.0"}
 """
 
 
@@ -254,13 +256,15 @@ def test_a_file_that_names_what_is_not_there_is_refused_before_anything_is_plann
     file.write_text(UNKNOWN)
     done = cli(command, "-f", str(file), "-o", "json")
     error = json.loads(done.err)["error"]
-    assert (done.code, done.out, error["code"]) == (2, "", "manifest.unknown_name")
+    assert (done.code, done.out, error["code"]) == (4, "", "manifest.unknown_name")
     assert [(reason["code"], reason["subjects"]) for reason in error["reasons"]] == [
         ("tenant.unknown", ["vm nobody/two"]),
         ("image.unknown", ["vm nobody/two"]),
         ("network.unknown", ["vm nobody/two"]),
         ("profile.unknown", ["vm default/one"]),
         ("host.unknown", ["vm nobody/two"]),
+        ("gpu.unknown", ["vm default/three"]),
+        ("gpu.unknown", ["vm default/four"]),
     ]
     assert "did you mean guest?" in error["reasons"][1]["message"]
     assert _states(client) == {}

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.advice.explain import explain, for_tenant
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import NotFound
 from tests.fakes.drawn import drawn_explanation, drawn_for_tenant
 from tests.unit.placement.explain_cases import CASES
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
@@ -27,9 +27,9 @@ def test_what_a_tenant_is_told_reads_as_agreed(name: str) -> None:
 
 
 def test_an_unknown_profile_is_answered_with_near_names() -> None:
-    with pytest.raises(InvalidInput) as raised:
+    with pytest.raises(NotFound) as raised:
         shipped_profiles().resolve("NVIDIA A40-8QQ")
-    assert raised.value.exit_code == 2
+    assert raised.value.exit_code == 4
     assert_golden("unknown_profile", f"{raised.value.message}\nhint: {raised.value.hint}\n")
 
 

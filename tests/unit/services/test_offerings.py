@@ -55,7 +55,7 @@ def test_an_offering_of_the_site_comes_back_as_it_was_put_and_is_written_down_on
 
 def test_whatever_takes_a_profile_takes_an_offering_of_the_site(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
-    with pytest.raises(InvalidInput, match="no profile is called"):
+    with pytest.raises(NotFound, match="no profile is called"):
         plane.services.vms.plan(create_vm(profile=PLAIN.name))
     put(plane, PLAIN)
     plane.services.vms.create(create_vm("front", profile=PLAIN.name))
