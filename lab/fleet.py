@@ -22,14 +22,14 @@ from lab.guest.smallest import smallest_image
 from lab.image.base import Base, base
 from lab.image.capabilities import known, remember
 from lab.image.initramfs import SETTINGS, boot_archive, overlay_archive
-from lab.image.payload import payload
+from lab.image.payload import DRIVER, payload
 from lab.machine.accelerator import accelerator
 from lab.machine.identity import identity
 from lab.machine.instance import Instance, launch, load
 from lab.machine.keys import key_pair
 from lab.machine.qemu import Machine
 from lab.places import Places
-from lab.scenario import Host
+from lab.scenario import NO_DRIVER, Host
 
 Say = Callable[[str], None]
 BOOT_LIMIT_S = 420.0
@@ -139,7 +139,8 @@ class Fleet:
         key_pair(host_key, host.name)
         login = key_pair(self.places.key, "vgpu-lab")
         files = identity(host.name, peers[host.name], peers, host_key, login)
-        (directory / "initrd").write_bytes(boot + overlay_archive(trees, files))
+        without = DRIVER if host.driver_version == NO_DRIVER else ()
+        (directory / "initrd").write_bytes(boot + overlay_archive(trees, files, without))
         run([
             *image.tool("qemu-img"), "create", "-q", "-f", "qcow2", "-b", image.disk, "-F", "raw",
             directory / "disk.qcow2",

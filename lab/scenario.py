@@ -24,6 +24,8 @@ MAX_GPUS = 16
 MAX_VFS = 48
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 DRIVER_VERSION = re.compile(r"\d{3}\.\d{1,3}(\.\d{1,3})?")
+NO_DRIVER = "none"
+_DRIVER = re.compile(rf"{NO_DRIVER}|{DRIVER_VERSION.pattern}")
 _UUIDS = uuid.UUID("5b4bbd0f-5dd9-4c73-8a3e-3b8d7c2b8a10")
 FABRIC_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/fabric_partitions.csv"
 MODEL_TABLE = Path(__file__).resolve().parent.parent / "vgpu_profiles/nvidia/gpu_models.csv"
@@ -49,6 +51,7 @@ class Gpu:
 class Host:
     name: str
     driver_version: str
+    """``none``: a driver bundle has to bring one."""
     gpus: tuple[Gpu, ...]
     memory_mib: int = 6144
     vcpus: int = 2
@@ -118,7 +121,7 @@ def _host(host: Mapping, models: frozenset[str]) -> Host:
     return Host(
         name=name,
         driver_version=host.need("driver_version").matching(
-            DRIVER_VERSION, 'a driver version in quotes, like "550.163.02"'
+            _DRIVER, 'a driver version in quotes, like "550.163.02", and not none'
         ),
         gpus=tuple(_gpu(item.mapping(), name, number, models) for number, item in enumerate(gpus)),
         memory_mib=host.number("memory_mib", 6144, 2048, 262144),

@@ -19,8 +19,12 @@ from lab.commands import run
 from lab.image.base import Base
 from lab.requirements import require_root
 
-FAILURES: Final = ("none", "dkms", "load", "version")
-"""``dkms``: the module cannot be built. ``load``: it refuses to be loaded. ``version``: it is another one's."""
+FAILURES: Final = ("none", "dkms", "load", "version", "vgpu", "gone")
+"""``dkms``: the module cannot be built. ``load``: it refuses to be loaded. ``version``: it is another one's. ``vgpu``: no
+vGPU can be made with it. ``gone``: the host goes down in the middle and does not come back."""
+_REFUSALS: Final = {"load": "LOAD", "vgpu": "VGPU"}
+"""Failures of the module itself, as its Makefile calls them."""
+_TOOLS: Final = ("sriov-manage", "nvidia-smi")
 _SOURCES: Final = ("kernel", "nvml")
 _INSTALLER: Final = Path(__file__).parent / "installer"
 # In a mount namespace of its own, so that nothing stays mounted however this ends.
@@ -44,12 +48,12 @@ def write_bundle(project: Path, base: Base, directory: Path, version: str, fails
         script = script.replace(mark, value)
     path = directory / f"{target}.run"
     says = "999.1.1" if fails == "version" else version
-    path.write_bytes(script.encode() + _archive(project, base, says, refuses=fails == "load"))
+    path.write_bytes(script.encode() + _archive(project, base, says, _REFUSALS.get(fails, "")))
     path.chmod(0o755)
     return path
 
 
-def _archive(project: Path, base: Base, version: str, *, refuses: bool) -> bytes:
+def _archive(project: Path, base: Base, version: str, refuses: str) -> bytes:
     require_root("compiling a driver for lab hosts")
     packed = io.BytesIO()
     with tempfile.TemporaryDirectory(dir=base.root / "tmp") as name:
@@ -59,11 +63,12 @@ def _archive(project: Path, base: Base, version: str, *, refuses: bool) -> bytes
         inside = f"/{work.relative_to(base.root)}"
         run(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", _BUILD, "sh",
-             base.root, inside, base.kernel_version, version, "1" if refuses else ""],
+             base.root, inside, base.kernel_version, version, refuses],
         )  # fmt: skip
         (work / "version").write_text(f"{version}\n")
+        tools = [project / "lab/tools" / name for name in _TOOLS]
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as to:
-            for file in (work / "kernel/nvidia.ko", work / "nvml/libnvidia-ml.so.1", work / "version"):
+            for file in (work / "kernel/nvidia.ko", work / "nvml/libnvidia-ml.so.1", work / "version", *tools):
                 to.add(file, file.name, filter=_plain)
     return packed.getvalue()
 

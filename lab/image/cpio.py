@@ -35,9 +35,10 @@ class Archive:
         self._parents(path)
         self._entries[path] = _Entry(stat.S_IFLNK | 0o777, target.encode())
 
-    def tree(self, source: Path, below: str) -> None:
-        """Everything under ``source``; top directories that a merged-/usr system links go to their real place."""
-        for path in sorted(source.rglob("*")):
+    def tree(self, source: Path, below: str, without: tuple[str, ...] = ()) -> None:
+        """Everything under ``source`` but paths that end so; top directories that a merged-/usr system links go to
+        their real place."""
+        for path in sorted(path for path in source.rglob("*") if not str(path).endswith(without)):
             relative = path.relative_to(source)
             top = _MERGED.get(relative.parts[0])
             name = str(Path(below, *((top, *relative.parts[1:]) if top else relative.parts)))

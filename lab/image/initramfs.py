@@ -35,9 +35,12 @@ def boot_archive(base: Base) -> bytes:
     return archive.pack()
 
 
-def overlay_archive(trees: list[Path], identity: Archive) -> bytes:
-    """``trees`` and ``identity`` (paths under ``overlay/``), packed to follow ``boot_archive``."""
+def overlay_archive(trees: list[Path], identity: Archive, without: tuple[str, ...] = ()) -> bytes:
+    """``trees`` and ``identity`` (paths under ``overlay/``), packed to follow ``boot_archive``.
+
+    ``without``: how the paths end that are left out.
+    """
     archive = Archive()
     for tree in trees:
-        archive.tree(tree, "overlay")
+        archive.tree(tree, "overlay", without)
     return archive.pack() + identity.pack()

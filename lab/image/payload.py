@@ -16,6 +16,8 @@ from lab.requirements import require_root
 
 SOURCES = ("lab/kernel", "lab/nvml", "lab/tools", "vgpu_profiles/nvidia")
 _INSTALLER = "lab/tools/install"
+DRIVER = ("updates/nvidia.ko", "libnvidia-ml.so.1", "nvidia/sriov-manage", "bin/nvidia-smi")
+"""How the paths end that a driver bundle brings (lab/driver); a host without a driver lacks them."""
 # In a mount namespace of its own, so that nothing stays mounted however this ends. The module index of the host is
 # made over image and payload together and lands in the payload.
 _BUILD = """

@@ -79,6 +79,10 @@ static int parse_gpu(const char *line)
 	INIT_LIST_HEAD(&gpu->vgpus);
 	INIT_LIST_HEAD(&gpu->instances);
 	init_waitqueue_head(&gpu->released);
+#ifdef REFUSES_VGPU
+	gpu->fault = FAULT_IO;
+	gpu->fault_value = UINT_MAX;
+#endif
 	gpu->index = list_count_nodes(&lab_gpus);
 	list_add_tail(&gpu->node, &lab_gpus);
 	if (sscanf(line, "gpu %15s %15s %x %x %u %d", gpu->bdf, framework, &gpu->device, &gpu->subsystem,

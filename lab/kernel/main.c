@@ -123,7 +123,7 @@ static int __init lab_init(void)
 {
 	int ret;
 
-#ifdef REFUSES
+#ifdef REFUSES_LOAD
 	pr_err("NVRM: this module was made to refuse\n");
 	return -ENODEV;
 #endif

@@ -93,6 +93,21 @@ static int lost_store(struct lab_gpu *gpu, const char *buf)
 	return kstrtobool(buf, &gpu->lost);
 }
 
+/* Somebody who uses the module and shows no open file: it cannot be unloaded. */
+static int held_store(struct lab_gpu *gpu, const char *buf)
+{
+	bool held;
+
+	if (kstrtobool(buf, &held))
+		return -EINVAL;
+	if (held && !gpu->held)
+		__module_get(THIS_MODULE);
+	if (!held && gpu->held)
+		module_put(THIS_MODULE);
+	gpu->held = held;
+	return 0;
+}
+
 static int heterogeneous_store(struct lab_gpu *gpu, const char *buf)
 {
 	if (gpu->mig)
@@ -161,6 +176,7 @@ static struct lab_attr mig_attr = { { "mig", 0444 }, lab_mig_show, NULL };
 static struct lab_attr mig_command_attr = { { "mig_command", 0200 }, NULL, lab_mig_command };
 WRITABLE(fault_create);
 WRITABLE(lost);
+WRITABLE(held);
 WRITABLE(heterogeneous);
 WRITABLE(xid);
 WRITABLE(sensors);
@@ -168,7 +184,7 @@ WRITABLE(unbind_lock);
 WRITABLE(scheduler);
 
 static struct attribute *gpu_attrs[] = {
-	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr,
+	&state_attr.attr, &vgpus_attr.attr, &creatable_attr.attr, &fault_create_attr.attr, &lost_attr.attr, &held_attr.attr,
 	&heterogeneous_attr.attr, &xid_attr.attr, &sensors_attr.attr,
 	&unbind_lock_attr.attr, &scheduler_attr.attr, &mig_attr.attr, &mig_command_attr.attr, NULL
 };

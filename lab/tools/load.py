@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Present the GPUs of this host's scenario: write the module's configuration and load the module.
 
-Runs once at boot, before libvirtd. Usage: load [--scenario FILE] [--tables FILE] [--print] [--configure]
+Runs once at boot, before libvirtd. A host whose scenario has no driver gets none: the module goes again at once, and
+leaves the devices with the ids that their boards have. Usage: load [--scenario FILE] [--tables FILE] [--print] [--configure]
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ NVIDIA = "0x10de"  # what the module made of them when it was loaded before
 FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
 DEFAULT_DRIVER = "580.65.06"
 INSTALLED = Path("/usr/lib/vgpu-lab/driver-version")  # of a driver that came after the image was made
+NO_DRIVER = "none"
+BOARD = "/usr/lib/vgpu-lab/board.ko"  # the module, where modprobe does not look
+NEEDED = ("vfio_iommu_type1", "vfio-pci", "mdev")  # by the module
 _SEED = uuid.UUID("6f0c1b0e-8f7e-4a2c-9f6c-3f1d5c1f8a55")
 
 
@@ -157,8 +161,19 @@ def fabric_text(scenario: dict[str, Any], tables: dict[str, Any], config: str) -
 def load_modules() -> None:
     """Let go of the emulated devices, then load VFIO and the module; raises CalledProcessError."""
     subprocess.run(["modprobe", "-q", "-r", "nvme"], check=False)
-    for module in ("vfio_iommu_type1", "vfio-pci", "mdev", "nvidia"):
+    for module in (*NEEDED, "nvidia"):
         subprocess.run(["modprobe", module], check=True)
+
+
+def show_boards() -> None:
+    """The devices as they are without a driver: with NVIDIA's ids, bound to nothing, and no module is left; raises
+    CalledProcessError."""
+    subprocess.run(["modprobe", "-q", "-r", "nvme"], check=False)
+    for module in NEEDED:
+        subprocess.run(["modprobe", module], check=True)
+    subprocess.run(["insmod", BOARD], check=True)
+    subprocess.run(["rmmod", "nvidia"], check=True)
+    subprocess.run(["modprobe", "-r", *reversed(NEEDED)], check=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,6 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables = json.loads(options.tables.read_text(encoding="utf-8"))
         if INSTALLED.exists():
             scenario["driver_version"] = INSTALLED.read_text(encoding="ascii").strip()
+        bare = scenario.get("driver_version") == NO_DRIVER
+        if bare:
+            del scenario["driver_version"]
         text = config_text(scenario, tables, emulated_pfs())
         if options.print:
             print(text, end="")
@@ -184,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         CLIENTS.touch(mode=0o644)
         KEPT_MIG_MODES.mkdir(parents=True, exist_ok=True)
         if not options.configure:
-            load_modules()
+            (show_boards if bare else load_modules)()
     except (OSError, ValueError, ScenarioError, subprocess.CalledProcessError) as error:
         print(f"load: {error}", file=sys.stderr)
         return 1

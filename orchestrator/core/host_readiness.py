@@ -20,6 +20,7 @@ MIN_LIBVIRT_NVIDIA_VFIO: Final = (10, 0)
 MIN_QEMU: Final = (6, 2)
 MIN_FREE_BYTES: Final = 20 * GIB
 """An image and a disk or two."""
+_PROVISION: Final = "'vgpuctl host provision' does it once the host is added"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,11 +88,11 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
     yield _iommu(facts)
     yield _of(
         "vfio", "vfio_pci" in facts.modules, "vfio_pci is loaded", "vfio_pci is not loaded",
-        "write vfio-pci to /etc/modules-load.d/vfio.conf and run modprobe vfio-pci",
+        f"write vfio-pci to /etc/modules-load.d/vfio.conf and run modprobe vfio-pci; {_PROVISION}",
     )  # fmt: skip
     yield _of(
         "nouveau", "nouveau" not in facts.modules, "not loaded", "loaded: it holds the GPUs",
-        "blacklist nouveau in /etc/modprobe.d, rebuild the initramfs, reboot",
+        f"blacklist nouveau in /etc/modprobe.d, rebuild the initramfs, reboot; {_PROVISION}",
     )  # fmt: skip
     yield from _libvirt(facts)
     yield _floor("QEMU", facts.qemu, MIN_QEMU)
@@ -129,7 +130,7 @@ def _iommu(facts: HostReadinessFacts) -> Requirement:
     argument = "iommu=pt" if facts.amd else "intel_iommu=on iommu=pt"
     wanted = [word for word in argument.split() if word not in facts.command_line.split()]
     remedy = (
-        f"add {' '.join(wanted)} to the kernel's arguments (GRUB_CMDLINE_LINUX), then update-grub and reboot"
+        f"add {' '.join(wanted)} to the kernel's arguments (GRUB_CMDLINE_LINUX), then update-grub and reboot; {_PROVISION}"
         if wanted
         else "the kernel's arguments are right: switch VT-d or AMD-Vi on in the firmware, or reboot if that was done"
     )
@@ -169,5 +170,5 @@ def _driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
     obstacles = [] if facts.headers else [f"install the headers of kernel {facts.kernel} first"]
     if facts.secure_boot:
         obstacles.append("Secure Boot is on: enrol the key that signs its modules, or switch it off")
-    remedy = "; ".join(["install NVIDIA's vGPU host driver", *obstacles])
+    remedy = "; ".join([*obstacles, f"install NVIDIA's vGPU host driver; {_PROVISION}"])
     yield Requirement(name="driver", state="missing", found="no nvidia module is loaded", remedy=remedy)

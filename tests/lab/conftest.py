@@ -116,6 +116,11 @@ def mixed() -> Iterator[LabHost]:
     yield from _of_scenario("mixed")
 
 
+@pytest.fixture(scope="module")
+def bare() -> Iterator[LabHost]:
+    yield from _of_scenario("bare")
+
+
 @pytest.fixture(scope="session", params=["t4", "l40s", "a40"])
 def enrolment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     """A control plane of its own that manages one GPU of the host; enrolling is a minute for an emulated host."""

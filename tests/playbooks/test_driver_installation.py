@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +28,10 @@ _PROGRAMS = {
     ),
     "modprobe": (
         'if [ "$1" = -r ]; then\n'
-        '  [ ! -e "$HOST/busy" ] || { echo "FATAL: Module $2 is in use." >&2; exit 1; }\n'
+        '  ! grep -qx "$2" "$HOST/busy" 2>/dev/null || { echo "FATAL: Module $2 is in use." >&2; exit 1; }\n'
         '  rm -r "$HOST/sys/module/$2"; exit 0\nfi\n'
         '[ ! -e "$HOST/refuses" ] || { cat "$HOST/refuses" >&2; exit 1; }\n'
-        'mkdir -p "$HOST/sys/module/nvidia"; cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
+        'mkdir -p "$HOST/sys/module/$1"; [ "$1" = nvidia ] || exit 0; cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
     ),
 }
 _AGENT = "vgpuctl-agent.service"
@@ -127,12 +128,39 @@ def test_a_driver_is_swapped_and_a_second_run_changes_nothing(host: Host) -> Non
 
 @pytest.mark.fault("F109")
 def test_a_module_in_use_is_not_unloaded_and_everything_runs_on(host: Host) -> None:
-    host.put("busy")
+    host.put("busy", "nvidia")
     failed = error_of(host.install(host.bring("580.95.05", BUILDS)), "gpu-1")
     assert failed is not None
     assert failed.code == "driver.module_busy"
     assert (host.version, host.agent_runs) == ("570.172.08", True)
-    assert not (host.root / "run/vgpuctl-driver").exists()
+
+
+def test_what_was_let_go_before_a_module_that_is_in_use_comes_back(host: Host) -> None:
+    host.put("usr/lib/nvidia/sriov-manage", '#!/bin/sh\necho "sriov-manage $*" >> "$HOST/asked"\n')
+    (host.root / "usr/lib/nvidia/sriov-manage").chmod(0o755)
+    host.put("sys/module/nvidia_uvm/version")
+    host.put("busy", "nvidia")
+    failed = error_of(host.install(host.bring("580.95.05", BUILDS)), "gpu-1")
+    assert failed is not None
+    assert failed.code == "driver.module_busy"
+    assert (host.root / "sys/module/nvidia_uvm").is_dir()
+    asked = (host.root / "asked").read_text()
+    assert asked.index("sriov-manage -d ALL") < asked.index(f"start {_AGENT}")
+    assert (host.root / "run/vgpuctl-driver").exists(), "by that the agent puts the virtual functions back"
+
+
+@pytest.mark.fault("F115")
+def test_a_run_whose_controller_died_is_waited_for_by_the_next(host: Host) -> None:
+    slow = 'mkdir "$HOST/alone" || exit 9; echo 570.195.03 > "$HOST/built"; sleep 3; rmdir "$HOST/alone"'
+    first, second = host.bring("570.195.03", slow), host.bring("580.95.05", f'mkdir "$HOST/alone" || exit 9\n{BUILDS}')
+    with ThreadPoolExecutor(1) as pool:
+        earlier = pool.submit(host.install, first, None, "first")
+        while not (host.root / "alone").exists():
+            assert not wait([earlier], timeout=0.1).done, earlier.result().output
+        later = host.install(second, name="second")
+    assert error_of(earlier.result(), "gpu-1") is None
+    assert error_of(later, "gpu-1") is None
+    assert host.version == "580.95.05"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ alone. Whatever happens, what was stopped is started again, so that the host's a
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -42,6 +43,8 @@ MODULES = ("nvidia_vgpu_vfio", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nv
 """Those that use others first."""
 SWAPPED = "run/vgpuctl-driver"
 """Says that what the old driver had is gone, as a reboot does; the agent then puts it back."""
+LOCK = "run/vgpuctl-driver.lock"
+"""Held as long as this runs: a run whose controller died goes on here, and the next one waits for its end."""
 LOG = "var/log/nvidia-installer.log"
 TAIL = 2000
 CAUSES = (
@@ -112,17 +115,24 @@ class Installation:
                 self.run("systemctl", "start", name)
 
     def unload(self) -> None:
-        """Virtual functions first: they are the driver's.
+        """Virtual functions first: they are the driver's. When one module stays the others come back, and the agent
+        is told to put the functions back.
 
         :raises Failed: ``driver.module_busy``
         """
+        (self.root / SWAPPED).write_text(f"{uuid.uuid4()}\n", encoding="ascii")
         manage = self.root / "usr/lib/nvidia/sriov-manage"
         if manage.exists():
             self.run(str(manage), "-d", "ALL")
+        gone: list[str] = []
         for name in MODULES:
             if (self.root / "sys/module" / name).is_dir():
                 code, said = self.run("modprobe", "-r", name)
-                if code != 0:
+                if code == 0:
+                    gone.append(name)
+                else:
+                    for earlier in reversed(gone):
+                        self.run("modprobe", earlier)
                     users = ", ".join(self.users()) or "somebody that shows no open file"
                     raise Failed("driver.module_busy", f"module {name} is in use by {users}", said)
 
@@ -187,6 +197,11 @@ class Installation:
         return found[0] if found else None
 
     def keep(self) -> None:
+        with (self.root / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.bring()
+
+    def bring(self) -> None:
         wanted = self.module.params["driver"]
         if self.loaded() != wanted["version"]:
             self.file_of(wanted)
@@ -194,7 +209,6 @@ class Installation:
             self.stop_services()
             try:
                 self.unload()
-                (self.root / SWAPPED).write_text(f"{uuid.uuid4()}\n", encoding="ascii")
                 self.install(wanted)
                 self.load(wanted["version"])
             finally:
