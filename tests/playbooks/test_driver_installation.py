@@ -164,26 +164,28 @@ def test_a_run_whose_controller_died_is_waited_for_by_the_next(host: Host) -> No
 
 
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "code", "words"),
     [
         (
             "echo 'ERROR: Failed to run dkms build: Bad return status for module build' >&2; exit 1",
             "driver.dkms_failed",
+            "DKMS could not build the module",
         ),
-        ("echo 'ERROR: Unable to find the kernel source tree' >&2; exit 1", "driver.headers_missing"),
-        ("echo 'modprobe: ERROR: Key was rejected by service' >&2; exit 1", "driver.secure_boot"),
-        ("echo 'E: Could not get lock /var/lib/dpkg/lock' >&2; exit 1", "host.package_lock"),
-        ("exit 3", "driver.install_failed"),
-        ('echo "modprobe: Required key not available" > "$HOST/refuses"', "driver.secure_boot"),
-        ('echo "modprobe: No such device" > "$HOST/refuses"', "driver.not_loaded"),
+        ("echo 'ERROR: Unable to find the kernel source tree' >&2; exit 1", "driver.headers_missing", "headers"),
+        ("echo 'modprobe: ERROR: Key was rejected by service' >&2; exit 1", "driver.secure_boot", "not signed"),
+        ("echo 'E: Could not get lock /var/lib/dpkg/lock' >&2; exit 1", "host.package_lock", "another one is at work"),
+        ("exit 3", "driver.install_failed", "the installer of 580.95.05 failed: exit code 3"),
+        ('echo "modprobe: Required key not available" > "$HOST/refuses"', "driver.secure_boot", "not signed"),
+        ('echo "modprobe: No such device" > "$HOST/refuses"', "driver.not_loaded", "does not load: modprobe: No such"),
     ],
 )
 def test_each_way_an_installation_fails_has_its_code_and_the_agent_answers_after_it(
-    host: Host, script: str, code: str
+    host: Host, script: str, code: str, words: str
 ) -> None:
     failed = error_of(host.install(host.bring("580.95.05", f"{BUILDS}\n{script}")), "gpu-1")
     assert failed is not None
     assert failed.code == code
+    assert words in failed.message
     assert host.agent_runs
 
 

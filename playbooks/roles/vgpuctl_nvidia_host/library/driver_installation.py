@@ -48,12 +48,20 @@ LOCK = "run/vgpuctl-driver.lock"
 LOG = "var/log/nvidia-installer.log"
 TAIL = 2000
 CAUSES = (
-    ("driver.secure_boot", r"key was rejected|required key not available|secure boot|module verification failed"),
-    ("driver.dkms_failed", r"dkms|bad return status for module build|error making modules|unable to build the nvidia"),
-    ("driver.headers_missing", r"kernel (source|headers)|linux-headers"),
-    ("host.package_lock", r"could not get lock|frontend lock|another process using it"),
+    (
+        "driver.secure_boot",
+        r"key was rejected|required key not available|secure boot|module verification failed",
+        "the kernel takes no module that is not signed with a key it knows",
+    ),
+    (
+        "driver.dkms_failed",
+        r"dkms|bad return status for module build|error making modules|unable to build the nvidia",
+        "DKMS could not build the module",
+    ),
+    ("driver.headers_missing", r"kernel (source|headers)|linux-headers", "the kernel's headers are missing"),
+    ("host.package_lock", r"could not get lock|frontend lock|another process using it", "another one is at work"),
 )
-"""What an installer's words mean; the first that is found."""
+"""What an installer's words mean, and how an operator is told; the first that is found."""
 
 
 class Failed(Exception):
@@ -165,14 +173,16 @@ class Installation:
         code, said = self.run(*words)
         if code != 0:
             text = f"{said}\n{_text(self.root / LOG)[-TAIL:]}"
-            raise Failed(_cause(text, "driver.install_failed"), f"the installer of {bundle['version']} failed", text)
+            cause, why = _cause(text, "driver.install_failed", f"exit code {code}")
+            raise Failed(cause, f"the installer of {bundle['version']} failed: {why}", text)
         self.changes.append(bundle["version"])
 
     def load(self, version: str) -> None:
         """:raises Failed: ``driver.secure_boot``, ``driver.not_loaded``, ``driver.version_differs``"""
         code, said = self.run("modprobe", "nvidia")
         if code != 0:
-            raise Failed(_cause(said, "driver.not_loaded", only="driver.secure_boot"), said.strip()[-200:], said)
+            cause, why = _cause(said, "driver.not_loaded", said.strip()[-200:], only="driver.secure_boot")
+            raise Failed(cause, f"module nvidia of {version} does not load: {why}", said)
         if self.run("modinfo", "nvidia-vgpu-vfio")[0] == 0:
             self.run("modprobe", "nvidia-vgpu-vfio")
         found = self.loaded()
@@ -224,11 +234,12 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _cause(said: str, otherwise: str, only: str | None = None) -> str:
-    for code, pattern in CAUSES:
+def _cause(said: str, otherwise: str, words: str, only: str | None = None) -> tuple[str, str]:
+    """Code and words for what was said."""
+    for code, pattern, why in CAUSES:
         if only in {None, code} and re.search(pattern, said, re.IGNORECASE):
-            return code
-    return otherwise
+            return code, why
+    return otherwise, words
 
 
 def main() -> None:
