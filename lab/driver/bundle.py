@@ -19,9 +19,9 @@ from lab.commands import run
 from lab.image.base import Base
 from lab.requirements import require_root
 
-FAILURES: Final = ("none", "dkms", "load", "version", "vgpu", "gone")
-"""``dkms``: the module cannot be built. ``load``: it refuses to be loaded. ``version``: it is another one's. ``vgpu``: no
-vGPU can be made with it. ``gone``: the host goes down in the middle and does not come back."""
+FAILURES: Final = ("none", "dkms", "load", "version", "vgpu")
+"""``dkms``: the module cannot be built. ``load``: it refuses to be loaded. ``version``: it is another one's. ``vgpu``:
+no vGPU can be made with it."""
 _REFUSALS: Final = {"load": "LOAD", "vgpu": "VGPU"}
 """Failures of the module itself, as its Makefile calls them."""
 _TOOLS: Final = ("sriov-manage", "nvidia-smi")

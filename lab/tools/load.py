@@ -3,7 +3,9 @@
 """Present the GPUs of this host's scenario: write the module's configuration and load the module.
 
 Runs once at boot, before libvirtd. A host whose scenario has no driver gets none: the module goes again at once, and
-leaves the devices with the ids that their boards have. Usage: load [--scenario FILE] [--tables FILE] [--print] [--configure]
+leaves the devices with the ids that their boards have.
+
+Usage: load [--scenario FILE] [--tables FILE] [--print] [--configure]
 """
 
 from __future__ import annotations

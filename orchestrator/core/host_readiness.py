@@ -130,7 +130,8 @@ def _iommu(facts: HostReadinessFacts) -> Requirement:
     argument = "iommu=pt" if facts.amd else "intel_iommu=on iommu=pt"
     wanted = [word for word in argument.split() if word not in facts.command_line.split()]
     remedy = (
-        f"add {' '.join(wanted)} to the kernel's arguments (GRUB_CMDLINE_LINUX), then update-grub and reboot; {_PROVISION}"
+        f"add {' '.join(wanted)} to the kernel's arguments (GRUB_CMDLINE_LINUX), then update-grub and reboot; "
+        f"{_PROVISION}"
         if wanted
         else "the kernel's arguments are right: switch VT-d or AMD-Vi on in the firmware, or reboot if that was done"
     )

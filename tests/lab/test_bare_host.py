@@ -51,7 +51,7 @@ def test_a_driver_that_was_signed_by_somebody_else_or_changed_since_is_not_taken
 ) -> None:
     path, signature, key = built(tmp_path, VERSION)
     path.write_bytes(path.read_bytes() + b"x")
-    assert "bundle." in site.product.refused(5, *taken(path, signature, key)).err
+    assert "[bundle.signature_wrong]" in site.product.refused(2, *taken(path, signature, key)).err
     assert site.product.json("driver", "bundle", "list") == []
 
 

@@ -31,7 +31,8 @@ _PROGRAMS = {
         '  ! grep -qx "$2" "$HOST/busy" 2>/dev/null || { echo "FATAL: Module $2 is in use." >&2; exit 1; }\n'
         '  rm -r "$HOST/sys/module/$2"; exit 0\nfi\n'
         '[ ! -e "$HOST/refuses" ] || { cat "$HOST/refuses" >&2; exit 1; }\n'
-        'mkdir -p "$HOST/sys/module/$1"; [ "$1" = nvidia ] || exit 0; cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
+        'mkdir -p "$HOST/sys/module/$1"; [ "$1" = nvidia ] || exit 0\n'
+        'cp "$HOST/built" "$HOST/sys/module/nvidia/version"'
     ),
 }
 _AGENT = "vgpuctl-agent.service"
