@@ -19,6 +19,7 @@ from orchestrator.adapters.engine.timer import Timer
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 from orchestrator.adapters.state.clock import RandomIds, SystemClock
 from orchestrator.adapters.state.controller import controller_name
+from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
 from orchestrator.adapters.state.lock import ExecutorLock
 from orchestrator.adapters.state.own import AuditHead, KnownStarts, OwnFiles
@@ -51,6 +52,7 @@ from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.guests import GuestService
 from orchestrator.services.host_checks import HostCheckService, HostInspection
 from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
@@ -80,6 +82,7 @@ class Services:
     """All use cases, as the API takes them."""
 
     vms: VmService
+    guests: GuestService
     adoption: AdoptionService
     hosts: HostService
     host_checks: HostCheckService
@@ -169,7 +172,7 @@ def build(
     settle_site_key(store, key_file, drawn=drawn)
     starts = _begun(settings, store)
     reach = reach_hosts(settings, store)
-    world = _world(settings, store, reach)
+    world = _world(settings, store, reach, key)
     observer = HostObserver(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     keepers: list[DriverUpgradeKeeper] = []  # it begins operations, and goes on when one has ended
@@ -279,14 +282,15 @@ def _engine(
     )
 
 
-def _world(settings: Settings, store: SqlStore, reach: Reach) -> World:
+def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes) -> World:
     return World(
         store=store,
         link=reach.link,
         configurator=reach.configurator,
         clock=SystemClock(),
         ids=RandomIds(),
-        seeds=NoCloudSeeds(),
+        seeds=NoCloudSeeds(GuestKeys(key, SystemClock()).authority),
+        guests=reach.guests,
         images=reach.images,
         bundles=BundleLibrary(settings.state / "driver-bundles", readable_files(settings)),
         keys=reach.keys,
@@ -344,6 +348,7 @@ def services_of(
     )  # fmt: skip
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
+        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
         adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=seen.inspector),

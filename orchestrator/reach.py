@@ -10,18 +10,22 @@ from pathlib import Path
 from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
+from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.controllers.door import credential
 from orchestrator.adapters.controllers.images import FetchedImages
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images.downloads import Downloads
 from orchestrator.adapters.images.library import ImageLibrary
 from orchestrator.adapters.images.sources import Sources
+from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.controller import controller_name
-from orchestrator.adapters.state.keys import HostKeyFiles, agent_key
+from orchestrator.adapters.state.guest_keys import GuestKeys
+from orchestrator.adapters.state.keys import HostKeyFiles, agent_key, database_key
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.agent.build_zipapp import build_agent, own_agent
 from orchestrator.core.errors import Bug
 from orchestrator.ports.files import HostKeys, ImageFiles
+from orchestrator.ports.guests import Guests
 from orchestrator.ports.host import Configurator, HostLink, Inspector
 from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
@@ -43,6 +47,7 @@ class Reach:
 
     link: HostLink
     configurator: Configurator
+    guests: Guests
     scan_key: Callable[[str, int], HostKey]
     """Reads the SSH host key at an address and port."""
     keys: HostKeys
@@ -74,9 +79,23 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         authorized_keys=(public,),
         build_agent=lambda path: build_agent(path).sha256,
     )
+    clock = SystemClock()
+    guests = AnsibleGuests(
+        state=settings.state,
+        playbooks=_playbooks(),
+        credential=GuestKeys(database_key(secrets / "database_key"), clock).credential,
+        open_tcp=link.open_tcp,
+        clock=clock,
+    )
+
+    def leave() -> None:
+        configurator.leave()
+        guests.leave()
+
     return Reach(
         link=link,
         configurator=configurator,
+        guests=guests,
         scan_key=_scan,
         keys=keys,
         images=images,
@@ -84,7 +103,7 @@ def over_ssh(settings: Settings, store: SqlStore) -> Reach:
         inspector=configurator,
         when_lost=link.when_lost,
         own_agent=own_agent,
-        leave=configurator.leave,
+        leave=leave,
         close=link.close,
     )
 

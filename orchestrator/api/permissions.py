@@ -43,6 +43,8 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/restart": Rule("query", _USE),
     "POST /v1/vms/{name}/rename": Rule("query", _USE),
     "POST /v1/vms/{name}/extend": Rule("query", _USE),
+    "POST /v1/vms/{name}/provision": Rule("query", _USE),
+    "GET /v1/vms/{name}/provision": Rule("query", _SEE),
     "GET /v1/vms/{name}/console": Rule("query", _USE),
     "GET /v1/vms/{name}/tcp/{port}": Rule("query", _USE),
     "WEBSOCKET /v1/vms/{name}/console": Rule("query", _USE),

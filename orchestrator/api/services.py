@@ -20,6 +20,7 @@ from orchestrator.services.driver_bundles import DriverBundleService
 from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.guests import GuestService
 from orchestrator.services.host_checks import HostCheckService
 from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
@@ -38,6 +39,8 @@ class ApiServices(Protocol):
 
     @property
     def vms(self) -> VmService: ...
+    @property
+    def guests(self) -> GuestService: ...
     @property
     def adoption(self) -> AdoptionService: ...
     @property

@@ -22,10 +22,14 @@ from orchestrator.core.errors import (
     error_from_dict,
     error_to_dict,
 )
+from orchestrator.core.operation import Operation, StepRecord
 
 _THEIR_OWN: Final = (InvalidInput, NotFound, Denied, QuotaExceeded)
 """About the request itself or what the tenant holds."""
 _ABOUT_THE_SERVER: Final = ("store.", "login.", "server.")
+_ABOUT_THE_GUEST: Final = "guest."
+"""What is in its own guest is nobody else's."""
+_RUNS_ROLES: Final = "provision_guest."
 _OPERATORS: Final = "whoever runs the pool is told why"
 REMAINS: Final = "something is left on its host; whoever runs the pool sees what"
 
@@ -64,7 +68,13 @@ def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | 
     error = error_from_dict(stored)
     if isinstance(error, NoCapacity):
         return error_to_dict(refusal_for_tenant(error))
-    return error_to_dict(error if isinstance(error, _THEIR_OWN) else _of_its_host(error))
+    own = isinstance(error, _THEIR_OWN) or error.code.startswith(_ABOUT_THE_GUEST)
+    return error_to_dict(error if own else _of_its_host(error))
+
+
+def is_of_guest(operation: Operation, step: StepRecord) -> bool:
+    """Whether the step's message speaks of roles in the tenant's own guest. One that failed or waits names its host."""
+    return step.name.startswith(_RUNS_ROLES) and step.state in {"running", "done"} and operation.host_wait is None
 
 
 def _of_its_host(error: VgpuctlError) -> VgpuctlError:

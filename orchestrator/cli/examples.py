@@ -33,6 +33,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "console": ("console train",),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "vm proxy": ("vm proxy train --port 22",),
+    "vm provision": ("vm provision train guest_check", "vm provision train guest_check --new-host-key --no-wait"),
     "vm set": ("vm set train --label team=vision --unlabel old",),
     "host scan": ("host scan 192.0.2.11",),
     "host add": ("host add gpu-1 --address 192.0.2.11 --user debian --provisioning-key ~/.ssh/gpu-1",),

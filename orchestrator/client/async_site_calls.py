@@ -108,6 +108,16 @@ class AsyncSiteCalls:
         started: models.Started = await self._post(path_of("hosts", name, "provision"))
         return started
 
+    async def provision_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
+        """``roles``: by name; ``new_host_key``."""
+        started: models.Started = await self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)
+        return started
+
+    async def provisioned(self, name: str, tenant: str) -> models.Provisioning:
+        """What was put into the guest."""
+        found: models.Provisioning = await self._get(path_of("vms", name, "provision"), tenant=tenant)
+        return found
+
     async def cordon(self, name: str) -> models.Host:
         host: models.Host = await self._post(path_of("hosts", name, "cordon"))
         return host

@@ -903,6 +903,45 @@ class GuestDriver(TypedDict):
     """
 
 
+class GuestFacts(TypedDict):
+    """
+    What the guest said of itself to the role guest_check; it is the guest's word alone.
+    """
+
+    system: str | None
+    """
+    Its operating system; null: nobody has looked
+    """
+    kernel: str | None
+    """
+    Release of its kernel
+    """
+    driver: str | None
+    """
+    Version of the driver that is loaded in it
+    """
+    gpus: list[str]
+    """
+    As nvidia-smi lists them there
+    """
+    cuda_driver: str | None
+    """
+    Newest CUDA that its driver runs
+    """
+    cuda_devices: list[str]
+    """
+    Devices whose memory could be written and read back
+    """
+    cuda_toolkit: str | None
+    """
+    Version of its CUDA toolkit
+    """
+    nccl: str | None
+    """
+    Version of its NCCL
+    """
+
+
 class QuotaLine(TypedDict):
     resource: str
     """
@@ -1362,6 +1401,24 @@ class Profile(TypedDict):
     """
 
 
+Role: TypeAlias = str
+
+
+class ProvisionVm(TypedDict):
+    """
+    Roles that are to be run in the guest of a VM.
+    """
+
+    roles: list[Role]
+    """
+    Roles by name; they are run in the order that they need
+    """
+    new_host_key: NotRequired[bool]
+    """
+    The SSH host key that the guest shows next counts from now on
+    """
+
+
 class Reason(TypedDict):
     """
     Why something does not fit, for one group of hosts or GPUs.
@@ -1454,6 +1511,41 @@ class Requirement(TypedDict):
     remedy: str | None
     """
     null: there is nothing to do
+    """
+
+
+class RoleResult(TypedDict):
+    """
+    A role as it was run last in a guest.
+    """
+
+    role: str
+    """
+    Its name
+    """
+    state: Literal["ok", "changed", "failed"]
+    """
+    ``ok``: everything was there already
+    """
+    tasks_ok: int
+    """
+    How many of its tasks ended well
+    """
+    tasks_changed: int
+    """
+    How many of these changed something
+    """
+    failed_task: str | None
+    """
+    Title of the task that failed; null: none did
+    """
+    at: str
+    """
+    When the run ended
+    """
+    operation: str
+    """
+    Id of the operation that works on it; null: none
     """
 
 
@@ -2762,6 +2854,21 @@ class Problem(TypedDict):
     reasons: list[ProblemReason]
     """
     Why not, each with the hosts, GPUs or fields it is about
+    """
+
+
+class Provisioning(TypedDict):
+    """
+    What was put into the guest of a VM.
+    """
+
+    results: list[RoleResult]
+    """
+    One for each role that was ever run
+    """
+    facts: GuestFacts
+    """
+    What it said of itself
     """
 
 

@@ -111,6 +111,16 @@ class SiteCalls:
         started: models.Started = self._post(path_of("hosts", name, "provision"))
         return started
 
+    def provision_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
+        """``roles``: by name; ``new_host_key``."""
+        started: models.Started = self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)
+        return started
+
+    def provisioned(self, name: str, tenant: str) -> models.Provisioning:
+        """What was put into the guest."""
+        found: models.Provisioning = self._get(path_of("vms", name, "provision"), tenant=tenant)
+        return found
+
     def cordon(self, name: str) -> models.Host:
         host: models.Host = self._post(path_of("hosts", name, "cordon"))
         return host

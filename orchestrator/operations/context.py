@@ -17,6 +17,7 @@ from orchestrator.operations.fencing import attempt
 from orchestrator.operations.journal import Write
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.files import BundleFiles, HostKeys, ImageFiles, SeedBuilder
+from orchestrator.ports.guests import Guests
 from orchestrator.ports.host import Configurator, HostLink
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -41,6 +42,7 @@ class World:
     store: Store
     link: HostLink
     configurator: Configurator
+    guests: Guests
     clock: Clock
     ids: Ids
     seeds: SeedBuilder

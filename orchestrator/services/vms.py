@@ -179,7 +179,7 @@ class VmService:
         :raises NotFound: ``vm.unknown``; :raises InvalidInput, QuotaExceeded: ``lease.…``
         """
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             now = self.planner.clock.now()
             later = extended_lease_end(tx.policies.get(tenant), end, now, vm.lease_end)
             extended = replace(vm, lease_end=later)
@@ -191,7 +191,7 @@ class VmService:
     def label(self, tenant: str, name: str, labels: Mapping[str, str | None]) -> Vm:
         """Set these; None takes one away. :raises InvalidInput: ``label.…``; :raises NotFound: ``vm.unknown``"""
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             labelled = replace(vm, spec=replace(vm.spec, labels=changed_labels(vm.spec.labels, labels)))
             tx.vms.update(labelled)
             said = ", ".join(f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items())
@@ -202,7 +202,7 @@ class VmService:
     def get(self, tenant: str, name: str) -> Vm:
         """:raises NotFound: ``vm.unknown``"""
         with self.store.read() as tx:
-            return _known(tx, tenant, name)
+            return known_vm(tx, tenant, name)
 
     def list(self, tenants: tuple[str, ...] | None) -> tuple[Vm, ...]:
         """Of these tenants (None: of all), by tenant and name."""
@@ -219,7 +219,7 @@ class VmService:
     def delete(self, tenant: str, name: str) -> Started:
         """Give everything back. A create that still runs is cancelled and undone first."""
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             running = running_operation(tx, vm)
             if vm.state == "deleting" and running is not None:
                 return Started(operation=running, name=name, existing=True)
@@ -239,7 +239,7 @@ class VmService:
 
     def _restart(self, tenant: str, name: str) -> Started:
         with self.planner.index.current(), self.store.read() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             if vm.deallocated is None or vm.state != "stopped":
                 plan = None
             else:
@@ -254,7 +254,7 @@ class VmService:
     def _begin_start(self, tenant: str, name: str, plan: VmPlan | None) -> Started:
         """:raises ClaimLost: it has got its place back meanwhile, or lost it"""
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             if vm.state in {"running", "starting"}:
                 return _so_already(vm, settled="running")
             check_state(vm, "stopped")
@@ -283,7 +283,7 @@ class VmService:
 
         :raises Conflict: ``vm.busy``"""
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             if vm.state == "stopping" or (vm.state == "stopped" and vm.wanted == "stopped"):
                 return _so_already(vm, settled="stopped")
             if vm.state != "stopped":  # a guest that has shut itself down: from now on that is wanted
@@ -297,7 +297,7 @@ class VmService:
 
         :raises Conflict: ``vm.busy``, ``lease.over``"""
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             check_state(vm, "running")
             check_lease(vm, self.planner.clock.now())
             started = self._begin(tx, "restart_vm", vm, more={"force": True} if force else None)
@@ -310,7 +310,7 @@ class VmService:
         :raises Conflict: ``vm.exists``, ``vm.running``, ``vm.busy``; :raises InvalidInput: ``vm.name_invalid``"""
         check_name(new, what="vm")
         with self.store.begin() as tx:
-            vm = _known(tx, tenant, name)
+            vm = known_vm(tx, tenant, name)
             if vm.spec.name == new:
                 return Started(operation=None, name=new, existing=True)
             check_may_rename(tx, vm)
@@ -359,7 +359,7 @@ class VmService:
         return started
 
 
-def _known(tx: Transaction, tenant: str, name: str) -> Vm:
+def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
     """By name, by id, or by how its id begins."""
     vm = tx.vms.find(tenant, name)
     if vm is not None:

@@ -27,6 +27,7 @@ from orchestrator.services.messages import HostKey
 from orchestrator.settings import Settings
 from orchestrator.sim.build import DOMAIN
 from orchestrator.sim.enrolment import new_host, record_enrolled
+from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hosts_link import HostsLink
 from orchestrator.sim.in_memory import InMemoryImages, scan
 
@@ -100,6 +101,7 @@ def _reach(settings: Settings, store: SqlStore, socket: Path) -> Reach:
     return Reach(
         link=link,
         configurator=link,
+        guests=SimulatedGuests(),
         scan_key=scan_here,
         keys=HostKeyFiles(settings.state / "secrets" / "hosts", store),
         images=images,

@@ -30,6 +30,7 @@ from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.gpus import GpuService
+from orchestrator.services.guests import GuestService
 from orchestrator.services.host_checks import HostCheckService
 from orchestrator.services.host_provisioning import ProvisioningService
 from orchestrator.services.hosts import HostService
@@ -44,6 +45,7 @@ from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
 from orchestrator.services.vms import VmService
+from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
 from tests.fakes.fake_world import CountedIds, FakeClock, FakeImages, FakeKeys, FakeSeeds, HeldEngine
@@ -57,6 +59,7 @@ T4_HOST, L40S_HOST, A100_HOST = "t4", "l40s", "a100"
 @dataclass(frozen=True, kw_only=True)
 class Services:
     vms: VmService
+    guests: GuestService
     adoption: AdoptionService
     hosts: HostService
     host_checks: HostCheckService
@@ -168,6 +171,7 @@ def control_plane(
         store=store,
         link=fake,
         configurator=fake,
+        guests=FakeGuests(fake),
         clock=FakeClock(),
         ids=ids,
         seeds=FakeSeeds(),
@@ -224,6 +228,7 @@ def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspecto
     networks = NetworkService(store=store, clock=clock)
     return Services(
         vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
+        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
         adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
         hosts=hosts,
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspector),

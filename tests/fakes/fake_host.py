@@ -75,7 +75,7 @@ class FakeHosts:
             raise Conflict("agent.ledger_lost", "the host's agent has lost its ledger")
         if machine.protocol < action.since:
             raise Fatal("agent.too_old", f"the agent on {host.name} is too old for this")
-        return self._effect(type(action).__name__, lambda: perform_on(machine, action))
+        return self.does(type(action).__name__, lambda: perform_on(machine, action))
 
     def send_image(
         self, host: Host, path: Path, sha256: str, image_format: ImageFormat, token: FencingToken
@@ -84,7 +84,7 @@ class FakeHosts:
         _check_token(machine, token)
         name = f"{sha256}.{image_format}"
         changed = name not in machine.images
-        self._effect("send_image", lambda: machine.images.add(name))
+        self.does("send_image", lambda: machine.images.add(name))
         return ActionResult(changed=changed)
 
     def watch(self, host: Host) -> Iterator[dict[str, object]]:
@@ -115,7 +115,7 @@ class FakeHosts:
         def install() -> None:
             machine.site, machine.protocol = self.site, PROTOCOL_VERSION
 
-        self._effect("install_agent", install)
+        self.does("install_agent", install)
 
     def remove_agent(self, host: Host, progress: Callable[[str], None]) -> None:
         machine = self.machines[host.address]
@@ -126,7 +126,7 @@ class FakeHosts:
         def remove() -> None:
             machine.site = None
 
-        self._effect("remove_agent", remove)
+        self.does("remove_agent", remove)
 
     def provision(self, host: Host, wanted: HostDrivers, progress: Callable[[str], None]) -> None:
         machine = self._machine(host)
@@ -135,7 +135,7 @@ class FakeHosts:
         def install() -> None:
             machine.driver_version = wanted.driver.version
 
-        self._effect("provision", install)
+        self.does("provision", install)
 
     def _machine(self, host: Host) -> FakeMachine:
         machine = self.machines[host.address]
@@ -145,7 +145,7 @@ class FakeHosts:
             raise Denied("agent.other_site", "the host obeys another site")
         return machine
 
-    def _effect(self, name: str, effect: Callable[[], T]) -> T:
+    def does(self, name: str, effect: Callable[[], T]) -> T:
         number = len(self.effects)
         self.effects.append(name)
         before = self.strike(number, "before", name)

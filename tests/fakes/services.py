@@ -47,6 +47,7 @@ from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
+from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
 from tests.fakes.loopback_guest import LoopbackStream
@@ -334,6 +335,7 @@ class InMemory:
         self.hosts = Hosts(self.world)
         self.host_checks = HostChecks(self.world)
         self.gpus = Gpus(self.world)
+        self.guests = FakeGuestService(self.world)
         self.profiles = Profiles(self.world)
         self.images = Images(self.world)
         self.networks = Networks(self.world)

@@ -13,7 +13,18 @@ from sqlalchemy import create_engine, delete, insert, select
 from orchestrator.adapters.store.tables import metadata
 
 _NOT_COMPARED = frozenset(
-    {"operations", "steps", "audit", "meta", "snapshots", "looks", "findings", "alembic_version", "driver_upgrades"}
+    {
+        "operations",
+        "steps",
+        "audit",
+        "meta",
+        "snapshots",
+        "looks",
+        "findings",
+        "alembic_version",
+        "driver_upgrades",
+        "guests",
+    }
 )
 Rows = list[dict[str, Any]]
 

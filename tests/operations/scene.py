@@ -22,7 +22,7 @@ from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlan
 from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
-from tests.operations import layouts
+from tests.operations import guests, layouts
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 from tests.operations.striking_journal import StrikingJournal
 
@@ -30,9 +30,8 @@ _VOLATILE = ("last_seen_at", "epoch", "blob", "operation", "created_at", "addres
 """``epoch`` among them: a higher one harms nobody, and a step done twice raises it twice."""
 _MEMORY = Path("/dev/shm")
 
-
-NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up"})
-"""Kinds that end ``undone`` with what they did left as it is: nobody wants it back."""
+NOTHING_TO_TAKE_BACK = frozenset({"upgrade_agent", "clean_up", "provision_vm"})
+"""Kinds that end ``undone`` with what they did left as it is."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +290,7 @@ SCENES = (
         _with_way_back,
         lambda plane: plane.services.provisioning.provision(L40S_HOST).operation,
     ),
+    Scene("provision vm", "provision_vm", guests.with_reachable_vm, guests.provision),
     Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, _cancelled),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),

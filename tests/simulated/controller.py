@@ -17,6 +17,7 @@ from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
 from orchestrator.settings import Settings
+from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
@@ -68,6 +69,7 @@ def start(around: Surroundings, name: str) -> Controller:
         store=store,
         link=link,
         configurator=link,
+        guests=SimulatedGuests(),
         clock=clock,
         ids=SeededIds(schedule),
         seeds=InMemorySeeds(),

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
 from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
-from orchestrator.adapters.ansible.play import Play, run_play
+from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
@@ -117,10 +115,7 @@ class AnsibleConfigurator:
         if self.leaving.is_set():
             raise Retryable("host.provisioning_parked", "this server is stopping", hint="the next one takes it up")
         directory = self._directory()
-        with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix=f"{host.name}-")))
-            # A socket's path has at most 107 characters (unix(7)); the state directory may be deep.
-            control = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpuctl-")))
+        with scratch_space(directory, host.name) as (scratch, control):
             known_hosts = scratch / "known_hosts"
             known_hosts.write_text(known_hosts_line(host), encoding="utf-8")
             reached = inventory(

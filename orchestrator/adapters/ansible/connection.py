@@ -8,9 +8,14 @@ import shlex
 import sys
 from pathlib import Path
 
+from orchestrator.core.guest import GUEST_USER, Guest
 from orchestrator.core.host import Host
 
 GROUP = "vgpuctl_hosts"
+GUEST = "guest"
+"""What every guest is called in its run."""
+_THROUGH = Path(__file__).with_name("through_door.py")
+_FIRST_CONTACT = "ssh-ed25519,ecdsa-sha2-nistp256,rsa-sha2-512,rsa-sha2-256"
 _INHERITED = ("TZ", "TMPDIR")
 _CONNECT_TIMEOUT_S = 20
 _MASTER_LIVES_S = 15
@@ -30,12 +35,31 @@ def _key_algorithms(key_type: str) -> str:
 
 def ssh_arguments(host: Host, known_hosts: Path, control_directory: Path) -> str:
     """Options for every ssh call: the pinned key alone is accepted, no question is asked, no agent is used."""
+    algorithms = _key_algorithms(host.host_key.split()[0])
+    return _options(known_hosts, control_directory, {"StrictHostKeyChecking": "yes", "HostKeyAlgorithms": algorithms})
+
+
+def guest_ssh_arguments(guest: Guest, known_hosts: Path, control_directory: Path, door: Path) -> str:
+    """The same for a guest, behind the unix socket ``door``. The key that a guest shows first is written into
+    ``known_hosts``; after that it alone is accepted."""
+    pinned = guest.host_key
+    through = [sys.executable, "-I", "-S", str(_THROUGH), str(door)]
+    own = {
+        "StrictHostKeyChecking": "accept-new" if pinned is None else "yes",
+        "HostKeyAlgorithms": _FIRST_CONTACT if pinned is None else _key_algorithms(pinned.split()[0]),
+        "HostKeyAlias": GUEST,
+        "ProxyCommand": shlex.join(through).replace("%", "%%"),
+        "ProxyUseFdpass": "yes",
+    }
+    return _options(known_hosts, control_directory, own)
+
+
+def _options(known_hosts: Path, control_directory: Path, own: dict[str, str]) -> str:
     options = {
+        **own,
         "BatchMode": "yes",
-        "StrictHostKeyChecking": "yes",
         "UserKnownHostsFile": str(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
-        "HostKeyAlgorithms": _key_algorithms(host.host_key.split()[0]),
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
         "ForwardAgent": "no",
@@ -61,6 +85,19 @@ def inventory(host: Host, key_file: Path, ssh: str, variables: dict[str, object]
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     return {GROUP: {"hosts": {host.name: {**reach, **variables}}}}
+
+
+def guest_inventory(key_file: Path, user: str, ssh: str, variables: dict[str, object]) -> dict[str, object]:
+    """The inventory of a run in one guest. What a tenant calls it is not among it."""
+    reach: dict[str, object] = {
+        "ansible_host": GUEST,
+        "ansible_user": user,
+        "ansible_ssh_private_key_file": str(key_file),
+        "ansible_ssh_args": ssh,
+        "ansible_become": user == GUEST_USER,
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    return {GROUP: {"hosts": {GUEST: {**reach, **variables}}}}
 
 
 def environment(scratch: Path, config: Path) -> dict[str, str]:

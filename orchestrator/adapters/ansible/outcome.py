@@ -9,7 +9,7 @@ from typing import Literal
 
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 
-_TAIL = 2000
+TAIL = 2000
 """How much of a long output an operator gets, in characters, from its end."""
 
 
@@ -24,6 +24,16 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskEnd:
+    """How one task ended. ``role``: the role it is of, or ""."""
+
+    role: str
+    task: str
+    changed: bool
+    failed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """A run of ansible-playbook. ``status`` and ``return_code`` are ansible-runner's."""
 
@@ -35,10 +45,12 @@ class RunReport:
     output: str
     returned: dict[str, object] = field(default_factory=dict)
     """What modules of ours returned beside ``changed``, by name; of one name the last."""
+    tasks: tuple[TaskEnd, ...] = ()
+    """Those that were not skipped, in their order."""
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """If ``pattern`` is found in the failure's text, this is the error."""
 
     pattern: re.Pattern[str]
@@ -48,38 +60,38 @@ class _Row:
     hint: str
 
 
-def _row(pattern: str, error: type[VgpuctlError], code: str, message: str, hint: str) -> _Row:
-    return _Row(re.compile(pattern, re.IGNORECASE), error, code, message, hint)
+def row(pattern: str, error: type[VgpuctlError], code: str, message: str, hint: str) -> Row:
+    return Row(re.compile(pattern, re.IGNORECASE), error, code, message, hint)
 
 
 _UNREACHABLE = (
-    _row(
+    row(
         r"remote host identification has changed|host key verification failed|no .*host key is known",
         Fatal, "host.key_changed", "the host answers with another SSH host key than the pinned one",
         "find out why; if the change is meant, remove the host and add it again",
     ),
-    _row(
+    row(
         r"permission denied|no such identity|too many authentication failures|invalid privatekey|error in libcrypto",
         Fatal, "host.auth_failed", "the host does not accept the provisioning key",
         "check --user and --provisioning-key: ssh -i KEY USER@ADDRESS must log in without a question",
     ),
-    _row(
+    row(
         r"",
         Retryable, "host.unreachable", "the host does not answer over SSH", "check address, port and the host itself",
     ),
 )  # fmt: skip
 
 _FAILED = (
-    _row(
+    row(
         r"a (terminal|password) is required|missing sudo password|is not in the sudoers|sudo: command not found",
         Fatal, "host.sudo_failed", "the provisioning user may not use sudo without a password",
         "allow it in sudoers (NOPASSWD) or enrol with --user root",
     ),
-    _row(
+    row(
         r"(could not|failed to|unable to) (get|lock|acquire).*lock|is another process using it|dpkg.*lock",
         Retryable, "host.package_lock", "another package manager runs on the host", "wait for it to end",
     ),
-    _row(
+    row(
         r"python3?: (not found|no such file)|/usr/bin/python3.*(not found|no such file)|interpreter.*not found",
         Fatal, "host.unsupported", "the host has no /usr/bin/python3", "install Python 3.10 or newer on the host",
     ),
@@ -108,7 +120,7 @@ _SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
 }
 """Codes that our role puts in front of a message, as ``[code] text``."""
 
-_CODED = re.compile(r"^\[(?P<code>[a-z_.]+)\] (?P<text>.*)", re.DOTALL)
+CODED = re.compile(r"^\[(?P<code>[a-z_.]+)\] (?P<text>.*)", re.DOTALL)
 
 
 def error_of(report: RunReport, host: str) -> VgpuctlError | None:
@@ -120,7 +132,7 @@ def error_of(report: RunReport, host: str) -> VgpuctlError | None:
         return _of_failure(report.failure, host)
     if report.status == "successful" and host in report.hosts_done:
         return None
-    details = f"status {report.status}, exit code {report.return_code}\n{report.output[-_TAIL:]}".strip()
+    details = f"status {report.status}, exit code {report.return_code}\n{report.output[-TAIL:]}".strip()
     if (
         report.status == "failed"
         and report.return_code is not None
@@ -138,20 +150,20 @@ def error_of(report: RunReport, host: str) -> VgpuctlError | None:
 
 
 def _of_failure(failure: Failure, host: str) -> VgpuctlError:
-    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message, failure.output[-_TAIL:])))
-    coded = _CODED.match(failure.message)
+    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message, failure.output[-TAIL:])))
+    coded = CODED.match(failure.message)
     if coded and coded["code"] in _SAID_BY_ROLE:
         error, hint = _SAID_BY_ROLE[coded["code"]]
-        return error(coded["code"], f"{host}: {_first_line(coded['text'])}", hint=hint, details=details)
+        return error(coded["code"], f"{host}: {first_line(coded['text'])}", hint=hint, details=details)
     text = f"{failure.message}\n{failure.output}"
-    for row in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
-        if row.pattern.search(text):
-            return row.error(row.code, f"{host}: {row.message}", hint=row.hint, details=details)
+    for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
+        if one.pattern.search(text):
+            return one.error(one.code, f"{host}: {one.message}", hint=one.hint, details=details)
     return Fatal(
-        "host.provisioning_failed", f"{host}: task {failure.task!r} failed: {_first_line(failure.message)}",
+        "host.provisioning_failed", f"{host}: task {failure.task!r} failed: {first_line(failure.message)}",
         details=details, hint="mend the host and run the same command again",
     )  # fmt: skip
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.ansible.leftovers import end_all
-from orchestrator.adapters.ansible.outcome import Failure, RunReport
+from orchestrator.adapters.ansible.outcome import Failure, RunReport, TaskEnd
 
 _RUNNERS_OWN = (
     "AWX_ISOLATED_DATA_DIR",
@@ -25,7 +27,7 @@ _RUNNERS_OWN = (
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
 _KILLED: Final = frozenset({"canceled", "timeout"})
-_RETURNED: Final = frozenset({"readiness"})
+_RETURNED: Final = frozenset({"readiness", "guest_facts"})
 """Values that modules return for the controller."""
 POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""
@@ -51,6 +53,7 @@ class _EventListener:
     done: tuple[str, ...] = ()
     output: list[str] = field(default_factory=list)
     returned: dict[str, object] = field(default_factory=dict)
+    tasks: list[TaskEnd] = field(default_factory=list)
 
     def __call__(self, event: dict[str, object]) -> bool:
         data = event.get("event_data")
@@ -63,16 +66,21 @@ class _EventListener:
     def _follow(self, kind: str, data: dict[str, object]) -> None:
         if kind == "runner_on_start":
             self.progress(str(data.get("task", "")))
-        elif kind == "runner_on_ok":
-            result = data.get("res")
-            known = result if isinstance(result, dict) else {}
-            self.returned.update({name: known[name] for name in _RETURNED & known.keys()})
-        elif kind == "runner_on_failed" and not data.get("ignore_errors"):
+        elif kind in {"runner_on_ok", "runner_on_failed"}:
+            self._keep(data, failed=kind == "runner_on_failed" and not data.get("ignore_errors"))
+        if kind == "runner_on_failed" and not data.get("ignore_errors"):
             self.failure = _failure_in(data, unreachable=False)
         elif kind == "runner_on_unreachable":
             self.failure = _failure_in(data, unreachable=True)
         elif kind == "playbook_on_stats":
             self._finish(data)
+
+    def _keep(self, data: dict[str, object], *, failed: bool) -> None:
+        result = data.get("res")
+        known = result if isinstance(result, dict) else {}
+        self.returned.update({name: known[name] for name in _RETURNED & known.keys()})
+        role, task = str(data.get("role", "")), str(data.get("task", ""))
+        self.tasks.append(TaskEnd(role=role, task=task, failed=failed, changed=known.get("changed") is True))
 
     def _finish(self, data: dict[str, object]) -> None:
         """A failure that a rescue block caught leaves the host out of ``failures``."""
@@ -94,6 +102,15 @@ def _failure_in(data: dict[str, object], *, unreachable: bool) -> Failure:
         message=str(said.get("msg") or "no message"),
         output="\n".join(str(text) for text in wrote),
     )
+
+
+@contextmanager
+def scratch_space(directory: Path, name: str) -> Iterator[tuple[Path, Path]]:
+    """Two directories for as long as a run lasts: its own files, and its sockets."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix=f"{name}-")))
+        # A socket's path has at most 107 characters (unix(7)); the state directory may be deep.
+        yield scratch, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpuctl-")))
 
 
 def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], bool] = lambda: False) -> RunReport:
@@ -132,4 +149,5 @@ def run_play(play: Play, progress: Callable[[str], None], leaving: Callable[[], 
         hosts_done=listener.done,
         output="\n".join(listener.output),
         returned=listener.returned,
+        tasks=tuple(listener.tasks),
     )

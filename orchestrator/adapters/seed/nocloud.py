@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Callable
+from typing import Final
 
 import pycdlib
 import yaml
@@ -15,18 +17,43 @@ import yaml
 from orchestrator.core.user_data import user_data_type
 
 _LABEL = "cidata"
-_ISO_NAMES = {"meta-data": "/META.;1", "user-data": "/USER.;1", "network-config": "/NETWORK.;1"}
+_ISO_NAMES = {
+    "meta-data": "/META.;1",
+    "user-data": "/USER.;1",
+    "vendor-data": "/VENDOR.;1",
+    "network-config": "/NETWORK.;1",
+}
+_LET_IN: Final = """#!/bin/sh
+# By vgpuctl: 'vgpuctl vm provision' logs in as vgpuctl, with a certificate that is made for each run.
+# User data with "vendor_data: {{enabled: false}}" leaves this out.
+set -eu
+umask 077
+getent passwd vgpuctl >/dev/null || useradd --create-home --shell /bin/sh --password '*' vgpuctl
+home=$(getent passwd vgpuctl | cut -d: -f6)
+install -d -m 0700 -o vgpuctl -g vgpuctl "$home/.ssh"
+echo '{line}' > "$home/.ssh/authorized_keys"
+chown vgpuctl:vgpuctl "$home/.ssh/authorized_keys"
+echo 'vgpuctl ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/90-vgpuctl
+chmod 0440 /etc/sudoers.d/90-vgpuctl
+if command -v restorecon >/dev/null; then restorecon -R "$home/.ssh" /etc/sudoers.d/90-vgpuctl; fi
+"""
+"""A script and no cloud-config: what user data says of users would take the place of ours."""
 
 
 class NoCloudSeeds:
-    """Implements ports/files.SeedBuilder."""
+    """Implements ports/files.SeedBuilder. ``authority``: by the id of a VM, the line of authorized_keys by which its
+    guest lets our runs in."""
+
+    def __init__(self, authority: Callable[[str], str]) -> None:
+        self._authority = authority
 
     def build(self, *, vm_id: str, hostname: str, ssh_keys: tuple[str, ...], user_data: str | None) -> bytes:
-        """Three files; the user's own user data is a part of its own beside ours."""
+        """Four files; the user's own user data is a part of its own beside ours."""
         ours = "#cloud-config\n" + _dump(_config(ssh_keys))
         files = {
             "meta-data": _dump({"instance-id": vm_id, "local-hostname": hostname}),
             "user-data": ours if user_data is None else _multipart(ours, user_data),
+            "vendor-data": _LET_IN.format(line=self._authority(vm_id)),
             "network-config": _dump(_NETWORK),
         }
         return _iso(files)

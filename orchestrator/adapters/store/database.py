@@ -18,6 +18,7 @@ from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverL
 from orchestrator.adapters.store.finding_rows import SqlFindings
 from orchestrator.adapters.store.fleet_rows import SqlFleet
 from orchestrator.adapters.store.flush import Flush
+from orchestrator.adapters.store.guest_rows import SqlGuests
 from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.look_rows import SqlLooks
@@ -47,6 +48,7 @@ class SqlTransaction:
         self.hosts = SqlHosts(connection, self.usage, parsed)
         self.looks = SqlLooks(connection, parsed)
         self.vms = SqlVms(connection, self.usage)
+        self.guests = SqlGuests(connection)
         self.claims = SqlClaims(connection, self.usage)
         self.fleet = SqlFleet(connection, self.usage, self.claims)
         self.operations = SqlOperations(connection)

@@ -172,6 +172,15 @@ vms = Table(
     UniqueConstraint("tenant", "name"),
 )
 
+guests = Table(
+    "guests",
+    metadata,
+    Column("vm", ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("host_key", String, nullable=True),
+    Column("document", JSON, nullable=False),
+)
+"""What was put into the guest of a VM (core/guest.py)."""
+
 gpu_cuts = Table(
     "gpu_cuts",
     metadata,

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
-from orchestrator.api.telling import REMAINS, failure_for_tenant
+from orchestrator.api.telling import REMAINS, failure_for_tenant, is_of_guest
 from orchestrator.core.operation import Operation, OperationState, StepRecord, StepState
 from orchestrator.services.messages import Started
 
@@ -26,14 +26,14 @@ class StepAnswer(AnswerBody):
     message: str
 
     @classmethod
-    def of(cls, step: StepRecord, *, watching: bool) -> StepAnswer:
+    def of(cls, step: StepRecord, *, told: bool) -> StepAnswer:
         return cls(
             name=step.name,
             title=step.title,
             state=step.state,
             started_at=moment_or_none(step.started_at),
             finished_at=moment_or_none(step.finished_at),
-            message=step.message if watching else "",
+            message=step.message if told else "",
         )
 
 
@@ -74,7 +74,7 @@ class OperationAnswer(AnswerBody):
             subject_name=operation.subject_name,
             tenant=operation.tenant,
             state=operation.state,
-            steps=tuple(StepAnswer.of(step, watching=watching) for step in operation.steps),
+            steps=tuple(StepAnswer.of(step, told=watching or is_of_guest(operation, step)) for step in operation.steps),
             attempt=operation.attempt,
             created_at=moment(operation.created_at),
             finished_at=moment_or_none(operation.finished_at),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import guest_access
-from orchestrator.cli.commands import guest, vm_power, vm_views
+from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
@@ -211,6 +211,7 @@ for _verb, _function in (
     ("extend", extend_vm),
     ("console", guest.console),
     ("ssh", guest.ssh),
+    ("provision", vm_provision.provision),
 ):
     app.command(_verb)(_function)
 app.command("proxy", hidden=True)(guest.proxy)

@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.operation import waits_for
 from orchestrator.cli.complete import hosts, profiles
+from orchestrator.cli.guest_results import guest_lines
 from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import Format, Output, session_of
@@ -118,7 +119,9 @@ def show_vm(
         vm = session.client.vm(name, tenant)
         busy = vm["operation"] if vm["state"] not in {"running", "stopped", "lost", "stuck"} else None
         waits = waits_for(session.client.operation(busy)) if busy and output is Format.TABLE else None
-        return View(data=vm, lines=lambda: details(vm, waits))
+        guest = session.client.provisioned(name, tenant)
+        lines = [*details(vm, waits), *guest_lines(guest)]
+        return View(data={**vm, "provisioned": guest}, lines=lambda: lines)
 
     show_view(session, read_view, output, watch=watch)
 

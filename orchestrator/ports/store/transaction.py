@@ -16,6 +16,7 @@ from orchestrator.ports.store.driver_locks import DriverLocks
 from orchestrator.ports.store.driver_upgrades import DriverUpgrades
 from orchestrator.ports.store.findings import Findings
 from orchestrator.ports.store.fleet import Fleet
+from orchestrator.ports.store.guests import GuestRecords
 from orchestrator.ports.store.hosts import Hosts
 from orchestrator.ports.store.images import Images
 from orchestrator.ports.store.looks import Looks
@@ -42,6 +43,8 @@ class Transaction(Protocol):
     def looks(self) -> Looks: ...
     @property
     def vms(self) -> Vms: ...
+    @property
+    def guests(self) -> GuestRecords: ...
     @property
     def claims(self) -> Claims: ...
     @property

@@ -24,6 +24,7 @@ from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import SimulatedFleet, enrolled, new_machine
+from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.in_memory import InMemoryImages
 from orchestrator.sim.machine import SimulatedMachine
@@ -134,8 +135,8 @@ def fleet_of(hosts: int, directory: Path) -> Iterator[UpgradedFleet]:
             )
     link, ids = _Link(fleet, store.site), CountedIds()
     world = World(
-        store=store, link=link, configurator=link, clock=clock, ids=ids, seeds=InMemorySeeds(),
-        images=InMemoryImages(), bundles=InMemoryBundles(), keys=InMemoryKeys(),
+        store=store, link=link, configurator=link, guests=SimulatedGuests(), clock=clock, ids=ids,
+        seeds=InMemorySeeds(), images=InMemoryImages(), bundles=InMemoryBundles(), keys=InMemoryKeys(),
     )  # fmt: skip
     runner = Runner(world, Journal(store, clock), DEFINITIONS)
     engine = VirtualEngine(clock, runner.run, random.Random(1))

@@ -18,6 +18,7 @@ from orchestrator.api.services import Process
 from orchestrator.bootstrap import build
 from orchestrator.reach import Reach
 from orchestrator.settings import Settings, load_settings
+from orchestrator.sim.guests import SimulatedGuests
 from tests.contract.engine.controller import acting
 from tests.fakes.control_plane import scan
 from tests.fakes.fake_world import FakeImages, FakeKeys
@@ -29,7 +30,14 @@ def main(directory: str, url: str, hosts: str, *act: str) -> None:
 
     def reach(_settings: Settings, _store: SqlStore) -> Reach:
         link = SharedHosts(Path(hosts), acting(Path(hosts).with_suffix(".reached"), act))
-        return Reach(link=link, configurator=link, scan_key=scan, keys=FakeKeys(), images=FakeImages())
+        return Reach(
+            link=link,
+            configurator=link,
+            guests=SimulatedGuests(),
+            scan_key=scan,
+            keys=FakeKeys(),
+            images=FakeImages(),
+        )
 
     settings = load_settings(state=state, database_url=None if url == "-" else url)
     with only_one(state, 0):

@@ -11,13 +11,14 @@ import yaml
 from orchestrator.adapters.seed.nocloud import NoCloudSeeds
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLE me: - {x} #y"
+SEEDS = NoCloudSeeds(lambda vm: f"cert-authority ssh-ed25519 AAAA {vm}")
 
 
 def files_of(iso_bytes: bytes) -> dict[str, str]:
     iso = pycdlib.PyCdlib()
     iso.open_fp(io.BytesIO(iso_bytes))
     found = {}
-    for name in ("meta-data", "user-data", "network-config"):
+    for name in ("meta-data", "user-data", "vendor-data", "network-config"):
         by_joliet, by_rock_ridge = io.BytesIO(), io.BytesIO()
         iso.get_file_from_iso_fp(by_joliet, joliet_path=f"/{name}")
         iso.get_file_from_iso_fp(by_rock_ridge, rr_path=f"/{name}")
@@ -29,7 +30,7 @@ def files_of(iso_bytes: bytes) -> dict[str, str]:
 
 
 def built(user_data: str | None = None, keys: tuple[str, ...] = (KEY,)) -> dict[str, str]:
-    return files_of(NoCloudSeeds().build(vm_id="id-1", hostname="train", ssh_keys=keys, user_data=user_data))
+    return files_of(SEEDS.build(vm_id="id-1", hostname="train", ssh_keys=keys, user_data=user_data))
 
 
 def test_a_guest_learns_its_name_its_keys_and_to_use_dhcp() -> None:
@@ -56,5 +57,5 @@ def test_the_users_own_data_is_a_part_of_its_own_and_unchanged(text: str, kind: 
 
 
 def test_a_name_that_looks_like_a_number_stays_text() -> None:
-    files = files_of(NoCloudSeeds().build(vm_id="1e3", hostname="2026-11-20", ssh_keys=(), user_data=None))
+    files = files_of(SEEDS.build(vm_id="1e3", hostname="2026-11-20", ssh_keys=(), user_data=None))
     assert yaml.safe_load(files["meta-data"]) == {"instance-id": "1e3", "local-hostname": "2026-11-20"}

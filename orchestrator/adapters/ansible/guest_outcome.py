@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a run in a guest reported to results of roles and one of our errors. A guest's words may be lies."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.adapters.ansible.outcome import CODED, TAIL, Failure, Row, RunReport, TaskEnd, first_line, row
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.guest import GuestFacts, RoleResult
+
+PREFIX: Final = "vgpuctl_"
+"""What the directory of a role has before the name that people use."""
+GUIDE: Final = "docs/howto/provision-guests.md"
+
+_UNREACHABLE: Final[tuple[Row, ...]] = (
+    row(
+        r"remote host identification has changed|host key verification failed|no .*host key is known",
+        Fatal, "guest.key_changed", "the guest answers with another SSH host key than the one it showed first",
+        "find out why; if the change is meant, give --new-host-key",
+    ),
+    row(
+        r"permission denied|no such identity|too many authentication failures|error in libcrypto",
+        Fatal, "guest.auth_failed", "the guest does not let the site's runs in",
+        f"its cloud-init has to have run, and left vendor data on; {GUIDE} says how an older VM is opened",
+    ),
+    row(
+        r"",
+        Retryable, "guest.unreachable", "the guest does not answer over SSH", "look at its console: has it booted?",
+    ),
+)  # fmt: skip
+_FAILED: Final[tuple[Row, ...]] = (
+    row(
+        r"a (terminal|password) is required|missing sudo password|is not in the sudoers|sudo: command not found",
+        Fatal, "guest.sudo_failed", "user vgpuctl may not use sudo in the guest", f"{GUIDE} says what it needs",
+    ),
+    row(
+        r"(could not|failed to|unable to) (get|lock|acquire).*lock|is another process using it|dpkg.*lock",
+        Retryable, "guest.package_lock", "another package manager runs in the guest", "wait for it to end",
+    ),
+    row(
+        r"python3?: (not found|no such file)|/usr/bin/python3.*(not found|no such file)|interpreter.*not found",
+        Fatal, "guest.no_python", "the guest has no /usr/bin/python3", "install Python 3 in the image",
+    ),
+)  # fmt: skip
+_SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
+    "guest.no_driver": (Conflict, "run the role guest_driver first"),
+    "guest.check_failed": (Fatal, "dmesg in the guest says more"),
+}
+"""Codes that our roles put in front of a message, as ``[code] text``."""
+
+Text = Annotated[str, Field(max_length=400)]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    system: Text | None
+    kernel: Text | None
+    driver: Text | None
+    gpus: Annotated[tuple[Text, ...], Field(max_length=64)]
+    cuda_driver: Text | None
+    cuda_devices: Annotated[tuple[Text, ...], Field(max_length=64)]
+    cuda_toolkit: Text | None
+    nccl: Text | None
+
+
+def guest_facts_of(report: RunReport) -> GuestFacts | None:
+    """None: nobody asked, or the answer has not the shape that the role's has."""
+    try:
+        found = _Facts.model_validate(report.returned.get("guest_facts"))
+    except ValidationError:
+        return None
+    return GuestFacts(**found.model_dump())
+
+
+def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:
+    """One for each role that has begun, in their order."""
+    ours = (one for one in report.tasks if one.role.startswith(PREFIX))
+    return tuple(
+        _result(role.removeprefix(PREFIX), list(tasks), at, operation)
+        for role, tasks in groupby(ours, key=lambda one: one.role)
+    )
+
+
+def _result(role: str, tasks: list[TaskEnd], at: float, operation: str) -> RoleResult:
+    failed = [one.task for one in tasks if one.failed]
+    changed = sum(one.changed for one in tasks)
+    return RoleResult(
+        role=role,
+        state="failed" if failed else "changed" if changed else "ok",
+        tasks_ok=len(tasks) - len(failed),
+        tasks_changed=changed,
+        failed_task=failed[0] if failed else None,
+        at=at,
+        operation=operation,
+    )
+
+
+def guest_error_of(report: RunReport, name: str, guest: str) -> VgpuctlError | None:
+    """What went wrong; None when the run is known to have come to its end. ``name``: for people; ``guest``: as the
+    inventory has it."""
+    if report.failure is not None:
+        return _of_failure(report.failure, name)
+    if report.status == "successful" and guest in report.hosts_done:
+        return None
+    if report.status == "timeout":
+        return Fatal(
+            "guest.too_long", f"the run in {name} took longer than any may", details=report.output[-TAIL:],
+            hint="look what the guest is doing, then run it again",
+        )  # fmt: skip
+    return Unknown(
+        "guest.provisioning_unknown", f"the run in {name} ended without a result ({report.status})",
+        details=report.output[-TAIL:], hint="run it again: running it twice changes nothing",
+    )  # fmt: skip
+
+
+def _of_failure(failure: Failure, name: str) -> VgpuctlError:
+    details = "\n".join(filter(None, (f"task: {failure.task}", failure.message[-TAIL:], failure.output[-TAIL:])))
+    coded = CODED.match(failure.message)
+    if coded and coded["code"] in _SAID_BY_ROLE:
+        error, hint = _SAID_BY_ROLE[coded["code"]]
+        return error(coded["code"], f"{name}: {first_line(coded['text'])[:TAIL]}", hint=hint, details=details)
+    text = f"{failure.message}\n{failure.output}"
+    for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
+        if one.pattern.search(text):
+            return one.error(one.code, f"{name}: {one.message}", hint=one.hint, details=details)
+    return Fatal(
+        "guest.provisioning_failed", f"{name}: task {failure.task!r} failed: {first_line(failure.message)[:TAIL]}",
+        details=details, hint="mend the guest and run the same command again",
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/vms/{name}/provision"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.guests import ProvisioningAnswer, ProvisionVmBody
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.services import ServicesOf, TenantOf
+from orchestrator.core.tenant import DEFAULT_TENANT
+
+router = APIRouter(prefix="/vms", tags=["vms"])
+
+
+@router.post("/{name}/provision", status_code=202)
+def provision(
+    name: NameInPath, body: ProvisionVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Run roles in the VM's guest. A second time changes nothing there."""
+    return StartedAnswer.of(services.guests.provision(tenant, name, body.roles, new_host_key=body.new_host_key))
+
+
+@router.get("/{name}/provision")
+def provisioned(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> ProvisioningAnswer:
+    """What was put into the VM's guest, and what the guest said of itself."""
+    return ProvisioningAnswer.of(services.guests.get(tenant, name))

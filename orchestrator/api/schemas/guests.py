@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about what is put into guests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.core.guest import GuestRecord, RoleResult, RoleState
+
+Roles = Annotated[
+    tuple[Annotated[str, Field(max_length=63)], ...],
+    Field(max_length=32, strict=False, description="Roles by name; they are run in the order that they need"),
+]
+
+
+class ProvisionVmBody(RequestBody):
+    """Roles that are to be run in the guest of a VM."""
+
+    model_config = ConfigDict(title="ProvisionVm", json_schema_extra={"examples": [{"roles": ["guest_check"]}]})
+
+    roles: Roles
+    new_host_key: bool = Field(
+        default=False, description="The SSH host key that the guest shows next counts from now on"
+    )
+
+
+class RoleResultAnswer(AnswerBody):
+    """A role as it was run last in a guest."""
+
+    model_config = ConfigDict(title="RoleResult")
+
+    role: str = Field(description="Its name")
+    state: RoleState = Field(description="``ok``: everything was there already")
+    tasks_ok: int = Field(description="How many of its tasks ended well")
+    tasks_changed: int = Field(description="How many of these changed something")
+    failed_task: str | None = Field(description="Title of the task that failed; null: none did")
+    at: datetime = Field(description="When the run ended")
+    operation: str
+
+    @classmethod
+    def of(cls, result: RoleResult) -> RoleResultAnswer:
+        return cls(**{**asdict(result), "at": moment(result.at)})
+
+
+class GuestFactsAnswer(AnswerBody):
+    """What the guest said of itself to the role guest_check; it is the guest's word alone."""
+
+    model_config = ConfigDict(title="GuestFacts")
+
+    system: str | None = Field(description="Its operating system; null: nobody has looked")
+    kernel: str | None = Field(description="Release of its kernel")
+    driver: str | None = Field(description="Version of the driver that is loaded in it")
+    gpus: tuple[str, ...] = Field(description="As nvidia-smi lists them there")
+    cuda_driver: str | None = Field(description="Newest CUDA that its driver runs")
+    cuda_devices: tuple[str, ...] = Field(description="Devices whose memory could be written and read back")
+    cuda_toolkit: str | None = Field(description="Version of its CUDA toolkit")
+    nccl: str | None = Field(description="Version of its NCCL")
+
+
+class ProvisioningAnswer(AnswerBody):
+    """What was put into the guest of a VM."""
+
+    model_config = ConfigDict(title="Provisioning")
+
+    results: tuple[RoleResultAnswer, ...] = Field(description="One for each role that was ever run")
+    facts: GuestFactsAnswer = Field(description="What it said of itself")
+
+    @classmethod
+    def of(cls, record: GuestRecord) -> ProvisioningAnswer:
+        results = tuple(RoleResultAnswer.of(one) for one in record.results)
+        return cls(results=results, facts=GuestFactsAnswer(**asdict(record.facts)))

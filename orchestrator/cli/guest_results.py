@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was put into a VM's guest, for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.output import render_details, shown
+from orchestrator.client.connection import Json
+
+_FACTS: Final = (
+    ("guest system", "system"),
+    ("guest kernel", "kernel"),
+    ("guest driver", "driver"),
+    ("guest GPUs", "gpus"),
+    ("CUDA of the driver", "cuda_driver"),
+    ("CUDA devices", "cuda_devices"),
+    ("CUDA toolkit", "cuda_toolkit"),
+    ("NCCL", "nccl"),
+)
+
+
+def guest_lines(guest: Json) -> list[str]:
+    """Nothing when nothing was."""
+    results = [(shown(one["role"]), _result(one)) for one in guest["results"]]
+    facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"][key]]
+    return render_details([*results, *facts]) if results or facts else []
+
+
+def _result(result: Json) -> str:
+    failed = "" if result["failed_task"] is None else f": {shown(result['failed_task'])}"
+    return f"{shown(result['state'])}{failed}, {show_time(result['at'])}"

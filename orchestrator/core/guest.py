@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was put into a VM's guest, and what the guest then said of itself. Its words are believed by nobody but people:
+nothing is decided by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.host import Host
+
+GUEST_USER: Final = "vgpuctl"
+"""The account that runs have in guests."""
+
+RoleState = Literal["ok", "changed", "failed"]
+"""``ok``: everything was there already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleResult:
+    """One role as it was run last."""
+
+    role: str
+    state: RoleState
+    tasks_ok: int
+    tasks_changed: int
+    failed_task: str | None
+    at: float
+    """When the run ended, in seconds since the epoch."""
+    operation: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestFacts:
+    """What the role guest_check was told in the guest. None: nobody has looked, or there was no answer."""
+
+    system: str | None = None
+    kernel: str | None = None
+    driver: str | None = None
+    """Version of the driver that is loaded in the guest."""
+    gpus: tuple[str, ...] = ()
+    """As nvidia-smi lists them: name, driver, memory."""
+    cuda_driver: str | None = None
+    """Newest CUDA that the driver runs."""
+    cuda_devices: tuple[str, ...] = ()
+    """Devices on which memory could be written and read back."""
+    cuda_toolkit: str | None = None
+    nccl: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestRecord:
+    """What the database keeps of a VM's guest; it goes with the VM."""
+
+    vm: str
+    host_key: str | None
+    """The SSH host key that the guest showed first, ``type base64``; another one is not talked to."""
+    results: tuple[RoleResult, ...] = ()
+    """One for each role that was ever run, in the order in which they were run last."""
+    facts: GuestFacts = GuestFacts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guest:
+    """A guest as a run reaches it: through the agent of its VM's host, with a key that is made for the run."""
+
+    vm: str
+    name: str
+    """``tenant/name``, for people alone."""
+    host: Host
+    host_key: str | None
+    """None: this is the first contact."""
+    run: str
+    """Id of the operation; the key's certificate names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestRun:
+    """How a run ended. ``error``: why it did not come to its end; what was done until then is told all the same."""
+
+    host_key: str | None
+    results: tuple[RoleResult, ...] = ()
+    facts: GuestFacts | None = None
+    """None: the role that asks was not run."""
+    error: VgpuctlError | None = field(default=None)
+
+
+def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
+    """What is known after a run."""
+    ran = {result.role for result in run.results}
+    return GuestRecord(
+        vm=record.vm,
+        host_key=record.host_key or run.host_key,
+        results=(*(one for one in record.results if one.role not in ran), *run.results),
+        facts=record.facts if run.facts is None else run.facts,
+    )

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be put into a guest by ``vm provision``: roles by name, in the order in which they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import near
+
+ROLES: Final[dict[str, str]] = {
+    "guest_check": "Driver, nvidia-smi and CUDA answer in the guest",
+}
+"""By name, in the order in which they are run: what each does."""
+
+
+def check_roles(names: Sequence[str]) -> tuple[str, ...]:
+    """The roles, each once and in their order.
+
+    :raises InvalidInput: ``guest.role_unknown``, ``guest.no_roles``
+    """
+    for name in names:
+        if name not in ROLES:
+            raise InvalidInput(
+                "guest.role_unknown",
+                f"there is no role {ascii(name)[:60]}",
+                hint=near(name, ROLES, "vgpuctl vm provision --help"),
+            )
+    if not names:
+        raise InvalidInput("guest.no_roles", "no role was given", hint=f"give some of {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in names)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running roles in a VM's guest. What they put there is the tenant's: nothing of it is taken back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.core.errors import Bug, Conflict, VgpuctlError
+from orchestrator.core.guest import Guest, GuestRecord, GuestRun, with_run
+from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.vm import Vm
+from orchestrator.operations.context import Context
+from orchestrator.operations.fencing import Suspended
+from orchestrator.operations.step import Step
+
+REACHED_WITHIN_S: Final = 300.0
+"""How long a guest that is new has to boot and to run its cloud-init."""
+NEW_FOR_S: Final = 900.0
+POLL_S: Final = 5.0
+_NOT_YET: Final = frozenset({"vm.no_address", "vm.unreachable", "guest.unreachable", "guest.auth_failed"})
+"""What a guest that still boots answers with."""
+_TENANTS: Final = "what is in a guest is its tenant's; the roles can be run again"
+
+
+class _Watched:
+    """Asked by a run whether it should end. ``why``: what is to be raised when it was told so."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.why: BaseException | None = None
+
+    def __call__(self) -> bool:
+        try:
+            self._context.pause(0.0)
+        except (Suspended, VgpuctlError) as error:
+            self.why = error
+            return True
+        return False
+
+
+def _running(context: Context) -> Vm:
+    """:raises Conflict: ``vm.not_running``"""
+    vm = context.vm()
+    if vm is None or vm.state != "running":
+        state = "gone" if vm is None else vm.state
+        raise Conflict("vm.not_running", f"the VM is {state}", hint="start it, then run it again")
+    return vm
+
+
+def _guest(context: Context, vm: Vm, record: GuestRecord) -> Guest:
+    return Guest(vm=vm.id, name=vm.full_name, host=context.host(), host_key=record.host_key, run=context.operation_id)
+
+
+def _record(context: Context) -> GuestRecord:
+    with context.world.store.read() as tx:
+        return tx.guests.get(context.subject)
+
+
+def _keep(context: Context, run: GuestRun) -> None:
+    with context.begin() as tx:
+        tx.guests.put(with_run(tx.guests.get(context.subject), run))
+
+
+def _raise_if_ended(watched: _Watched) -> None:
+    if watched.why is not None:
+        raise watched.why
+
+
+def _reach(context: Context) -> str:
+    """Until it lets us in; its host key is kept. :raises VgpuctlError: ``guest.…``"""
+    clock, vm = context.world.clock, _running(context)
+    patient = clock.now() - vm.created_at < NEW_FOR_S
+    end = clock.monotonic() + REACHED_WITHIN_S
+    while True:
+        watched = _Watched(context)
+        run = context.world.guests.reach(_guest(context, vm, _record(context)), watched)
+        _raise_if_ended(watched)
+        if run.error is None:
+            _keep(context, run)
+            return "it lets us in"
+        if run.error.code not in _NOT_YET or not patient or clock.monotonic() > end:
+            raise run.error
+        context.report(run.error.message)
+        context.pause(POLL_S)
+
+
+def _provision(context: Context) -> str:
+    """What was done is kept, also of a run that fails."""
+    vm = _running(context)
+    watched = _Watched(context)
+    guest = _guest(context, vm, _record(context))
+    run = context.world.guests.provision(guest, _roles(context), context.report, watched)
+    _keep(context, run)
+    _raise_if_ended(watched)
+    if run.error is not None:
+        raise run.error
+    return ", ".join(f"{result.role} {result.state}" for result in run.results)
+
+
+def _roles(context: Context) -> tuple[str, ...]:
+    stored = context.inputs.get("roles")
+    if not isinstance(stored, list):
+        raise Bug("operation.inputs", f"operation {context.operation_id} lacks its input roles")
+    return check_roles([str(role) for role in stored])
+
+
+REACH = Step(
+    name="guest_reached.1",
+    title="the guest lets us in",
+    do=_reach,
+    no_undo_reason="it changes nothing in the guest",
+    observe_first=False,
+)
+PROVISION = Step(
+    name="provision_guest.1", title="run the roles", do=_provision, no_undo_reason=_TENANTS, observe_first=False
+)

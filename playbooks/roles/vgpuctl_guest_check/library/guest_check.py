@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a guest what it has of NVIDIA's: driver, nvidia-smi, CUDA by writing memory of each device and reading it back.
+
+Runs in the guest, under any Python that Ansible supports there, and changes nothing. CUDA is asked through the driver's
+own library (CUDA Driver API: cuInit, cuDeviceGet, cuCtxCreate, cuMemAlloc, cuMemcpy), so no toolkit is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: guest_check
+short_description: Says what a guest has of NVIDIA's
+description: Fails where no driver is loaded, or where it does not answer; what was found is returned all the same.
+author: vgpuctl
+options:
+  root: {description: Below which the kernel's files are looked for., type: path, default: /}
+"""
+
+SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+PROBED_BYTES = 1 << 20
+MAX_DEVICES = 64
+LONGEST = 400
+
+
+class CudaFailed(Exception):
+    """A call of CUDA's gave an error."""
+
+
+class Cuda:
+    """The driver's library; each call is checked."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """:raises CudaFailed: with the call and its error's number"""
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise CudaFailed(f"{name} gave error {code}")
+
+    def version(self) -> str:
+        """Newest CUDA that the driver runs: 12080 is 12.8."""
+        number = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    def devices(self) -> list[str]:
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        return [self.probed(number) for number in range(min(count.value, MAX_DEVICES))]
+
+    def probed(self, number: int) -> str:
+        """Its name and memory, once a pattern was written to its memory and read back."""
+        device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+        name, size = ctypes.create_string_buffer(100), ctypes.c_size_t()
+        self.call("cuDeviceGet", ctypes.byref(device), number)
+        self.call("cuDeviceGetName", name, len(name), device)
+        self.call("cuDeviceTotalMem_v2", ctypes.byref(size), device)
+        self.call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+        try:
+            self.call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(PROBED_BYTES))
+            self.compare(memory)
+            self.call("cuMemFree_v2", memory)
+        finally:
+            self.call("cuCtxDestroy_v2", context)
+        return f"{name.value.decode(errors='replace')}, {size.value >> 20} MiB"
+
+    def compare(self, memory: ctypes.c_uint64) -> None:
+        there, back = os.urandom(PROBED_BYTES), ctypes.create_string_buffer(PROBED_BYTES)
+        self.call("cuMemcpyHtoD_v2", memory, there, ctypes.c_size_t(PROBED_BYTES))
+        self.call("cuMemcpyDtoH_v2", back, memory, ctypes.c_size_t(PROBED_BYTES))
+        if back.raw != there:
+            raise CudaFailed("memory reads back other than it was written")
+
+
+def nccl_version() -> str | None:
+    """22304 is 2.23.4 (ncclGetVersion); None: there is none."""
+    number = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number)) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return f"{number.value // 10000}.{number.value % 10000 // 100}.{number.value % 100}"
+
+
+class Check:
+    """``wrong``: what keeps the guest from using its GPU, with the error's code."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.root = Path(module.params["root"])
+        self.wrong: str | None = None
+
+    def fail(self, text: str) -> None:
+        """The first cause is the one to mend."""
+        self.wrong = self.wrong or text
+
+    def driver(self) -> str | None:
+        """Version of the module that is loaded; None: it is not."""
+        version = _text(self.root / "sys/module/nvidia/version")
+        if version:
+            return version
+        found = re.search(r"Module(?: for \S+)?\s+(\d{3}[\d.]+)", _text(self.root / "proc/driver/nvidia/version"))
+        return found[1] if found else None
+
+    def gpus(self) -> list[str]:
+        if self.module.get_bin_path(SMI[0]) is None:
+            self.fail("[guest.check_failed] there is no nvidia-smi")
+            return []
+        code, out, err = self.module.run_command(list(SMI))
+        if code != 0:
+            self.fail(f"[guest.check_failed] nvidia-smi ended with {code}: {(out + err).strip()[:LONGEST]}")
+            return []
+        return [line.strip()[:LONGEST] for line in out.splitlines() if line.strip()][:MAX_DEVICES]
+
+    def cuda(self) -> tuple[str | None, list[str]]:
+        """Newest CUDA that the driver runs, and the devices that answered."""
+        try:
+            cuda = Cuda()
+            version, devices = cuda.version(), cuda.devices()
+        except (OSError, AttributeError, CudaFailed) as error:
+            self.fail(f"[guest.check_failed] CUDA does not work: {error}"[:LONGEST])
+            return None, []
+        if not devices:
+            self.fail("[guest.check_failed] CUDA has no device")
+        return version, devices
+
+    def toolkit(self) -> str | None:
+        nvcc = self.module.get_bin_path("nvcc", opt_dirs=["/usr/local/cuda/bin"])
+        if nvcc is None:
+            return None
+        found = re.search(r"release (\d+\.\d+)", self.module.run_command([nvcc, "--version"])[1])
+        return found[1] if found else None
+
+    def run(self) -> dict[str, object]:
+        driver = self.driver()
+        if driver is None:
+            self.fail("[guest.no_driver] no driver of NVIDIA's is loaded in the guest")
+        gpus = [] if driver is None else self.gpus()
+        cuda, devices = (None, []) if driver is None else self.cuda()
+        return {
+            "system": _system(self.root),
+            "kernel": platform.release(),
+            "driver": driver,
+            "gpus": gpus,
+            "cuda_driver": cuda,
+            "cuda_devices": devices,
+            "cuda_toolkit": self.toolkit(),
+            "nccl": nccl_version(),
+        }
+
+
+def _system(root: Path) -> str | None:
+    found = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)
+    return found[1][:LONGEST] if found else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def main() -> None:
+    """Ansible's entry point."""
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
+    check = Check(module)
+    facts = check.run()
+    if check.wrong is not None:
+        module.fail_json(msg=check.wrong, guest_facts=facts)
+    module.exit_json(changed=False, guest_facts=facts)
+
+
+if __name__ == "__main__":
+    main()

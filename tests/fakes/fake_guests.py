@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that live in memory: what was run in them stays there, and a second time finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from orchestrator.core.errors import NotFound, VgpuctlError
+from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun
+from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.vm import Vm
+from orchestrator.services.messages import Started
+from orchestrator.sim.guests import ran
+from tests.fakes.fake_host import FakeHosts
+
+
+class HasVms(Protocol):
+    vms: dict[tuple[str, str], Vm]
+
+
+@dataclass
+class FakeGuestService:
+    """services/guests of VMs in whose guests nothing was ever run."""
+
+    world: HasVms
+
+    def get(self, tenant: str, name: str) -> GuestRecord:
+        return GuestRecord(vm=self._known(tenant, name).id, host_key=None)
+
+    def provision(self, tenant: str, name: str, roles: tuple[str, ...], *, new_host_key: bool = False) -> Started:
+        check_roles(roles)
+        return Started(operation=None, name=self._known(tenant, name).spec.name, existing=new_host_key)
+
+    def _known(self, tenant: str, name: str) -> Vm:
+        if (tenant, name) not in self.world.vms:
+            raise NotFound("vm.unknown", f"there is no VM {name[:60]!a}", hint="'vgpuctl list-vms' shows them")
+        return self.world.vms[tenant, name]
+
+
+@dataclass
+class FakeGuests:
+    """Implements ports.guests.Guests. ``answers``: what each contact from now on ends with, the last one for all that
+    follow; ``fails``: what a role ends with."""
+
+    hosts: FakeHosts
+    key: str = "ssh-ed25519 GUEST"
+    answers: list[VgpuctlError | None] = field(default_factory=lambda: [None])
+    fails: dict[str, VgpuctlError] = field(default_factory=dict)
+    ran: dict[str, list[str]] = field(default_factory=dict)
+    seen: list[Guest] = field(default_factory=list)
+
+    def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
+        self.seen.append(guest)
+        error = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return GuestRun(host_key=self.key, error=error)
+
+    def provision(
+        self, guest: Guest, roles: tuple[str, ...], progress: Callable[[str], None], stop: Callable[[], bool]
+    ) -> GuestRun:
+        self.seen.append(guest)
+        results = []
+        for role in roles:
+            progress(role)
+            if stop():
+                break
+            there = self.ran.setdefault(guest.vm, [])
+            result = ran(role, guest.run, 1_800_000_000.0)
+            if role in self.fails:
+                results.append(replace(result, state="failed", failed_task=role))
+                return GuestRun(host_key=self.key, results=tuple(results), error=self.fails[role])
+            results.append(result if role in there else replace(result, state="changed", tasks_changed=1))
+            self.hosts.does(f"run {role}", partial(there.append, role))
+        facts = GuestFacts(driver="580.95.05") if "guest_check" in roles else None
+        return GuestRun(host_key=self.key, results=tuple(results), facts=facts)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles are run in a VM's guest, or it is said why not; the VM stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
+from orchestrator.core.operation import Operation
+from orchestrator.operations.steps.guest import NEW_FOR_S
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_guests import FakeGuests
+
+CLOSED = Fatal("guest.auth_failed", "the guest does not let the site's runs in")
+BOOTS = Retryable("guest.unreachable", "the guest does not answer over SSH")
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        made.services.vms.create(create_vm())
+        made.engine.drain()
+        with made.store.begin() as tx:
+            tx.vms.update(replace(made.services.vms.get("default", "train"), addresses=("192.0.2.7",)))
+        yield made
+
+
+def _guests(plane: ControlPlane) -> FakeGuests:
+    assert isinstance(plane.world.guests, FakeGuests)
+    return plane.world.guests
+
+
+def _provisioned(plane: ControlPlane, *roles: str) -> Operation:
+    started = plane.services.guests.provision("default", "train", roles or ("guest_check",))
+    plane.engine.drain()
+    return plane.services.operations.get(str(started.operation))
+
+
+def _code(operation: Operation) -> object:
+    return (operation.error or {}).get("code")
+
+
+def _refused(plane: ControlPlane, *roles: str) -> VgpuctlError:
+    with pytest.raises(VgpuctlError) as caught:
+        plane.services.guests.provision("default", "train", roles)
+    return caught.value
+
+
+def test_a_role_is_run_its_result_is_kept_and_a_second_run_changes_nothing(plane: ControlPlane) -> None:
+    first = _provisioned(plane)
+    assert first.state == "done", first.error
+    record = plane.services.guests.get("default", "train")
+    (result,) = record.results
+    assert (result.role, result.state, result.operation) == ("guest_check", "changed", first.id)
+    assert record.facts.driver == "580.95.05"
+    assert _provisioned(plane).state == "done"
+    (result,) = plane.services.guests.get("default", "train").results
+    assert result.state == "ok"
+    assert plane.services.vms.get("default", "train").state == "running"
+
+
+def test_the_host_key_that_a_guest_shows_first_is_asked_for_from_then_on(plane: ControlPlane) -> None:
+    _provisioned(plane)
+    _provisioned(plane)
+    assert [guest.host_key for guest in _guests(plane).seen] == [None, *[_guests(plane).key] * 3]
+
+
+def test_a_new_host_key_counts_once_somebody_says_that_it_was_meant(plane: ControlPlane) -> None:
+    _provisioned(plane)
+    _guests(plane).key = "ssh-ed25519 OTHER"
+    plane.services.guests.provision("default", "train", ("guest_check",), new_host_key=True)
+    plane.engine.drain()
+    assert [guest.host_key for guest in _guests(plane).seen[2:]] == [None, "ssh-ed25519 OTHER"]
+
+
+def test_a_guest_that_still_boots_is_waited_for(plane: ControlPlane) -> None:
+    _guests(plane).answers = [BOOTS, CLOSED, BOOTS, None]
+    assert _provisioned(plane).state == "done"
+
+
+def test_one_that_never_lets_us_in_ends_the_operation_with_the_reason(plane: ControlPlane) -> None:
+    _guests(plane).answers = [CLOSED]
+    operation = _provisioned(plane)
+    assert (operation.state, _code(operation)) == ("undone", "guest.auth_failed")
+    assert plane.services.vms.get("default", "train").state == "running"
+
+
+def test_an_old_guest_that_lets_nobody_in_is_told_of_at_once(plane: ControlPlane) -> None:
+    plane.world.clock.sleep(NEW_FOR_S + 1)
+    _guests(plane).answers = [CLOSED, None]
+    assert _code(_provisioned(plane)) == "guest.auth_failed"
+
+
+def test_what_a_role_did_before_it_failed_is_kept_and_it_can_be_run_again(plane: ControlPlane) -> None:
+    _guests(plane).fails["guest_check"] = Fatal("guest.check_failed", "CUDA has no device")
+    operation = _provisioned(plane)
+    assert (operation.state, _code(operation)) == ("undone", "guest.check_failed")
+    (result,) = plane.services.guests.get("default", "train").results
+    assert (result.state, result.failed_task) == ("failed", "guest_check")
+    _guests(plane).fails.clear()
+    assert _provisioned(plane).state == "done"
+
+
+def test_a_role_that_does_not_exist_is_refused_with_the_one_that_was_meant(plane: ControlPlane) -> None:
+    error = _refused(plane, "guest_chek")
+    assert (error.code, error.exit_code, error.hint) == ("guest.role_unknown", 2, "did you mean guest_check?")
+    assert _refused(plane).code == "guest.no_roles"
+
+
+def test_a_vm_that_is_stopped_or_has_no_address_or_is_busy_is_refused(plane: ControlPlane) -> None:
+    plane.services.guests.provision("default", "train", ("guest_check",))
+    assert _refused(plane, "guest_check").code == "vm.busy"
+    plane.engine.drain()
+    vm = plane.services.vms.get("default", "train")
+    with plane.store.begin() as tx:
+        tx.vms.update(replace(vm, addresses=()))
+    assert _refused(plane, "guest_check").code == "vm.no_address"
+    plane.services.vms.stop("default", "train")
+    plane.engine.drain()
+    error = _refused(plane, "guest_check")
+    assert (error.code, error.hint) == ("vm.not_running", "'vgpuctl start-vm train' starts it")
+
+
+def test_deleting_a_vm_ends_the_run_in_its_guest_and_forgets_what_was_put_there(plane: ControlPlane) -> None:
+    _provisioned(plane)
+    vm = plane.services.vms.get("default", "train")
+    begun = plane.services.guests.provision("default", "train", ("guest_check",))
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert _code(plane.services.operations.get(str(begun.operation))) == "operation.cancelled"
+    with plane.store.read() as tx:
+        assert tx.guests.get(vm.id).host_key is None
