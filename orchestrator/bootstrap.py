@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from orchestrator import telemetry
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.controllers.door import credential, open_door
 from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.engine.importing import import_later
 from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Timer
@@ -203,7 +205,7 @@ def build(
 
     rounds: dict[str, Callable[[], object]] = {
         "watch": watcher.round,
-        "observe": reconciler.round,
+        "observe": partial(reconciler.round, over_s=settings.refresh_seconds / 2),
         "driver upgrades": keepers[0].round,
         "retention": retention.round,
         "audit": services.tenancy.audit.seal,
@@ -265,9 +267,10 @@ def _engine(
     server = settings.database_server
     name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
+    import_later("orchestrator.adapters.engine.work_queue")
 
     def open_queue(run: Callable[[str], None]) -> WorkQueue:
-        from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import, and here nobody waits
+        from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import: not before it serves
 
         queue.touch(mode=0o600)
         bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)

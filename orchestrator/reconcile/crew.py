@@ -19,6 +19,8 @@ SLOW_S: Final = 1.0
 """Whoever takes longer with one is no longer counted among those at work."""
 COMPANIONS: Final = 8
 """So many times as many as work side by side may be held up before the others have to wait."""
+_BEAT_S: Final = 0.05
+"""From one handful to the next where they are spread over time."""
 
 
 @dataclass(kw_only=True)
@@ -31,19 +33,24 @@ class Crew(Generic[T]):
     errors: list[Exception] = field(default_factory=list)
     """What ``do`` raised."""
     _left: deque[T] = field(default_factory=deque)
+    """May be begun now."""
     _since: dict[int, float] = field(default_factory=dict)
     """Member → when it began with the one that it has now."""
     _members: int = 0
     _change: threading.Condition = field(default_factory=threading.Condition)
 
-    def work(self, items: Iterable[T], timeout_s: float) -> None:
-        """Returns when all are done, or after that long: those not begun by then are left out."""
-        end = time.monotonic() + timeout_s
+    def work(self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None) -> None:
+        """Returns when all are done, or after that long: those not begun by then are left out. ``per_s``: no more than
+        so many are begun in a second."""
+        began = time.monotonic()
+        end, later, released = began + timeout_s, deque(items), 0
         with self._change:
-            self._left.extend(items)
-            while (self._left or self._since) and time.monotonic() < end:
+            while (later or self._left or self._since) and (now := time.monotonic()) < end:
+                due = len(later) if per_s is None else int((now - began) * per_s) + 1 - released
+                self._left.extend(later.popleft() for _ in range(min(due, len(later))))
+                released += max(due, 0)
                 self._hire()
-                self._change.wait(min(SLOW_S, max(0.0, end - time.monotonic())))
+                self._change.wait(min(_BEAT_S if later else SLOW_S, end - now))
             self._left.clear()
 
     def _hire(self) -> None:

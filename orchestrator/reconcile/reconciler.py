@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff import ExpectedHost, Finding, compare, driver_findings, host_broke, host_findings
@@ -29,6 +30,8 @@ from orchestrator.reconcile.wanted import wanted_of
 from orchestrator.services.observing import HostObserver
 
 log = logging.getLogger(__name__)
+_ANYWAY_PER_S: Final = 100.0
+"""So many looks in a second disturb nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +61,9 @@ class Reconciler:
             object.__setattr__(self, name, ThreadPoolExecutor(threads, thread_name_prefix=f"look{name}"))
         object.__setattr__(self, "_quiet", QuietHosts(self.store, self.observer))
 
-    def round(self) -> None:
-        """One look at every host that is not being looked at.
+    def round(self, *, over_s: float = 0.0) -> None:
+        """One look at every host that is not being looked at. ``over_s``: what is not urgent is spread over so many
+        seconds, so that whoever asks meanwhile does not wait for thousands of looks.
 
         :raises WorldError: the database was away for one of them"""
         hosts, quiet = self._quiet.read(self.clock.now())
@@ -68,7 +72,9 @@ class Reconciler:
             by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
         silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
         crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet))
-        crew.work(by_state["other"], self.timeout_s)
+        over_s = min(over_s, self.timeout_s / 2)
+        per_s = max(len(by_state["other"]) / over_s, _ANYWAY_PER_S) if over_s else None
+        crew.work(by_state["other"], self.timeout_s, per_s=per_s)
         self._quiet.keep()
         for error in crew.errors:
             raise error

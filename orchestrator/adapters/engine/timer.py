@@ -54,7 +54,8 @@ class Course:
 
 class Timer:
     """Does every one of ``actions`` (by name) each ``seconds`` from :meth:`start` until :meth:`stop`; never one twice
-    at once, and one that fails keeps none of the others from its turn."""
+    at once, and one that fails keeps none of the others from its turn. Between two rounds it rests for a tenth of that
+    time at least, however long they take."""
 
     def __init__(self, actions: Mapping[str, Callable[[], object]], seconds: float) -> None:
         self._actions = [(Course(name, seconds), action) for name, action in actions.items()]
@@ -74,6 +75,9 @@ class Timer:
         return tuple(course.health() for course, _ in self._actions)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._seconds):
+        rest_s = self._seconds
+        while not self._stopping.wait(rest_s):
+            began = time.monotonic()
             for course, action in self._actions:
                 course.round(action)
+            rest_s = max(self._seconds - (time.monotonic() - began), self._seconds / 10)

@@ -60,3 +60,14 @@ def test_one_that_breaks_is_kept_and_the_others_go_on() -> None:
     crew.work(range(10), LIMIT_S)
     assert [type(error) for error in crew.errors] == [AssertionError]
     pool.shutdown()
+
+
+def test_what_is_spread_over_time_does_not_begin_before_its_turn() -> None:
+    done: list[int] = []
+    pool = ThreadPoolExecutor(2 * COMPANIONS)
+    crew = Crew(pool=pool, at_once=2, do=done.append)
+    crew.work(range(10), 0.2, per_s=0.001)
+    assert done == [0]
+    crew.work(range(10), LIMIT_S, per_s=1000)
+    assert sorted(done[1:]) == list(range(10))
+    pool.shutdown()
