@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.scenario import model_names, read_scenario, read_scenarios
+from lab.image.cpio import Archive
+from lab.image.initramfs import overlay_archive
+from lab.image.payload import DRIVER
+from lab.scenario import NO_DRIVER, model_names, read_scenario, read_scenarios
 
 MODELS = frozenset({"Tesla T4", "L40S"})
 GOOD = """\
@@ -32,6 +35,18 @@ def test_a_scenario_says_what_its_hosts_are(tmp_path: Path) -> None:
     (host,) = read_scenario(written(tmp_path, GOOD), MODELS)
     assert (host.name, host.memory_mib, host.vcpus, host.ssh_port) == ("one", 6144, 2, 0)
     assert [(gpu.model, gpu.vfs, gpu.module_id) for gpu in host.gpus] == [("L40S", 32, 1), ("Tesla T4", 0, 2)]
+
+
+def test_a_host_may_have_no_driver_and_then_only_the_driver_is_missing_in_what_it_boots_from(tmp_path: Path) -> None:
+    (host,) = read_scenario(written(tmp_path, GOOD.replace('"550.163.02"', "none")), MODELS)
+    assert host.payload()["driver_version"] == NO_DRIVER
+    for name in ("usr/lib/modules/6/updates/nvidia.ko", "usr/bin/nvidia-smi", "usr/lib/vgpu-lab/board.ko"):
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text("x")
+    whole = overlay_archive([tmp_path / "tree"], Archive())
+    bare = overlay_archive([tmp_path / "tree"], Archive(), DRIVER)
+    assert (b"nvidia.ko\0" in whole, b"bin/nvidia-smi\0" in whole) == (True, True)
+    assert (b"nvidia.ko\0" in bare, b"bin/nvidia-smi\0" in bare, b"board.ko\0" in bare) == (False, False, True)
 
 
 def test_uuids_that_are_not_given_differ_and_stay_the_same(tmp_path: Path) -> None:
