@@ -24,11 +24,13 @@ from orchestrator.core.protocol import (
     encode_frame,
     read_frame,
 )
+from orchestrator.core.things import things_of
 from orchestrator.core.wire import (
     action_from_dict,
     domain_to_dict,
     look_to_dict,
     result_to_dict,
+    things_to_dict,
     token_from_dict,
     unless_known,
 )
@@ -48,7 +50,7 @@ class AgentSession:
         self._socket = connection
         self._reader = connection.makefile("rb")
         self._methods: dict[str, Callable[[Message], Message]] = {
-            "observe": lambda params: look_to_dict(unless_known(agent.observer.observe(), params.get("known"))),
+            "observe": self._observe,
             "observe_domain": lambda params: domain_to_dict(agent.observer.domains.find(str(params.get("vm")))),
             "perform": self._perform,
         }
@@ -119,6 +121,13 @@ class AgentSession:
                 hint="upgrade the agent with vgpuctl host upgrade-agent",
             )
         return function(params)
+
+    def _observe(self, params: Message) -> Message:
+        """The whole host, or what of it belongs to one VM: agents of older versions do not know ``things_of``."""
+        snapshot, vm = self._agent.observer.observe(), params.get("things_of")
+        if isinstance(vm, str):
+            return things_to_dict(things_of(snapshot, vm))
+        return look_to_dict(unless_known(snapshot, params.get("known")))
 
     def _perform(self, params: Message) -> Message:
         fields = {key: value for key, value in params.items() if key != "token"}

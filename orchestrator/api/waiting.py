@@ -57,15 +57,16 @@ class _Watch:
 class Watcher:
     """One client that waits."""
 
-    def __init__(self, watch: _Watch, read: Callable[[], Awaitable[Watched]]) -> None:
+    def __init__(self, watch: _Watch, read: Callable[[], Awaitable[Watched]], first: Watched | None) -> None:
         self._watch = watch
         self._read = read
-        self._known: Watched | None = None
+        self._known = None if first is None else watch.read(first)
         self.woken = asyncio.Event()
         self.leaving = False
 
     async def until_changed(self, since: int, timeout_s: float) -> Watched:
-        """As :meth:`Waiting.until_changed`. Read at the first time only: later changes are told."""
+        """As :meth:`Waiting.until_changed`. Read at the first time only, unless somebody just has: later changes are
+        told."""
         deadline = time.monotonic() + timeout_s
         if self._known is None:
             self._known = self._watch.read(await self._read())
@@ -102,7 +103,7 @@ class Waiting:
         """
         if timeout_s <= 0 or _over(first, since):
             return first
-        with self.watching(first.operation.id) as watcher, _noticing(request, watcher):
+        with self.watching(first.operation.id, first) as watcher, _noticing(request, watcher):
             return await watcher.until_changed(since, timeout_s)
 
     async def read(self, operation_id: str) -> Watched:
@@ -113,10 +114,10 @@ class Waiting:
         return await to_thread.run_sync(self._operations.watched, operation_id)
 
     @contextmanager
-    def watching(self, operation_id: str) -> Iterator[Watcher]:
-        """For somebody who waits for one change after the other."""
+    def watching(self, operation_id: str, first: Watched | None = None) -> Iterator[Watcher]:
+        """For somebody who waits for one change after the other. ``first``: the operation, if it has just been read."""
         watch = self.watches.get(operation_id) or self._begin(operation_id)
-        watcher = Watcher(watch, partial(self.read, operation_id))
+        watcher = Watcher(watch, partial(self.read, operation_id), first)
         watcher.leaving = self._closed
         watch.watchers.add(watcher)
         try:

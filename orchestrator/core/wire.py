@@ -29,6 +29,7 @@ from orchestrator.core.host_actions import (
     HostAction,
 )
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.things import things_of
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]
@@ -282,3 +283,22 @@ def domain_to_dict(domain: DomainSnapshot | None) -> dict[str, Any]:
 def domain_from_dict(data: object) -> DomainSnapshot | None:
     """:raises Unknown: ``agent.answer_invalid``"""
     return _sent_by_agent(data, _OneDomain).domain
+
+
+@dataclasses.dataclass(frozen=True)
+class _Things:
+    things: tuple[str, ...]
+
+
+def things_to_dict(things: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = _plain(_Things(things))
+    return found
+
+
+def things_from_dict(data: object, vm: str) -> tuple[str, ...]:
+    """What the host shows of the VM. An agent that cannot tell it alone sends the whole snapshot.
+
+    :raises Unknown: ``agent.answer_invalid``"""
+    if isinstance(data, dict) and "things" in data:
+        return _sent_by_agent(data, _Things).things
+    return things_of(snapshot_from_dict(data), vm)

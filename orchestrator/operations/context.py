@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from orchestrator.core.claim import Claim
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Bug
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
+from orchestrator.core.image import Image
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.things import things_of
 from orchestrator.core.vm import Vm
 from orchestrator.operations.fencing import attempt
 from orchestrator.operations.journal import Write
@@ -58,8 +61,9 @@ class _Carried:
 
     host: Host | None = None
     vm: Vm | None = None
-    turn: int = 0
-    """The newest when the host was read: an observation that begins later may say that it began then."""
+    claim: Claim | None = None
+    """Read with the host."""
+    image: Image | None = None
     writes: list[Write] = field(default_factory=list)
 
 
@@ -135,7 +139,7 @@ class Context:
 
     def read_again(self) -> None:
         """Whoever asks for the host or the VM next gets what the database says by then."""
-        self._carried.host = self._carried.vm = None
+        self._carried.host = self._carried.vm = self._carried.image = None
 
     def start_over(self) -> None:
         """A try has failed: nothing of it is written, nothing that it has read is believed."""
@@ -148,7 +152,7 @@ class Context:
         if carried.host is None:
             with self.world.store.read() as tx:
                 carried.host, carried.vm = tx.hosts.get(self.host_name), tx.vms.find_id(self.subject)
-                carried.turn = tx.operations.turn()
+                carried.claim = tx.claims.find(self.subject)
         return carried.host
 
     def vm(self) -> Vm | None:
@@ -166,6 +170,20 @@ class Context:
             raise Bug("vm.row_missing", f"the VM of operation {self.operation_id} is not in the database")
         return vm
 
+    def claim(self) -> Claim | None:
+        """What the VM holds. :raises NotFound: ``host.unknown``"""
+        self.host()
+        return self._carried.claim
+
+    def image(self) -> Image:
+        """What the VM's disk is based on. :raises NotFound: ``image.unknown``"""
+        carried = self._carried
+        if carried.image is None:
+            vm = self.known_vm()
+            with self.world.store.read() as tx:
+                carried.image = tx.images.get(vm.spec.image)
+        return carried.image
+
     def token(self, host: Host) -> FencingToken:
         return FencingToken(
             site=self.world.store.site, epoch=host.epoch, operation=self.operation_id, attempt=self.attempt
@@ -179,6 +197,15 @@ class Context:
     def observe_domain(self) -> DomainSnapshot | None:
         """Look at the VM's domain alone; nothing is remembered."""
         return self.world.link.observe_domain(self.host(), self.subject)
+
+    def things_left(self) -> tuple[str, ...]:
+        """What the host shows of the VM, for people. Where placement's picture of the host shows devices of it, a
+        whole look takes them out in the commit that ends the step."""
+        with self.world.store.read() as tx:
+            shown = tx.looks.shows(self.host_name, self.subject)
+        if shown:
+            return things_of(self.observe_for_the_end(), self.subject)
+        return self.world.link.things_of(self.host(), self.subject)
 
     def observe(self) -> HostSnapshot:
         """Look at the host and remember what was seen."""
@@ -194,7 +221,9 @@ class Context:
         return snapshot
 
     def _observed(self) -> tuple[HostSnapshot, Write]:
-        host, turn, began = self.host(), self._carried.turn, self.world.clock.now()
+        host, began = self.host(), self.world.clock.now()
+        with self.world.store.read() as tx:
+            turn = tx.operations.turn()
         snapshot = self.world.link.observe(host)
 
         def keep(tx: Transaction) -> None:

@@ -43,6 +43,9 @@ class HostLink(Protocol):
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         """A fresh observation of one domain by its UUID, far cheaper than the host; None when it is not defined."""
 
+    def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
+        """Everything that the host shows of the VM now, for people (core/things.py); empty: nothing is left of it."""
+
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing. Idempotent; a stale token is refused with Denied ``agent.stale_token``."""
 

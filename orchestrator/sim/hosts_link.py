@@ -23,6 +23,7 @@ from orchestrator.core.wire import (
     look_from_dict,
     result_from_dict,
     snapshot_from_dict,
+    things_from_dict,
     token_to_dict,
 )
 from orchestrator.ports.host import ByteStream
@@ -85,6 +86,9 @@ class HostsLink:
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._ask("observe_domain", host, {"vm": vm}))
+
+    def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
+        return things_from_dict(self._ask("things_of", host, {"vm": vm}), vm)
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         params = {"action": action_to_dict(action), "token": token_to_dict(token)}

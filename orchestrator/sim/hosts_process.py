@@ -26,7 +26,7 @@ from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.host import Host
 from orchestrator.core.host_drivers import DriverFile, HostDrivers
 from orchestrator.core.protocol import encode_frame, read_frame
-from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, token_from_dict
+from orchestrator.core.wire import action_from_dict, domain_to_dict, result_to_dict, things_to_dict, token_from_dict
 from orchestrator.sim.build import fleet_of
 from orchestrator.sim.live_machines import LiveLink, LiveMachines
 from orchestrator.sim.machine_files import MachineFiles
@@ -65,6 +65,7 @@ class _Session:
         self._link = LiveLink(machines, site=site)
         self._methods: dict[str, Callable[[Host, Message], Message]] = {
             "observe_domain": lambda host, params: domain_to_dict(self._link.observe_domain(host, params["vm"])),
+            "things_of": lambda host, params: things_to_dict(self._link.things_of(host, params["vm"])),
             "perform": self._perform,
             "send_image": self._send_image,
             "install_agent": self._install,

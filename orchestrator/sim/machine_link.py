@@ -14,6 +14,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.agent import perform
@@ -51,6 +52,10 @@ class MachineLink(ABC):
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         """A fresh observation of one domain."""
         return self._call(host, OBSERVE, lambda machine: domain_of(self._ours(machine), vm))
+
+    def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
+        """What it shows of the VM."""
+        return self._call(host, OBSERVE, lambda machine: things_of(snapshot_of(self._ours(machine)), vm))
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         """Do one thing."""

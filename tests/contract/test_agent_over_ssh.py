@@ -33,6 +33,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.wire import snapshot_to_dict, things_from_dict
 from orchestrator.ports.host import HostLink
 from tests.contract.agent_over_ssh import SITE, Chain, chain
 
@@ -263,6 +264,7 @@ def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink
     assert not link.perform(host, StartDomain(vm=VM), token()).changed
     assert {d.uuid: (d.name, d.state, d.owner) for d in link.observe(host).domains}[VM] == ("t.a", "running", VM)
     assert link.observe_domain(host, VM) == next(d for d in link.observe(host).domains if d.uuid == VM)
+    assert link.things_of(host, VM) == ("domain t.a", "volume a.qcow2", "seed a.iso")
     with pytest.raises(Conflict) as refused:
         link.perform(host, UndefineDomain(vm=VM), token())
     assert refused.value.code == "vm.running"
@@ -272,6 +274,13 @@ def test_a_domain_lives_from_definition_to_removal(way: Chain, link: SshHostLink
     assert not link.perform(host, UndefineDomain(vm=VM), token()).changed
     assert VM not in {d.uuid for d in link.observe(host).domains}
     assert link.observe_domain(host, VM) is None
+    assert link.things_of(host, VM) == ("volume a.qcow2", "seed a.iso")
+
+
+def test_an_agent_that_cannot_tell_of_one_vm_alone_is_understood(way: Chain, link: SshHostLink) -> None:
+    link.perform(way.host, SEED, token())
+    whole = snapshot_to_dict(link.observe(way.host))
+    assert things_from_dict(whole, VM) == link.things_of(way.host, VM) == ("seed a.iso",)
 
 
 def test_a_domain_that_is_not_ours_is_shown_and_left_alone(way: Chain, link: SshHostLink) -> None:

@@ -24,6 +24,7 @@ from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
+from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known
 from orchestrator.ports.host import ByteStream
 from orchestrator.sim.console import Echo
@@ -67,6 +68,9 @@ class FakeHosts:
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return next((domain for domain in self.observe(host).domains if domain.uuid == vm), None)
+
+    def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
+        return things_of(self.observe(host), vm)
 
     def perform(self, host: Host, action: HostAction, token: FencingToken) -> ActionResult:
         machine = self._machine(host)

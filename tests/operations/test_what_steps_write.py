@@ -96,8 +96,8 @@ def test_a_create_and_a_delete_take_few_commits_reads_and_statements(plane: Cont
     with counted() as delete:
         assert run(plane, started.operation) == "done"
     assert create["commits"] <= 10
-    assert create["reads"] <= 8
-    assert create["statements"] <= 62  # those of the claims' sums and of the digest of a look among them
+    assert create["reads"] <= 7
+    assert create["statements"] <= 52
     assert delete["commits"] <= 8
     assert delete["reads"] <= 3
-    assert delete["statements"] <= 52
+    assert delete["statements"] <= 46

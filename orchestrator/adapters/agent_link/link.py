@@ -28,6 +28,7 @@ from orchestrator.core.wire import (
     look_from_dict,
     result_from_dict,
     snapshot_from_dict,
+    things_from_dict,
     token_to_dict,
 )
 
@@ -101,6 +102,10 @@ class SshHostLink:
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
         return domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
+
+    def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
+        found = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
+        return tuple(one_line(thing) for thing in found)
 
     def _observe(self, host: Host, method: str, params: Message) -> object:
         """A cut connection is tried once more: observing twice does no harm."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.core.attachments import observed_on
+from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import Fatal, Unknown
 from orchestrator.core.host_actions import DefineDomain, StartDomain, StopDomain, UndefineDomain
-from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.operations.step import Step
@@ -65,7 +64,8 @@ def _see_guest(context: Context) -> str:
             context.warnings.append(warning)
             return warning
         context.pause(world.limits.guest_poll)
-    context.observe_for_the_end()  # the host as it is with the VM, for whoever asks from now on
+    if any(changes_gpu(device) for device in vm.devices):
+        context.observe_for_the_end()  # what placement sees of the host does not follow from claims
     context.write_at_end(lambda tx: tx.vms.set_addresses(vm.id, addresses))
     return ", ".join(addresses)
 
@@ -86,21 +86,9 @@ def _addresses_of_running(context: Context) -> tuple[str, ...]:
 
 def _see_nothing(context: Context) -> None:
     """Deleting is believed when the host shows nothing of the VM any more."""
-    left = things_of(context.observe_for_the_end(), context.subject)
+    left = context.things_left()
     if left:
         raise Unknown("vm.not_gone", "the host still shows something of the VM", details=", ".join(left))
-
-
-def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
-    """Everything on the host that belongs to the VM, for people."""
-    files = [
-        *(f"volume {file.name}" for file in snapshot.volumes if file.owner == vm_id),
-        *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
-    ]
-    domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
-    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
-    vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
-    return (*domains, *vgpus, *files)
 
 
 def _domain_text(context: Context) -> tuple[str, ...]:

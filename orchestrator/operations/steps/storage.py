@@ -12,11 +12,6 @@ from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
 
 
-def _image_of(context: Context, vm: Vm) -> Image:
-    with context.world.store.read() as tx:
-        return tx.images.get(vm.spec.image)
-
-
 def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
     """The VM's disk as an overlay."""
     return CreateVolume(
@@ -29,9 +24,9 @@ def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
 
 
 def _send_image(context: Context) -> str:
-    vm = context.known_vm()
+    image = context.image()
     with context.world.store.read() as tx:
-        image, seen = tx.images.get(vm.spec.image), tx.hosts.snapshot(context.host_name)
+        seen = tx.hosts.snapshot(context.host_name)
     name = f"{image.sha256}.{image.format}"
     if seen is not None and any(file.name == name for file in seen.images):
         return "there already"
@@ -59,7 +54,7 @@ def _with_our_files(context: Context) -> Vm | None:
 
 def _create_volume(context: Context) -> str:
     vm = context.known_vm()
-    context.perform(create_volume_action(vm, _image_of(context, vm)))
+    context.perform(create_volume_action(vm, context.image()))
     return vm.volume
 
 

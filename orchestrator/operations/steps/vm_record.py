@@ -74,10 +74,7 @@ def _not_started(context: Context) -> None:
 
 def claim_of(context: Context) -> str:
     """What it has claimed, for people."""
-    context.host()  # read here with the VM, for all steps
-    vm = context.vm()
-    with context.world.store.read() as tx:
-        claim = tx.claims.find(context.subject)
+    claim, vm = context.claim(), context.vm()
     if vm is None or claim is None:
         return "it holds nothing any more"
     devices = ", ".join(f"{device.type_name} on GPU {device.gpu}" for device in vm.devices)

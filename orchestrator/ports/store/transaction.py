@@ -95,8 +95,9 @@ class Store(Protocol):
 
     def listen(self, operation_id: str, told: Callable[[Watched | None], None]) -> Callable[[], None]:
         """``told`` is called after each commit of this process that changes the operation, on the thread that commits;
-        it may not wait. It is given the operation as it was committed, or None when that has to be read. Calling what
-        is returned ends it. Commits of other processes tell nobody."""
+        it may not wait. It is given the operation as it was committed, or None when that has to be read. What was
+        committed of it lately it is told at once: who has just read it has missed nothing. Calling what is returned
+        ends it. Commits of other processes tell nobody."""
 
     def claim(self) -> AbstractContextManager[Transaction]:
         """Like :meth:`begin`, side by side with other claims where the database can do that: constraints, counters and

@@ -96,6 +96,18 @@ def test_what_another_controller_commits_is_seen_too(
     other.close()
 
 
+def test_what_was_committed_between_reading_and_waiting_is_told_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "ELSEWHERE_S", LONG_S)
+
+    async def play() -> Watched:
+        scene.plane.services.operations.cancel(scene.operation)
+        return await scene.begin(Client())
+
+    assert asyncio.run(play()).revision == scene.revision + 1
+
+
 def test_nobody_waits_for_a_client_that_has_hung_up(scene: Scene) -> None:
     async def play() -> Watched:
         client = Client()

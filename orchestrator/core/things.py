@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What on a host belongs to one VM."""
+
+from __future__ import annotations
+
+from orchestrator.core.attachments import observed_on
+from orchestrator.core.snapshot import HostSnapshot
+
+
+def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
+    """Everything on the host that belongs to the VM, for people."""
+    files = [
+        *(f"volume {file.name}" for file in snapshot.volumes if file.owner == vm_id),
+        *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
+    ]
+    domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
+    there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
+    vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
+    return (*domains, *vgpus, *files)
