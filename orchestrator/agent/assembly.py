@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.config import Config
-from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.scheduler import NvmlSchedulers
 from orchestrator.agent.observing import Observer
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
@@ -49,7 +50,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
     mig = NvmlMig(nvml)
     kinds = kinds_of(DeviceFiles(paths, ledger, timing, nvml.type_names), mig, nvml)
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, mig)
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     settler = Settler(ledger, storage, kinds, domains)
     handlers = Parts(storage, kinds, switches, domains, networks, settler).handlers

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs are ours, and their virtual functions on and off."""
+"""Which GPUs are ours, their virtual functions on and off, and what else is switched of a GPU as a whole."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from orchestrator.agent.attachments.device_files import check_managed
 from orchestrator.agent.attachments.kind import Kinds
@@ -10,7 +12,9 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.agent.nvml.reading import Driver
+from orchestrator.agent.nvml.scheduler import GpuSchedulers
 from orchestrator.agent.paths import Paths
+from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
@@ -18,17 +22,28 @@ from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.pci import parse_pci_address
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What the driver lets one choose for a whole GPU."""
+
+    mig: Mig
+    schedulers: GpuSchedulers
+
+
 class GpuSwitches:
-    def __init__(self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Driver, kinds: Kinds, mig: Mig) -> None:
+    def __init__(
+        self, paths: Paths, ledger: Ledger, timing: Timing, nvml: Driver, kinds: Kinds, chosen: Chosen
+    ) -> None:
         self._paths = paths
         self._ledger = ledger
         self._timing = timing
         self._nvml = nvml
         self._kinds = kinds
-        self._mig = mig
+        self._mig = chosen.mig
         enabled, enable = self._enabled, self.enable_virtual_functions
         functions = Functions(enabled, enable, self.disable_virtual_functions, self._check_no_vgpus)
-        self.modes = MigModes(ledger, mig, functions)
+        self.modes = MigModes(ledger, chosen.mig, functions)
+        self.schedulers = Schedulers(ledger, chosen.schedulers, self._check_no_vgpus)
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -42,6 +57,7 @@ class GpuSwitches:
         before = self._ledger.managed_gpus()
         for gpu in sorted((before - wanted) & here):
             self._check_no_vgpus(gpu)
+            self.schedulers.put_back(gpu)
             self.modes.put_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.ledger_file import LedgerFile
+from orchestrator.agent.scheduler_records import SchedulerRecords
 from orchestrator.core.epoch import highest_epoch
 from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.host_actions import FencingToken, HostAction, SettleLedger
@@ -38,7 +39,12 @@ _MIG_MODES = """
 CREATE TABLE mig_modes (gpu TEXT PRIMARY KEY, before INTEGER NOT NULL, wanted INTEGER);
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES)
+_SCHEDULERS = """
+CREATE TABLE schedulers (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, before TEXT NOT NULL);
+CREATE TABLE scheduler_users (gpu TEXT NOT NULL, vm TEXT NOT NULL, PRIMARY KEY (gpu, vm));
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 
@@ -64,6 +70,7 @@ class Ledger:
         :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._site, self._boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
+        self.schedulers = SchedulerRecords(self.file, boot_id)
         with self.file.write():
             if found and self.file.meta("site") is None:
                 self.file.set_meta(_LOST, "1")

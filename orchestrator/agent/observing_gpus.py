@@ -75,6 +75,7 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledg
         mig_pending=said.mig_pending,
         instances=tuple(_instance(one, gpu.address, ledger) for one in said.instances),
         iommu_shared_with=gpu.iommu_shared_with,
+        scheduler=said.scheduler,
     )
 
 

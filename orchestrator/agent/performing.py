@@ -125,6 +125,7 @@ class Parts:
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,
         }
+        found |= switches.schedulers.handlers
         for kind in self.kinds.values():
             found |= kind.handlers
         return found

@@ -877,6 +877,25 @@ class GpuRow(TypedDict):
     """
 
 
+class GpuScheduler(TypedDict):
+    """
+    How a GPU divides its time among its vGPUs, as its driver says it.
+    """
+
+    policy: Literal["best_effort", "equal_share", "fixed_share", "unknown"]
+    """
+    How the GPU's time is divided
+    """
+    time_slice_us: int | None
+    """
+    Microseconds; null: there are none, or the driver does not say
+    """
+    share_percent: float | None
+    """
+    What each vGPU on it gets whether others work or not; null: that depends on the others
+    """
+
+
 class Grant(TypedDict):
     """
     One role.
@@ -2296,6 +2315,10 @@ class Gpu(TypedDict):
     gpu_instances: list[GpuInstance]
     """
     GPU instances that exist on it
+    """
+    scheduler: GpuScheduler | None
+    """
+    null: its driver lets nobody choose, or does not say
     """
     managed: bool
     """

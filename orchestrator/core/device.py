@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+from orchestrator.core.offering import Scheduler
 
 DeviceKind = Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
 """How it reaches the VM; each is a file in core/attachments and one in agent/attachments."""
@@ -38,6 +41,18 @@ class Device:
     """Where that one begins: a memory slot of the GPU."""
     leaves_mig: bool = False
     """The GPU was in MIG mode when it was drawn, and has to leave it first."""
+    scheduler: Scheduler | None = None
+    """How its GPU divides its time; None: as the driver does by itself."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Device:
+        """What ``dataclasses.asdict`` made of one."""
+        scheduler = fields.get("scheduler")
+        return cls(**{**fields, "scheduler": None if scheduler is None else Scheduler(**scheduler)})
+
+    def set_like(self, other: Device) -> Device:
+        """The same with what was asked for another one of the VM."""
+        return replace(self, scheduler=other.scheduler)
 
     def inside(self, place: InstancePlace | None) -> Device:
         """The same in that GPU instance."""

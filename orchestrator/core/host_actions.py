@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them.
+"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Those that
+set how a vGPU behaves are in core/vgpu_settings.py, all of them by name in core/action_names.py.
 
 Each action is idempotent: "already there and ours" and "already gone" are success,
 "there and not ours" is an error. Each has an inverse, the action that takes it back, or says why it needs none.
@@ -375,19 +376,6 @@ class SettleLedger(HostAction):
     functions: tuple[str, ...]
     """GPUs whose virtual functions we have switched on."""
     vms: tuple[KnownVm, ...]
-
-
-ACTIONS: dict[str, type[HostAction]] = {
-    cls.__name__: cls
-    for cls in (
-        CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
-        SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
-        CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork,
-        DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
-        RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,
-    )
-}  # fmt: skip
-"""Name on the wire → class."""
 
 
 @dataclass(frozen=True, kw_only=True)

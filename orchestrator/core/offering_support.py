@@ -16,7 +16,7 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
         return ()  # whether its kind is made is asked first (services/planning.py)
     parameters = offering.parameters
     asked = {
-        "a scheduler": offering.scheduler is not None,
+        "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
         "unified memory": parameters.uvm,
         "a frame-rate limit": parameters.frame_rate_limiter is not None,
         "debugging": parameters.debugging,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.protocol import PROTOCOL_VERSION
+from orchestrator.core.vgpu_scheduler import SchedulerState
 
 Framework = Literal["mdev", "vendor_vfio", "passthrough", "none"]
 """How the driver offers vGPUs on this GPU right now; probed in sysfs, never taken from a version table.
@@ -115,6 +116,8 @@ class GpuSnapshot:
     """The MIG mode after the GPU's next reset; None: it has none, or the driver or an old agent does not tell."""
     instances: tuple[GpuInstance, ...] = ()
     """GPU instances, whoever made them."""
+    scheduler: SchedulerState | None = None
+    """How it divides its time among its vGPUs; None: the driver lets nobody choose, as in MIG mode, or does not say."""
 
     @property
     def backs_vgpus_with_mig(self) -> bool:

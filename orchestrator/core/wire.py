@@ -19,9 +19,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.host_actions import (
-    ACTIONS,
     ActionResult,
     DefineDomain,
     EnsureNetwork,

@@ -113,7 +113,7 @@ class Context:
         value = self.inputs.get("devices")
         if not isinstance(value, list):
             raise Bug("operation.inputs", f"operation {self.operation_id} lacks its input devices")
-        return tuple(Device(**one) for one in value)
+        return tuple(Device.from_fields(one) for one in value)
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:

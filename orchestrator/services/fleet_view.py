@@ -136,6 +136,7 @@ def gpu_view(
         usable=reason is None,
         reason_unusable=reason,
         reason_not_whole=_not_whole(gpu, tables),
+        takes_schedulers=gpu.scheduler is not None,
     )
 
 
@@ -169,6 +170,7 @@ def _occupied(claim: Claim, vm: Vm, gpu: str) -> Iterator[Occupied]:
                 vcpus=claim.vcpus,
                 memory_mib=claim.memory_mib,
                 disk_gib=-(-claim.disk_bytes // GIB),
+                scheduler=device.scheduler,
             )
 
 

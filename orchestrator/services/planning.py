@@ -59,7 +59,7 @@ class VmPlan:
         :raises ClaimLost: it is another's, or beside a tenant that this one is kept apart from
         """
         tx.claims.take(self.claim, self.capacity)
-        check_neighbours(tx, self.vm.spec.tenant, self.claim)
+        check_neighbours(tx, self.vm, self.claim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,8 @@ class Planner:
         if viewed is None or snapshot is None:
             raise ClaimLost(f"{host} has only just come")
         leaving = frozenset(vm.id for vm in victims)
-        devices = self._draw(viewed, snapshot, placement, request.profile, leaving)
+        drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
+        devices = tuple(replace(device, scheduler=request.scheduler) for device in drawn)
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -142,6 +143,7 @@ class Planner:
             host=spec.host,
             gpu=spec.gpu,
             gpu_models=offering.gpu_models,
+            scheduler=offering.scheduler,
             cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
             now_s=self.clock.now(),

@@ -32,7 +32,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.sim import adopting, mig_actions, settling, vgpu_actions, vm_actions, whole_gpus
+from orchestrator.sim import adopting, mig_actions, settling, vgpu_actions, vgpu_settings, vm_actions, whole_gpus
 from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.upkeep import admit
 
@@ -54,10 +54,19 @@ def perform(machine: SimulatedMachine, action: HostAction, token: FencingToken, 
     return HANDLERS[type(action)](machine, action)
 
 
+def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
+    """GPUs that are given back are as they were before."""
+    for gpu in sorted(machine.ledger.managed - frozenset(action.gpus)):
+        vgpu_actions.check_no_vgpus(machine, gpu)
+        vgpu_settings.put_scheduler_back(machine, gpu)
+    return vgpu_actions.manage(machine, action)
+
+
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     **vgpu_actions.HANDLERS,
     **mig_actions.HANDLERS,
     **whole_gpus.HANDLERS,
+    **vgpu_settings.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,
     WriteSeed: vm_actions.write_seed,
@@ -72,7 +81,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     SettleLedger: settling.settle,
     EnsureNetwork: vm_actions.ensure_network,
     RemoveNetwork: vm_actions.remove_network,
-    ManageGpus: vgpu_actions.manage,
+    ManageGpus: manage,
     EnableVirtualFunctions: vgpu_actions.enable,
     DisableVirtualFunctions: vgpu_actions.disable,
 }

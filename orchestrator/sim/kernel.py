@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.vgpu_scheduler import SchedulerState
 from orchestrator.sim.hardware import GpuKind
 
 VFIO = "vfio-pci"
+BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
+"""Of every GPU that its driver takes anew."""
 
 
 @dataclass(slots=True)
@@ -29,6 +32,7 @@ class SimulatedGpu:
     instances: dict[int, tuple[str, int]] = field(default_factory=dict)
     """GPU instances: id → (profile, first memory slot)."""
     driver: str = "nvidia"
+    scheduler: SchedulerState = BEST_EFFORT
 
     def parents(self) -> list[str]:
         """PCI functions that vGPUs can be made on now."""
@@ -128,6 +132,20 @@ class Kernel:
             raise OSError(errno.EBUSY, "in use by another client")
         del gpu.instances[number]
 
+    def scheduler_of(self, gpu: SimulatedGpu) -> SchedulerState | None:
+        """``nvidia-smi vgpu -ss``; None where it answers that there is none."""
+        return None if gpu.mig or gpu.driver != "nvidia" else gpu.scheduler
+
+    def set_scheduler(self, gpu: SimulatedGpu, wanted: SchedulerState) -> None:
+        """``nvidia-smi vgpu set-scheduler-state``.
+
+        :raises OSError: EOPNOTSUPP while a vGPU is on it or it is in MIG mode, or the errno that was planted
+        """
+        self._planted()
+        if self.scheduler_of(gpu) is None or any(True for _ in self.types_on(gpu)):
+            raise OSError(errno.EOPNOTSUPP, "not now")
+        gpu.scheduler = wanted
+
     def create_mdev(self, parent: str, type_name: str, uuid: str) -> None:
         """``echo UUID > …/create``.
 
@@ -182,6 +200,7 @@ class Kernel:
     def switch_functions(self, gpu: SimulatedGpu, *, on: bool) -> None:
         """sriov-manage: -d clears the types of all functions, and either destroys all GPU instances."""
         gpu.instances.clear()
+        gpu.scheduler = BEST_EFFORT
         if not on:
             for function in [one for one in self.typed if gpu.has(one)]:
                 self._not_open(function)
@@ -198,7 +217,7 @@ class Kernel:
         if driver == VFIO and gpu.functions:
             raise OSError(errno.EBUSY, "virtual functions are on")
         self._not_open(gpu.address)
-        gpu.driver = driver
+        gpu.driver, gpu.scheduler = driver, BEST_EFFORT
 
     def reset(self, gpu: SimulatedGpu) -> None:
         """``echo 1 > …/reset``. :raises OSError: ENOTTY when it fails, as one that does not come back"""
@@ -215,7 +234,7 @@ class Kernel:
         self.next_errno = 0
         self.stuck_resets.clear()
         for gpu in self.gpus:
-            gpu.functions, gpu.driver = 0, "nvidia"
+            gpu.functions, gpu.driver, gpu.scheduler = 0, "nvidia", BEST_EFFORT
             gpu.mig = gpu.mig and gpu.kind.keeps_mig
             gpu.instances.clear()
 

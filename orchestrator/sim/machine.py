@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.core.host_actions import FencingToken
+from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
 
 
@@ -41,6 +42,10 @@ class SimulatedLedger:
     """GPU → the MIG mode that it had before we changed it."""
     passed: dict[str, tuple[str, int]] = field(default_factory=dict)
     """GPU that a VM has as a whole → (model, virtual functions that were on before)."""
+    schedulers: dict[str, tuple[int, ObservedPolicy, int | None]] = field(default_factory=dict)
+    """GPU whose scheduler we have set → (boot, policy, time slice in µs before)."""
+    scheduler_users: dict[str, list[str]] = field(default_factory=dict)
+    """GPU → VMs that want it so."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import Fatal
+from orchestrator.core.vgpu_scheduler import SchedulerState
 from orchestrator.sim.machine import Domain, SimulatedLedger, SimulatedMachine
 
 
@@ -58,6 +59,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "inside": kernel.inside,
         "mig": [gpu.mig for gpu in kernel.gpus],
         "instances": [sorted(gpu.instances.items()) for gpu in kernel.gpus],
+        "schedulers": [dataclasses.asdict(gpu.scheduler) for gpu in kernel.gpus],
         "opened": sorted(kernel.opened),
         "boot": machine.boot,
         "driver_version": machine.driver_version,
@@ -79,14 +81,16 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     kernel.inside = kept.get("inside", {})
     for gpu, driver in zip(kernel.gpus, kept.get("drivers", ()), strict=False):  # a file of before has none
         gpu.driver = driver
+    for gpu, scheduler in zip(kernel.gpus, kept.get("schedulers", ()), strict=False):
+        gpu.scheduler = SchedulerState(**scheduler)
     kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
     ledger = kept["ledger"]
     owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
     passed = {gpu: (model, functions) for gpu, (model, functions) in ledger.get("passed", {}).items()}
-    machine.ledger = SimulatedLedger(
-        **{**ledger, "owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed}
-    )
+    schedulers = {gpu: (boot, policy, us) for gpu, (boot, policy, us) in ledger.get("schedulers", {}).items()}
+    told = {"owners": owners, "managed": frozenset(ledger["managed"]), "passed": passed, "schedulers": schedulers}
+    machine.ledger = SimulatedLedger(**{**ledger, **told})
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.domains = {

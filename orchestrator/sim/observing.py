@@ -109,6 +109,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         ),
         mig_pending=gpu.mig if kind.profiles else None,
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
+        scheduler=machine.kernel.scheduler_of(gpu),
     )
 
 

@@ -39,7 +39,9 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from tests.fakes.fake_machine import SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
+from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
+from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
@@ -138,6 +140,25 @@ def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
         raise Conflict("vgpu.in_use", "the VM still runs")
     del machine.vf_types[action.vf]
     gpu_of(machine, action.vf).inside.pop(action.vf, None)
+
+
+def _set_scheduler(machine: FakeMachine, action: SetVgpuScheduler) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if gpu.mig or gpu.passed_to is not None:
+        raise Fatal("gpu.no_scheduler", "nobody can choose it")
+    if not is_so(action.wanted, gpu.scheduler):
+        if on_gpu(machine, gpu):
+            raise Conflict("gpu.in_use", "a vGPU is on it")
+        slice_us = None if action.policy == "best_effort" else (action.time_slice_ms or 2) * 1000
+        gpu.scheduler = SchedulerState(policy=action.policy, time_slice_us=slice_us)
+    gpu.scheduler_users = tuple(dict.fromkeys((*gpu.scheduler_users, action.vm)))
+
+
+def _restore_scheduler(machine: FakeMachine, action: RestoreVgpuScheduler) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    gpu.scheduler_users = tuple(vm for vm in gpu.scheduler_users if vm != action.vm)
+    if not gpu.scheduler_users and not on_gpu(machine, gpu):
+        gpu.scheduler = BEST_EFFORT
 
 
 def _take(machine: FakeMachine, action: BindVfio) -> None:
@@ -317,6 +338,8 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SetInstanceType: _set_instance_type,
     SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
+    SetVgpuScheduler: _set_scheduler,
+    RestoreVgpuScheduler: _restore_scheduler,
     BindVfio: _take,
     RestoreDriver: _give_back,
     CreateVolume: _create_volume,

@@ -21,7 +21,9 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
+from orchestrator.core.vgpu_scheduler import SchedulerState
 
+BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
 GIB = 1024**3
 FOREIGN_DISK = 40 * GIB
 PROFILES = {"GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb"}
@@ -44,6 +46,9 @@ class FakeGpu:
     """Function → first slot of the GPU instance that its vGPU lies in."""
     passed_to: tuple[str, str, bool] | None = None
     """(owner, model, whether virtual functions were on before) while vfio-pci has it."""
+    scheduler: SchedulerState = BEST_EFFORT
+    scheduler_users: tuple[str, ...] = ()
+    """VMs that want it so. Before them it was best effort."""
 
     def function_addresses(self) -> list[str]:
         if self.framework == "mdev":
@@ -94,7 +99,16 @@ class FakeMachine:
         for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
             del kept[name]
         kept["gpus"] = [
-            (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to) for gpu in self.gpus
+            (
+                gpu.address,
+                gpu.enabled,
+                dict(gpu.instances),
+                dict(gpu.inside),
+                gpu.passed_to,
+                gpu.scheduler,
+                gpu.scheduler_users,
+            )
+            for gpu in self.gpus
         ]
         return kept
 
@@ -215,6 +229,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         types=gpu.types,
         parents=parents,
         mig_pending=gpu.mig,
+        scheduler=None if gpu.mig else gpu.scheduler,
         instances=tuple(
             GpuInstance(id=start, profile=profile, start=start, size=SLOTS[profile], compute=(0,), owner=owner)
             for start, (profile, owner) in sorted(gpu.instances.items())

@@ -20,7 +20,7 @@ from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_v
 T4 = "GRID T4-2Q"
 BASE = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4)
 UNSUPPORTED = (
-    replace(BASE, scheduler=Scheduler(policy="fixed_share")),
+    replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", scheduler=Scheduler(policy="fixed_share")),
     replace(BASE, parameters=VgpuParameters(uvm=True)),
     replace(BASE, parameters=VgpuParameters(debugging=True)),
     replace(BASE, parameters=VgpuParameters(frame_rate_limiter=False)),
@@ -72,7 +72,7 @@ def test_what_is_not_done_is_refused_with_one_code_whoever_asks(plane: ControlPl
 def test_of_the_shipped_offerings_most_promise_only_what_is_done() -> None:
     shipped = shipped_profiles().offerings
     assert unsupported(shipped["t4-2q"]) == ()
-    assert unsupported(shipped["l40s-12q-fixed"]) == ("a scheduler",)
+    assert unsupported(shipped["l40s-12q-fixed"]) == ()
 
 
 def test_vms_of_an_offering_that_spreads_share_no_host(plane: ControlPlane) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
@@ -190,10 +190,12 @@ _PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host.in_(bindparam("hosts",
 _PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
 
 
+_SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
+"""Whether a device of the VM asks for a scheduler: nothing else of a device is called so."""
 _NEIGHBOURS: Final = (
-    select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut)
+    select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut, _SCHEDULED.label("scheduled"))
     .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
-    .where(slot_claims.c.host == bindparam("its_host"), vms.c.tenant != bindparam("its_tenant"))
+    .where(slot_claims.c.host == bindparam("its_host"), or_(vms.c.tenant != bindparam("its_tenant"), _SCHEDULED))
     .distinct()
 )
 
@@ -225,7 +227,7 @@ class SqlClaims:
             raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
 
     def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
-        """GPUs of the host on which VMs of other tenants have a place."""
+        """GPUs of the host on which VMs of other tenants have a place, or one that asks for a scheduler has."""
         rows = self._db.execute(_NEIGHBOURS, {"its_host": host, "its_tenant": tenant})
         return tuple(Neighbour(**row._asdict()) for row in rows)
 

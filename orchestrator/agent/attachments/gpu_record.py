@@ -27,7 +27,8 @@ class GpuRecord:
     """The GPU first."""
     had_virtual_functions: bool
     said: NvmlGpu | None
-    """By its driver, which cannot be asked while it does not have the GPU. GPU instances there are none."""
+    """By its driver, which cannot be asked while it does not have the GPU. GPU instances there are none, nor a
+    scheduler."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -42,4 +43,4 @@ class GpuRecord:
 
 def _said(read: dict[str, Any]) -> NvmlGpu:
     types = tuple(HostVgpuType(**one) for one in read.pop("types"))
-    return NvmlGpu(**{**read, "types": types, "instances": (), "problems": tuple(read["problems"])})
+    return NvmlGpu(**{**read, "types": types, "instances": (), "scheduler": None, "problems": tuple(read["problems"])})

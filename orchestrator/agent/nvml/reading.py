@@ -18,9 +18,11 @@ import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances
+from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.vgpu_scheduler import SchedulerState
 
 T = TypeVar("T")
 
@@ -46,6 +48,7 @@ class NvmlGpu:
     module_id: int | None
     types: tuple[HostVgpuType, ...]
     problems: tuple[str, ...]
+    scheduler: SchedulerState | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,7 @@ def _gpu(device: Any) -> NvmlGpu:
         heterogeneous=None if mixed is None else bool(mixed),
         module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
         types=_vgpu_types(asker, device),
+        scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         problems=tuple(asker.problems),
     )
 

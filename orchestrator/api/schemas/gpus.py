@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import Framework, GpuInstance
+from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.services.messages import GpuInfo, TypeUse
 
 
@@ -61,6 +62,27 @@ class GpuInstanceAnswer(AnswerBody):
         )
 
 
+class GpuSchedulerAnswer(AnswerBody):
+    """How a GPU divides its time among its vGPUs, as its driver says it."""
+
+    policy: ObservedPolicy
+    time_slice_us: int | None = Field(description="Microseconds; null: there are none, or the driver does not say")
+    share_percent: float | None = Field(
+        description="What each vGPU on it gets whether others work or not; null: that depends on the others"
+    )
+
+    @classmethod
+    def of(cls, info: GpuInfo) -> GpuSchedulerAnswer | None:
+        """A fixed share is one part of as many as there could be vGPUs of that size."""
+        state, share = info.gpu.scheduler, None
+        if state is None:
+            return None
+        if state.policy == "fixed_share":
+            most = max((use.max_instances for use in info.types if use.used), default=0)
+            share = round(100 / most, 2) if most else None
+        return cls(policy=state.policy, time_slice_us=state.time_slice_us, share_percent=share)
+
+
 class GpuAnswer(AnswerBody):
     """A physical GPU as last seen, with its claims."""
 
@@ -79,6 +101,7 @@ class GpuAnswer(AnswerBody):
     mig_enabled: bool | None
     mig_pending: bool | None = Field(description="The MIG mode after the GPU's next reset")
     gpu_instances: tuple[GpuInstanceAnswer, ...]
+    scheduler: GpuSchedulerAnswer | None = Field(description="null: its driver lets nobody choose, or does not say")
     managed: bool = Field(description="Given to us at host add; no other GPU is ever touched")
     cut: str | None = Field(description="How it is cut now; None: nothing is claimed on it")
     types: tuple[TypeUseAnswer, ...]
@@ -102,6 +125,7 @@ class GpuAnswer(AnswerBody):
             mig_enabled=gpu.mig_enabled,
             mig_pending=gpu.mig_pending,
             gpu_instances=tuple(GpuInstanceAnswer.of(one, info.vm_names) for one in gpu.instances),
+            scheduler=GpuSchedulerAnswer.of(info),
             managed=info.managed,
             cut=info.cut,
             types=tuple(TypeUseAnswer.of(use) for use in info.types),

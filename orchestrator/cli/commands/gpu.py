@@ -66,6 +66,15 @@ def _mig(gpu: Mapping[str, Any]) -> str:
     return shown(now) + (f" ({'on' if pending else 'off'} after the next reset)" if waits else "")
 
 
+def _scheduler(gpu: Mapping[str, Any]) -> str:
+    now = gpu["scheduler"]
+    if now is None:
+        return shown(None)
+    words, slice_us = str(now["policy"]).replace("_", " "), now["time_slice_us"]
+    words += "" if slice_us is None else f", slices of {slice_us / 1000:g} ms"
+    return words if now["share_percent"] is None else f"{words}, {now['share_percent']:g} % of the time to each vGPU"
+
+
 OnHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
 OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
 
@@ -123,6 +132,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("framework", shown(gpu["framework"])),
         ("VFs enabled", shown(gpu["virtual_functions"])),
         ("MIG", _mig(gpu)),
+        ("scheduler", _scheduler(gpu)),
         ("ours", shown(gpu["managed"])),
         ("cut", shown(cut_words(gpu["cut"]))),
         ("VMs", shown(gpu["vms"])),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
+from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.sharing import kept_off_gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
 _MAX_ON_A_GPU = 1_000
@@ -131,7 +131,7 @@ class OneOfEach:
 
     def _most_on(self, gpu: Gpu, request: Request) -> int:
         """At least as many as the GPU can hold; 0 for a way of cutting it that its VMs rule out."""
-        if gpu.whole or kept_off_gpu(request, gpu):
+        if gpu.whole or next(gpu_obstacles(request, gpu), None) is not None:
             return 0
         most = 0
         for number, shape in gpu.table.options(request.demand):
@@ -176,7 +176,8 @@ def _room_of(host: HostView) -> Hashable:
 
 def _held_on(gpu: GpuView) -> Hashable:
     held = tuple(
-        (one.profile, one.start, one.size, one.tenant, one.isolation, one.priority, one.migratable)
+        (one.profile, one.start, one.size, one.tenant, one.isolation, one.priority, one.migratable, one.scheduler)
         for one in gpu.occupied
     )
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, gpu.reason_not_whole is None, held
+    whole = gpu.reason_not_whole is None
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, gpu.takes_schedulers, held

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCI functions: choosing one to make a vGPU on, naming one in a domain."""
+"""What kinds on PCI functions share: choosing one to make a vGPU on, its GPU's scheduler, naming one in a domain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.device import Device
+from orchestrator.core.host_actions import HostAction
 from orchestrator.core.pci import split_pci_address
 from orchestrator.core.snapshot import VgpuParent
+from orchestrator.core.vgpu_settings import SetVgpuScheduler
 
 
 def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[str]) -> VgpuParent | None:
@@ -18,6 +21,16 @@ def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[s
     """
     free = sorted((p for p in parents if p.address not in taken), key=lambda p: p.address)
     return next((p for p in free if type_name in p.creatable), free[0] if free else None)
+
+
+def scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """What sets the GPU's scheduler: before the vGPU is there, for afterwards the driver refuses."""
+    wanted = device.scheduler
+    if wanted is None:
+        return ()
+    return (
+        SetVgpuScheduler(vm=vm_id, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms),
+    )  # fmt: skip
 
 
 def pci_source(address: str) -> ET.Element:

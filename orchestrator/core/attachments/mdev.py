@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free
+from orchestrator.core.attachments.functions import first_free, scheduled
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import CreateMdev, HostAction
 from orchestrator.core.snapshot import GpuSnapshot
@@ -22,7 +22,8 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
 
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    return (CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name),)
+    created = CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name)
+    return (*scheduled(vm_id, device), created)
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

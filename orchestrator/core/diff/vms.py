@@ -9,6 +9,8 @@ from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
+from orchestrator.core.vgpu_scheduler import is_so, words
+from orchestrator.core.vm import Vm
 
 _ACTIVE = frozenset({"running", "paused", "other"})
 _RESTART = "stop it and start it again: both make it anew"
@@ -77,10 +79,22 @@ def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot
     elif (there.device.type_name, there.owner) != (device.type_name, vm.id):
         observed = f"{there.device.type_name}, owned by {there.owner or 'nobody we know'}"
         yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
+    elif active:
+        yield from _scheduler(vm, device, snapshot)
     elif not active and not wanted.running:
         repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
         differ = ("no vGPU while it is stopped", text)
         yield vm_finding(vm, "vm.device_left", "warning", differ, "the vGPU is removed, the claim stays", repair)
+
+
+def _scheduler(vm: Vm, device: Device, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """An agent that does not tell, or a GPU that is not seen, is not judged."""
+    now = next((gpu.scheduler for gpu in snapshot.gpus if gpu.address == device.gpu), None)
+    if device.scheduler is None or now is None or is_so(device.scheduler, now):
+        return
+    differ = (f"GPU {device.gpu}: {words(device.scheduler)}", now.words)
+    why = "stop the VMs on the GPU and start them again: the driver changes it only while no vGPU is there"
+    yield vm_finding(vm, "vm.scheduler_differs", "error", differ, why)
 
 
 def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ def _move(
         return None
     request = engine.vms[vm_id].request
     plan = engine.plan_among(
-        request, lambda host, gpu: accept(host, gpu) and (not request.is_filtered or allows(request, host, gpu))
+        request, lambda host, gpu: accept(host, gpu) and (not engine.is_filtered(request) or allows(request, host, gpu))
     )
     return trial.move(vm_id, plan) if plan is not None else None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host
+from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import Request
 
 
@@ -48,6 +48,10 @@ def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
         yield "gpu.unusable"
     if kept_off_gpu(request, gpu):
         yield "gpu.other_tenant"
+    if request.scheduler is not None and not gpu.view.takes_schedulers:
+        yield "gpu.no_scheduler"
+    if any(scheduled_otherwise(request, (item for _, item in gpu.held))):
+        yield "gpu.other_scheduler"
     if request.numa_strict and not numa_fits(request, gpu):
         yield "host.numa"
 

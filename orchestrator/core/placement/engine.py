@@ -56,6 +56,8 @@ class PlacementEngine:
         """Devices in use, by demand."""
         self.priorities: dict[int, int] = {}
         """VMs by priority."""
+        self.scheduled = 0
+        """VMs that have their GPU divide its time in a way of their own."""
         self.layouts = Layouts(self.fleet)
         self.opens_gpus = True
         """False while a plan must not put parts on empty GPUs."""
@@ -114,10 +116,15 @@ class PlacementEngine:
         demand = demand_of(request)
         self.counts[demand] = self.counts.get(demand, 0) + sign * request.count
         self.priorities[request.priority] = self.priorities.get(request.priority, 0) + sign
+        self.scheduled += sign * (request.scheduler is not None)
         if sign > 0:
             self.usage.add(request)
         else:
             self.usage.remove(request)
+
+    def is_filtered(self, request: Request) -> bool:
+        """Whether room alone does not tell where the request may go."""
+        return request.is_filtered or self.scheduled > 0
 
     def plan(self, request: Request) -> PlacementPlan | None:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
@@ -286,7 +293,7 @@ def demand_of(request: Request) -> Demand:
 
 
 def _filter(engine: PlacementEngine, request: Request) -> Callable[[FleetHost, Gpu | None], bool] | None:
-    if not request.is_filtered:
+    if not engine.is_filtered(request):
         return None
     # GPUs of other tenants first: there may be many, and this is asked of each.
     return lambda host, gpu: (gpu is None or not kept_off_gpu(request, gpu)) and allows(request, host, gpu)
@@ -317,7 +324,7 @@ def _occupied_of(request: Request, taken: Taken) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
-        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
+        vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
     )  # fmt: skip
 
 
@@ -327,6 +334,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
+        scheduler=item.scheduler,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def _elsewhere(engine: PlacementEngine, request: Request, gpus: Sequence[Gpu]) -
     def accept(host: FleetHost, gpu: Gpu | None) -> bool:
         if gpu is None:
             return host.number not in masked
-        return gpu.number not in avoided and (not request.is_filtered or allows(request, host, gpu))
+        return gpu.number not in avoided and (not engine.is_filtered(request) or allows(request, host, gpu))
 
     return engine.plan_among(request, accept)
 

@@ -10,7 +10,7 @@ from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, host_obstacles, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.sharing import strangers_on
+from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -125,7 +125,10 @@ class _Sets:
 
     def _with_strangers(self, where: FleetHost | Gpu, leaving: Iterable[str]) -> tuple[str, ...]:
         """And those with whom the GPU may not be shared. On a host whole GPUs are emptied anyway."""
-        others = strangers_on(self.request, where) if isinstance(where, Gpu) else ()
+        if isinstance(where, FleetHost):
+            return tuple(dict.fromkeys(leaving))
+        cut = where.table.cuts[where.cut] if where.cut >= 0 else None
+        others = in_the_way(self.request, [item for _, item in where.held], cut)
         return tuple(dict.fromkeys((*leaving, *others)))
 
     def _are_lower(self, victims: Iterable[str]) -> bool:

@@ -12,6 +12,7 @@ from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
+from orchestrator.core.vgpu_scheduler import words
 
 _MAX_SUBJECTS = 20
 
@@ -26,6 +27,8 @@ _MESSAGES = {
     "gpu.not_whole": "the GPU cannot be given out as a whole",
     "gpu.unusable": "the GPU may not be used",
     "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
+    "gpu.other_scheduler": "VMs on the GPU have its time divided otherwise, not by {scheduler}",
+    "gpu.no_scheduler": "the GPU's driver lets nobody choose how its time is divided",
     "host.other_tenant": "another tenant's VMs are on the host, which is not shared with them",
     "host.no_gpus": "the host has no GPUs",
     "host.cordoned": "the host is cordoned",
@@ -140,6 +143,6 @@ def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ..
 def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
-        nic_vfs=request.nic_vfs, count=free, devices=request.count,
+        nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

@@ -29,7 +29,7 @@ def make_room(
     The moves are recorded in ``trial``, which can take them back."""
     if request.count > 1 or engine.usage.refuses(request) is not None:
         return None
-    if not request.is_filtered:
+    if not engine.is_filtered(request):
         ceiling = Ceiling(engine.fleet, engine.counts)
         if not ceiling.fits(demand_of(request)):
             return None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VMs of other tenants keep a request off a GPU or host.
+"""Which VMs keep a request off a GPU or host that has room: those of other tenants, and those that have the GPU divide
+its time otherwise.
 
 The rule is asked of values alone: a request and what is held say each how far they are to be kept apart. What says
 nothing (``isolation`` None: what was not made here, fleets without tenants) keeps nobody off.
@@ -7,7 +8,7 @@ nothing (``isolation`` None: what was not made here, fleets without tenants) kee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.isolation import may_share_gpu, may_share_host
@@ -33,6 +34,18 @@ def strangers_on(request: Request, gpu: Gpu) -> Iterator[str]:
     """Ids of the VMs that would have to leave the GPU for their tenants' sake."""
     cut = gpu.table.cuts[gpu.cut] if gpu.cut >= 0 else None
     return strangers(request, (item for _, item in gpu.held), cut)
+
+
+def scheduled_otherwise(request: Request, held: Iterable[Occupied]) -> Iterator[str]:
+    """Ids of the VMs for which the GPU divides its time in another way than the request wants it. The driver changes
+    that only while no vGPU is on the GPU, and a VM that is stopped may be started any time."""
+    return (item.vm_id for item in held if item.scheduler != request.scheduler)
+
+
+def in_the_way(request: Request, held: Sequence[Occupied], cut: Cut | None) -> Iterator[str]:
+    """Ids of the VMs that would have to leave the GPU, however much room it has."""
+    yield from strangers(request, held, cut)
+    yield from scheduled_otherwise(request, held)
 
 
 def strangers(request: Request, held: Iterable[Occupied], cut: Cut | None) -> Iterator[str]:

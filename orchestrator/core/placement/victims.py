@@ -16,7 +16,7 @@ from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.placement.constraints import closed_to, is_other_gpu
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
-from orchestrator.core.placement.sharing import strangers
+from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
@@ -128,7 +128,7 @@ class VictimSearch:
             key = _alike(self.request, gpu.view, short)
             if gpu.usable and not is_other_gpu(self.request, gpu) and self._proposed[key] < _MAX_ALIKE:
                 self._proposed[key] += 1
-                others = frozenset(strangers(self.request, gpu.view.occupied, _cut_of(gpu.view)))
+                others = frozenset(in_the_way(self.request, gpu.view.occupied, _cut_of(gpu.view)))
                 for positions in self._for_gpu(gpu.view):
                     yield others | {gpu.view.occupied[i].vm_id for i in positions}
 
@@ -207,7 +207,15 @@ def _cut_of(gpu: GpuView) -> Cut | None:
 def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
     """Equal for GPUs that promise equal remedies. ``short``: the host lacks more than GPU room."""
     held = tuple(
-        (item.profile, item.start, item.migratable, bool(item.tenant), item.tenant == request.tenant, item.isolation)
+        (
+            item.profile,
+            item.start,
+            item.migratable,
+            bool(item.tenant),
+            item.tenant == request.tenant,
+            item.isolation,
+            item.scheduler == request.scheduler,
+        )
         for item in gpu.occupied
     )
     return (gpu.geometry.key, gpu.cut, held, short)

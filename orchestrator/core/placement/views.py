@@ -9,6 +9,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.isolation import Isolation
+from orchestrator.core.offering import Scheduler
 from orchestrator.core.placement.state_table import Demand
 
 
@@ -32,6 +33,8 @@ class Occupied:
     memory_mib: int = 0
     disk_gib: int = 0
     """What moves along with it, for plans that move or preempt it. 0: unknown, plans count the GPU only."""
+    scheduler: Scheduler | None = None
+    """How the GPU has to divide its time for it; None: as the driver does by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +54,8 @@ class GpuView:
     reason_unusable: str | None = None
     reason_not_whole: str | None = None
     """Why parts of it may be given out and all of it may not; None: it may."""
+    takes_schedulers: bool = True
+    """Whether its driver lets somebody choose how it divides its time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +114,8 @@ class Request:
     numa_strict: bool = False
     """vCPUs must come from the NUMA node of the GPU."""
     nic_vfs: int = 0
+    scheduler: Scheduler | None = None
+    """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
     priority: int = 0
     migratable: bool = False
     now_s: float = 0.0
@@ -127,7 +134,7 @@ class Request:
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
-        return bool(others) or self.isolation is not None
+        return bool(others) or self.isolation is not None or self.scheduler is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +194,9 @@ class Refusal:
 
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
     ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
-    ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``host.other_tenant`` ·
-    ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that was named) ·
-    ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
+    ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``gpu.other_scheduler`` · ``gpu.no_scheduler`` ·
+    ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
+    was named) · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
     """

@@ -53,6 +53,7 @@ def _redraw(context: Context, vm: Vm, number: int, cause: Conflict | Fatal) -> V
         device = draw(gpu, before.type_name, taken=taken, new_uuid=fresh, instance=before.instance)
         if device is None:
             raise _taken_away(gpu, vm, before) from cause
+        device = device.set_like(before)
         moved = replace(vm, devices=(*vm.devices[:number], device, *vm.devices[number + 1 :]))
         try:
             tx.claims.move_function(vm.id, number, device.function)

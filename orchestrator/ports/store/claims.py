@@ -21,6 +21,8 @@ class Neighbour:
     tenant: str
     gpu: str
     cut: str
+    scheduled: bool
+    """Whether its VM there asks for a scheduler of the GPU."""
 
 
 class Claims(Protocol):
@@ -31,7 +33,7 @@ class Claims(Protocol):
         """
 
     def neighbours(self, host: str, tenant: str) -> Sequence[Neighbour]:
-        """GPUs of the host on which VMs of other tenants have a place."""
+        """GPUs of the host on which VMs of other tenants have a place, or one that asks for a scheduler has."""
 
     def list(self) -> tuple[Claim, ...]:
         """Of all VMs that have a place, by VM."""

@@ -16,7 +16,7 @@ from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mdev import mdev_key
 from orchestrator.agent.attachments.vendor_vfio import vf_key
 from orchestrator.agent.belongings import Belongings
-from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
@@ -39,6 +39,7 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -70,6 +71,7 @@ class Bench:
         connection, timing = Libvirt("test:///default"), FakeTiming()
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
+        self.schedulers = FakeSchedulers({T4: BEST_EFFORT, L40S: BEST_EFFORT})
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
         files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
@@ -79,7 +81,7 @@ class Bench:
         parts = Parts(
             storage,
             kinds,
-            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, FakeMig()),
+            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, Chosen(FakeMig(), self.schedulers)),
             self.domains,
             networks,
             Settler(self.ledger, storage, kinds, self.domains),

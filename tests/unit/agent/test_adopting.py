@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domains import domain_key
+from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import (
-    ACTIONS,
     AdoptDomain,
     CreateMdev,
     DefineDomain,

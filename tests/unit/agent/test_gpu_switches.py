@@ -8,12 +8,13 @@ import pytest
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.attachments.mig_backed import instance_key
-from orchestrator.agent.gpu_switches import GpuSwitches
+from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -30,7 +31,9 @@ class Bench:
         self.mig = FakeMig()
         files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
-        self.switches = GpuSwitches(self.host.paths, self.ledger, self.timing, Nvml(), kinds, self.mig)
+        self.switches = GpuSwitches(
+            self.host.paths, self.ledger, self.timing, Nvml(), kinds, Chosen(self.mig, FakeSchedulers())
+        )
         self.calls = root / "calls"
 
     def sriov_manage(self, script: str) -> None:

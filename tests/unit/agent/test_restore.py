@@ -19,6 +19,7 @@ from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
+from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.wanted import RestoreList
@@ -41,6 +42,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
 )
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -99,6 +101,8 @@ class FakeSwitches(GpuSwitches):
         self.failures = 0
         functions = Functions(self._on, self.enable_virtual_functions, self.disable_virtual_functions, lambda _: None)
         self.modes = MigModes(ledger, mig, functions)
+        self.driver = FakeSchedulers({T4: BEST_EFFORT})
+        self.schedulers = Schedulers(ledger, self.driver, lambda _: None)
 
     def _on(self, gpu: str) -> bool:
         return (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n"

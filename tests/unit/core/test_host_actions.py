@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.device import Device
-from orchestrator.core.host_actions import ACTIONS, HostAction, KnownVm
+from orchestrator.core.host_actions import HostAction, KnownVm
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 

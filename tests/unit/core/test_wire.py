@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.adapters.store.snapshot_text import snapshot_text
+from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.errors import InvalidInput, Unknown
-from orchestrator.core.host_actions import ACTIONS, ActionResult, FencingToken, HostAction
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction
 from orchestrator.core.snapshot import HostSnapshot, Unchanged
 from orchestrator.core.wire import (
     action_from_dict,

@@ -14,6 +14,7 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
+from orchestrator.core.vgpu_scheduler import SchedulerState
 from orchestrator.services.capacity import CapacityService, Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
@@ -64,6 +65,7 @@ def gpu(number: int, model: str, device: str, subsystem: str, memory_gib: int, *
         pci_device=device, pci_subsystem_vendor="10de", pci_subsystem_device=subsystem, numa_node=0,
         memory_mib=memory_gib * 1024, driver="nvidia", framework="vendor_vfio", sriov_total_vfs=16,
         sriov_enabled_vfs=16, mig_enabled=None, heterogeneous=None, module_id=None, types=(), parents=(),
+        scheduler=None if more.get("mig_enabled") else SchedulerState(policy="best_effort", time_slice_us=None),
     )  # fmt: skip
     return replace(base, **more)
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every host action there is, by its name on the wire."""
+
+from __future__ import annotations
+
+from orchestrator.core.host_actions import (
+    AdoptDomain,
+    BindVfio,
+    ClearVgpuType,
+    CreateGpuInstance,
+    CreateMdev,
+    CreateVolume,
+    DefineDomain,
+    DeleteImage,
+    DeleteSeed,
+    DeleteVolume,
+    DestroyGpuInstance,
+    DisableVirtualFunctions,
+    EnableVirtualFunctions,
+    EnsureNetwork,
+    HostAction,
+    ManageGpus,
+    ReleaseDomain,
+    RemoveMdev,
+    RemoveNetwork,
+    RestoreDriver,
+    SetInstanceType,
+    SetMigMode,
+    SettleLedger,
+    SetVgpuType,
+    StartDomain,
+    StopDomain,
+    UndefineDomain,
+    WriteSeed,
+)
+from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+
+ACTIONS: dict[str, type[HostAction]] = {
+    cls.__name__: cls
+    for cls in (
+        CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
+        SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
+        SetVgpuScheduler, RestoreVgpuScheduler,
+        CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork,
+        DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
+        RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,
+    )
+}  # fmt: skip

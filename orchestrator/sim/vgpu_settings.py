@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How GPUs and vGPUs are set for VMs, as the agent does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.host_actions import ActionResult, HostAction
+from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
+from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.sim.kernel import SimulatedGpu
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus
+
+
+def set_scheduler(machine: SimulatedMachine, action: SetVgpuScheduler) -> ActionResult:
+    check_managed(machine, action.gpu)
+    gpu = _gpu(machine, action.gpu)
+    now = machine.kernel.scheduler_of(gpu)
+    if now is None:
+        raise Fatal("gpu.no_scheduler", f"the driver of GPU {action.gpu} lets nobody choose how its time is divided")
+    so_already = is_so(action.wanted, now)
+    if not so_already:
+        check_no_vgpus(machine, action.gpu)
+    ledger = machine.ledger
+    if ledger.schedulers.get(action.gpu, (0, "", None))[0] != machine.boot:
+        ledger.schedulers[action.gpu] = (machine.boot, now.policy, now.time_slice_us)
+    users = ledger.scheduler_users.setdefault(action.gpu, [])
+    if action.vm not in users:
+        users.append(action.vm)
+    may_die(machine)
+    if so_already:
+        return SO_ALREADY
+    slice_us = None if action.policy == "best_effort" else (action.time_slice_ms or 2) * 1000
+    _set(machine, gpu, SchedulerState(policy=action.policy, time_slice_us=slice_us))
+    may_die(machine)
+    return DONE
+
+
+def restore_scheduler(machine: SimulatedMachine, action: RestoreVgpuScheduler) -> ActionResult:
+    ledger, users = machine.ledger, machine.ledger.scheduler_users.get(action.gpu, [])
+    if action.vm in users:
+        users.remove(action.vm)
+    if users:
+        return SO_ALREADY
+    ledger.scheduler_users.pop(action.gpu, None)
+    may_die(machine)
+    return ActionResult(changed=put_scheduler_back(machine, action.gpu))
+
+
+def put_scheduler_back(machine: SimulatedMachine, address: str) -> bool:
+    """Whether the GPU is another one now. Where a vGPU is on it, it is left for later."""
+    gpu = _gpu(machine, address)
+    boot, policy, slice_us = machine.ledger.schedulers.get(address, (0, "unknown", None))
+    now = machine.kernel.scheduler_of(gpu)
+    before = SchedulerState(policy=policy, time_slice_us=slice_us)
+    differs = boot == machine.boot and now is not None and now != before
+    if differs:
+        try:
+            check_no_vgpus(machine, address)
+        except Conflict:
+            return False
+        _set(machine, gpu, before)
+    machine.ledger.schedulers.pop(address, None)
+    return differs
+
+
+def _set(machine: SimulatedMachine, gpu: SimulatedGpu, wanted: SchedulerState) -> None:
+    try:
+        machine.kernel.set_scheduler(gpu, wanted)
+    except OSError as error:
+        raise Conflict("gpu.in_use", f"the driver of GPU {gpu.address} changes nothing of it now") from error
+
+
+def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
+    gpu = machine.gpu_at(address)
+    if gpu is None:
+        raise Fatal("vgpu.function_gone", f"{address} is not there")
+    return gpu
+
+
+HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
+    SetVgpuScheduler: set_scheduler,
+    RestoreVgpuScheduler: restore_scheduler,
+}
