@@ -88,7 +88,7 @@ def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
     return listed()["a40"]
 
 
-def _of_scenario(name: str) -> Iterator[LabHost]:
+def of_scenario(name: str) -> Iterator[LabHost]:
     before = set(listed())
     lab("up", "--scenario", f"lab/scenarios/{name}.yaml")
     yield listed()[name]
@@ -98,22 +98,22 @@ def _of_scenario(name: str) -> Iterator[LabHost]:
 
 @pytest.fixture(scope="module")
 def a100() -> Iterator[LabHost]:
-    yield from _of_scenario("a100")
+    yield from of_scenario("a100")
 
 
 @pytest.fixture(scope="module")
 def h100_hgx() -> Iterator[LabHost]:
-    yield from _of_scenario("h100-hgx")
+    yield from of_scenario("h100-hgx")
 
 
 @pytest.fixture(scope="module")
 def rtx_pro_6000() -> Iterator[LabHost]:
-    yield from _of_scenario("rtx-pro-6000")
+    yield from of_scenario("rtx-pro-6000")
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[LabHost]:
-    yield from _of_scenario("mixed")
+    yield from of_scenario("mixed")
 
 
 @pytest.fixture(scope="module")
