@@ -118,7 +118,7 @@ def mixed() -> Iterator[LabHost]:
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[LabHost]:
-    yield from _of_scenario("bare")
+    yield from of_scenario("bare")
 
 
 @pytest.fixture(scope="session", params=["t4", "l40s", "a40"])

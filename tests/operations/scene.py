@@ -274,8 +274,7 @@ SCENES = (
     *_vm_scenes(T4_HOST)[:1],
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
-    *(Scene(*case) for case in schedulers.CASES),
-    *(Scene(*case) for case in layouts.CASES),
+    *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(
