@@ -9,6 +9,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "create-vm": (
         'create-vm train --profile "NVIDIA L40S-12Q" --ssh-key ~/.ssh/id_ed25519.pub',
         "create-vm train -p t4-2q --memory 16G --lease 8h --label team=vision --no-wait",
+        "create-vm train -p t4-2q --provision guest_driver --provision guest_check",
         "create-vm train -p t4-2q --dry-run",
     ),
     "delete-vm": ("delete-vm train", "delete-vm a b c --yes"),
@@ -33,7 +34,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "console": ("console train",),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "vm proxy": ("vm proxy train --port 22",),
-    "vm provision": ("vm provision train guest_check", "vm provision train guest_check --new-host-key --no-wait"),
+    "vm provision": (
+        "vm provision train guest_driver guest_check",
+        "vm provision train guest_check --new-host-key --no-wait",
+    ),
     "vm set": ("vm set train --label team=vision --unlabel old",),
     "host scan": ("host scan 192.0.2.11",),
     "host add": ("host add gpu-1 --address 192.0.2.11 --user debian --provisioning-key ~/.ssh/gpu-1",),

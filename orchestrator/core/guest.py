@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.host import Host
+from orchestrator.core.host_drivers import DriverFile
 
 GUEST_USER: Final = "vgpuctl"
 """The account that runs have in guests."""
@@ -73,6 +74,14 @@ class Guest:
     """None: this is the first contact."""
     run: str
     """Id of the operation; the key's certificate names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedRoles:
+    """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run."""
+
+    roles: tuple[str, ...]
+    driver: DriverFile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

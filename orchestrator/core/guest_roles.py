@@ -10,6 +10,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import near
 
 ROLES: Final[dict[str, str]] = {
+    "guest_driver": "NVIDIA's driver, in the version that goes with the host's",
     "guest_check": "Driver, nvidia-smi and CUDA answer in the guest",
 }
 """By name, in the order in which they are run: what each does."""

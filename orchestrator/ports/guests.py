@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from orchestrator.core.guest import Guest, GuestRun
+from orchestrator.core.guest import Guest, GuestRun, WantedRoles
 
 
 class Guests(Protocol):
@@ -15,7 +15,7 @@ class Guests(Protocol):
         again whether the run should be ended."""
 
     def provision(
-        self, guest: Guest, roles: tuple[str, ...], progress: Callable[[str], None], stop: Callable[[], bool]
+        self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         """Run the roles. A second time changes nothing. ``progress`` gets titles of roles and tasks.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from orchestrator.core.guest import Guest, GuestFacts, GuestRun, RoleResult
+from orchestrator.core.guest import Guest, GuestFacts, GuestRun, RoleResult, WantedRoles
 
 _KEY = "ssh-ed25519 AAAA"
 
@@ -18,14 +18,14 @@ class SimulatedGuests:
         return GuestRun(host_key=_KEY)
 
     def provision(
-        self, guest: Guest, roles: tuple[str, ...], progress: Callable[[str], None], stop: Callable[[], bool]
+        self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
-        for role in roles:
+        for role in wanted.roles:
             progress(role)
         return GuestRun(
             host_key=_KEY,
-            results=tuple(ran(role, guest.run, time.time()) for role in roles),
-            facts=GuestFacts(system="simulated") if "guest_check" in roles else None,
+            results=tuple(ran(role, guest.run, time.time()) for role in wanted.roles),
+            facts=GuestFacts(system="simulated") if "guest_check" in wanted.roles else None,
         )
 
 

@@ -12,9 +12,9 @@ from tests.fakes.control_plane import ControlPlane
 from tests.fakes.driver_files import Signer, run_file
 
 
-def with_bundle(plane: ControlPlane, version: str) -> DriverBundle:
-    """NVIDIA's vGPU manager of that version, as far as its header goes."""
-    signer, content = Signer(), run_file(f"NVIDIA-Linux-x86_64-{version}-vgpu-kvm")
+def with_bundle(plane: ControlPlane, version: str, *, flavour: str = "vgpu-kvm") -> DriverBundle:
+    """NVIDIA's vGPU manager of that version, as far as its header goes; ``grid``: its driver for guests."""
+    signer, content = Signer(), run_file(f"NVIDIA-Linux-x86_64-{version}-{flavour}")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "driver.run"
         path.write_bytes(content)

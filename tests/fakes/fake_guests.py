@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from orchestrator.core.errors import NotFound, VgpuctlError
-from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun
+from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun, WantedRoles
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.vm import Vm
 from orchestrator.services.messages import Started
@@ -50,6 +50,7 @@ class FakeGuests:
     answers: list[VgpuctlError | None] = field(default_factory=lambda: [None])
     fails: dict[str, VgpuctlError] = field(default_factory=dict)
     ran: dict[str, list[str]] = field(default_factory=dict)
+    drivers: list[str | None] = field(default_factory=list)
     seen: list[Guest] = field(default_factory=list)
 
     def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
@@ -58,11 +59,12 @@ class FakeGuests:
         return GuestRun(host_key=self.key, error=error)
 
     def provision(
-        self, guest: Guest, roles: tuple[str, ...], progress: Callable[[str], None], stop: Callable[[], bool]
+        self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         self.seen.append(guest)
+        self.drivers.append(None if wanted.driver is None else wanted.driver.version)
         results = []
-        for role in roles:
+        for role in wanted.roles:
             progress(role)
             if stop():
                 break
@@ -73,5 +75,5 @@ class FakeGuests:
                 return GuestRun(host_key=self.key, results=tuple(results), error=self.fails[role])
             results.append(result if role in there else replace(result, state="changed", tasks_changed=1))
             self.hosts.does(f"run {role}", partial(there.append, role))
-        facts = GuestFacts(driver="580.95.05") if "guest_check" in roles else None
+        facts = GuestFacts(driver="580.95.05") if "guest_check" in wanted.roles else None
         return GuestRun(host_key=self.key, results=tuple(results), facts=facts)

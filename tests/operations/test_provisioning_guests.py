@@ -13,6 +13,7 @@ from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.steps.guest import NEW_FOR_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_guests import FakeGuests
 
 CLOSED = Fatal("guest.auth_failed", "the guest does not let the site's runs in")
@@ -77,6 +78,33 @@ def test_a_new_host_key_counts_once_somebody_says_that_it_was_meant(plane: Contr
     assert [guest.host_key for guest in _guests(plane).seen[2:]] == [None, "ssh-ed25519 OTHER"]
 
 
+def _bring(plane: ControlPlane, *versions: str) -> None:
+    for version in versions:
+        with_bundle(plane, version, flavour="grid")
+
+
+def test_a_guest_gets_the_newest_driver_that_its_host_takes(plane: ControlPlane) -> None:
+    assert _refused(plane, "guest_driver").code == "bundle.missing"
+    plane.machine(T4_HOST).driver_version = "570.172.07"
+    plane.observer.observe(T4_HOST)
+    _bring(plane, "535.129.03", "570.172.08", "580.95.05")
+    assert _provisioned(plane, "guest_driver", "guest_check").state == "done"
+    assert _guests(plane).drivers == ["570.172.08"]
+    assert [one.role for one in plane.services.guests.get("default", "train").results] == [
+        "guest_driver",
+        "guest_check",
+    ]
+
+
+def test_where_no_driver_goes_with_the_host_the_tables_row_is_named(plane: ControlPlane) -> None:
+    plane.machine(T4_HOST).driver_version = "570.172.07"
+    plane.observer.observe(T4_HOST)
+    _bring(plane, "580.95.05")
+    error = _refused(plane, "guest_driver")
+    assert error.code == "vm.driver_forbidden"
+    assert "driver_matrix.csv, row" in error.message
+
+
 def test_a_guest_that_still_boots_is_waited_for(plane: ControlPlane) -> None:
     _guests(plane).answers = [BOOTS, CLOSED, BOOTS, None]
     assert _provisioned(plane).state == "done"
@@ -107,7 +135,11 @@ def test_what_a_role_did_before_it_failed_is_kept_and_it_can_be_run_again(plane:
 
 def test_a_role_that_does_not_exist_is_refused_with_the_one_that_was_meant(plane: ControlPlane) -> None:
     error = _refused(plane, "guest_chek")
-    assert (error.code, error.exit_code, error.hint) == ("guest.role_unknown", 2, "did you mean guest_check?")
+    assert (error.code, error.exit_code, error.hint) == (
+        "guest.role_unknown",
+        2,
+        "did you mean guest_check, guest_driver?",
+    )
     assert _refused(plane).code == "guest.no_roles"
 
 

@@ -16,7 +16,7 @@ from orchestrator.adapters.ansible.guests import AnsibleGuests
 from orchestrator.adapters.state.clock import SystemClock
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.core.errors import Retryable, VgpuctlError
-from orchestrator.core.guest import Guest, GuestRun
+from orchestrator.core.guest import Guest, GuestRun, WantedRoles
 from orchestrator.core.host import Host
 from orchestrator.ports.host import ByteStream
 from tests.fakes.loopback_guest import LoopbackStream, guest_on_loopback
@@ -85,7 +85,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def _provision(
     site: Site, playbooks: Path, progress: Callable[[str], None] = lambda _: None, stop: Callable[[], bool] = _never
 ) -> GuestRun:
-    return site.guests(playbooks).provision(GUEST, ("tried",), progress, stop)
+    return site.guests(playbooks).provision(GUEST, WantedRoles(roles=("tried",)), progress, stop)
 
 
 def test_a_guest_is_reached_through_its_hosts_agent_alone_and_shows_its_key(site: Site) -> None:
@@ -153,7 +153,7 @@ def test_a_run_that_is_to_end_leaves_nothing_running_and_no_key(site: Site) -> N
 
 
 def test_a_guest_without_a_driver_says_so_and_what_it_has_is_kept(site: Site) -> None:
-    run = site.guests().provision(GUEST, ("guest_check",), lambda _: None, _never)
+    run = site.guests().provision(GUEST, WantedRoles(roles=("guest_check",)), lambda _: None, _never)
     assert run.error is not None
     assert run.error.code == "guest.no_driver"
     assert run.facts is not None

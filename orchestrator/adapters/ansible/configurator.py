@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from orchestrator.adapters.ansible.connection import environment, inventory, known_hosts_line, ssh_arguments
+from orchestrator.adapters.ansible.connection import (
+    bundle_variables,
+    environment,
+    inventory,
+    known_hosts_line,
+    ssh_arguments,
+)
 from orchestrator.adapters.ansible.outcome import RunReport, error_of
 from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
 from orchestrator.adapters.ansible.readiness import facts_of
 from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
-from orchestrator.core.host_drivers import DriverFile, HostDrivers
+from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 
 LONGEST_RUN_S = 900
@@ -74,8 +80,8 @@ class AnsibleConfigurator:
         fabric = wanted.fabric_manager
         variables: dict[str, object] = {
             "vgpuctl_provision_base": wanted.base,
-            "vgpuctl_nvidia_host_driver": _bundle(wanted.driver),
-            "vgpuctl_nvidia_host_fabric_manager": {} if fabric is None else _bundle(fabric),
+            "vgpuctl_nvidia_host_driver": bundle_variables(wanted.driver),
+            "vgpuctl_nvidia_host_fabric_manager": {} if fabric is None else bundle_variables(fabric),
         }
         self._run("provision-host.yml", host, variables, progress, timeout_s=LONGEST_PROVISIONING_S)
 
@@ -137,10 +143,6 @@ class AnsibleConfigurator:
         if error is not None:
             raise error
         return report
-
-
-def _bundle(file: DriverFile) -> dict[str, str]:
-    return {"path": file.path, "sha256": file.sha256, "version": file.version, "format": file.format}
 
 
 def _key_file(scratch: Path, text: str) -> Path:

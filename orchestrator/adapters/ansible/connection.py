@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.core.guest import GUEST_USER, Guest
 from orchestrator.core.host import Host
+from orchestrator.core.host_drivers import DriverFile
 
 GROUP = "vgpuctl_hosts"
 GUEST = "guest"
@@ -98,6 +99,11 @@ def guest_inventory(key_file: Path, user: str, ssh: str, variables: dict[str, ob
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     return {GROUP: {"hosts": {GUEST: {**reach, **variables}}}}
+
+
+def bundle_variables(file: DriverFile) -> dict[str, str]:
+    """A bundle as the role that installs it takes it."""
+    return {"path": file.path, "sha256": file.sha256, "version": file.version, "format": file.format}
 
 
 def environment(scratch: Path, config: Path) -> dict[str, str]:

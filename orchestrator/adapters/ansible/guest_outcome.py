@@ -8,12 +8,24 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.adapters.ansible.outcome import CODED, TAIL, Failure, Row, RunReport, TaskEnd, first_line, row
+from orchestrator.adapters.ansible.outcome import (
+    CODED,
+    SAID_BY_ROLE,
+    TAIL,
+    Failure,
+    Row,
+    RunReport,
+    TaskEnd,
+    first_line,
+    row,
+)
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.guest import GuestFacts, RoleResult
 
 PREFIX: Final = "vgpuctl_"
 """What the directory of a role has before the name that people use."""
+_OF_ROLE: Final = {"vgpuctl_nvidia_host": "guest_driver"}
+"""Roles that a guest's uses."""
 GUIDE: Final = "docs/howto/provision-guests.md"
 
 _UNREACHABLE: Final[tuple[Row, ...]] = (
@@ -80,10 +92,12 @@ def guest_facts_of(report: RunReport) -> GuestFacts | None:
 def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:
     """One for each role that has begun, in their order."""
     ours = (one for one in report.tasks if one.role.startswith(PREFIX))
-    return tuple(
-        _result(role.removeprefix(PREFIX), list(tasks), at, operation)
-        for role, tasks in groupby(ours, key=lambda one: one.role)
-    )
+    return tuple(_result(role, list(tasks), at, operation) for role, tasks in groupby(ours, key=_role_of))
+
+
+def _role_of(task: TaskEnd) -> str:
+    """As people call it."""
+    return _OF_ROLE.get(task.role, task.role.removeprefix(PREFIX))
 
 
 def _result(role: str, tasks: list[TaskEnd], at: float, operation: str) -> RoleResult:
@@ -124,6 +138,9 @@ def _of_failure(failure: Failure, name: str) -> VgpuctlError:
     if coded and coded["code"] in _SAID_BY_ROLE:
         error, hint = _SAID_BY_ROLE[coded["code"]]
         return error(coded["code"], f"{name}: {first_line(coded['text'])[:TAIL]}", hint=hint, details=details)
+    if coded and coded["code"] in SAID_BY_ROLE:  # of a role that hosts have too
+        told = f"{name}: {first_line(coded['text'])[:TAIL]} ({coded['code']})"
+        return Fatal("guest.driver_failed", told, hint=SAID_BY_ROLE[coded["code"]][1], details=details)
     text = f"{failure.message}\n{failure.output}"
     for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:
         if one.pattern.search(text):

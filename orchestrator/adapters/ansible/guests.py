@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from orchestrator.adapters.ansible.connection import GUEST, environment, guest_inventory, guest_ssh_arguments
+from orchestrator.adapters.ansible.connection import (
+    GUEST,
+    bundle_variables,
+    environment,
+    guest_inventory,
+    guest_ssh_arguments,
+)
 from orchestrator.adapters.ansible.guest_door import GuestDoor, guest_door
 from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
 from orchestrator.core.errors import VgpuctlError
-from orchestrator.core.guest import GUEST_USER, Guest, GuestRun
+from orchestrator.core.guest import GUEST_USER, Guest, GuestRun, WantedRoles
 from orchestrator.core.host import Host
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import ByteStream
@@ -45,10 +51,12 @@ class AnsibleGuests:
         return self._run("reach-guest.yml", guest, {}, lambda _title: None, stop, LONGEST_CONTACT_S)
 
     def provision(
-        self, guest: Guest, roles: tuple[str, ...], progress: Callable[[str], None], stop: Callable[[], bool]
+        self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         """Run the roles; their output is kept in ``ansible/vm-ID.log`` of the state directory."""
-        variables: dict[str, object] = {"vgpuctl_guest_roles": [f"{PREFIX}{role}" for role in roles]}
+        variables: dict[str, object] = {"vgpuctl_guest_roles": [f"{PREFIX}{role}" for role in wanted.roles]}
+        if wanted.driver is not None:
+            variables["vgpuctl_guest_driver_bundle"] = bundle_variables(wanted.driver)
         return self._run("provision-guest.yml", guest, variables, progress, stop, LONGEST_RUN_S)
 
     def _run(

@@ -97,7 +97,7 @@ _FAILED = (
     ),
 )  # fmt: skip
 
-_SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
+SAID_BY_ROLE: dict[str, tuple[type[VgpuctlError], str]] = {
     "host.other_site": (Conflict, "give it back there first, or enrol with --take-over"),
     "host.has_vms": (Conflict, "delete or move the VMs first"),
     "host.unsupported": (Fatal, "see docs/howto/enrol-a-host.md for what a host needs"),
@@ -152,8 +152,8 @@ def error_of(report: RunReport, host: str) -> VgpuctlError | None:
 def _of_failure(failure: Failure, host: str) -> VgpuctlError:
     details = "\n".join(filter(None, (f"task: {failure.task}", failure.message, failure.output[-TAIL:])))
     coded = CODED.match(failure.message)
-    if coded and coded["code"] in _SAID_BY_ROLE:
-        error, hint = _SAID_BY_ROLE[coded["code"]]
+    if coded and coded["code"] in SAID_BY_ROLE:
+        error, hint = SAID_BY_ROLE[coded["code"]]
         return error(coded["code"], f"{host}: {first_line(coded['text'])}", hint=hint, details=details)
     text = f"{failure.message}\n{failure.output}"
     for one in _UNREACHABLE if failure.kind == "unreachable" else _FAILED:

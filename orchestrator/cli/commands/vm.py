@@ -77,12 +77,17 @@ def create(
     label: Label = None,
     lease: Lease = None,
     until: Until = None,
+    provision: Annotated[
+        list[str] | None,
+        typer.Option("--provision", metavar="ROLE", help="Then run this role in its guest; may be repeated."),
+    ] = None,
     wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Create a VM with a vGPU. The same command again attaches to what is going on."""
     session = session_of(ctx)
+    roles = vm_provision.checked(provision, waits=wait and start)
     wanted: dict[str, object] = {
         "name": name,
         "tenant": tenant,
@@ -114,7 +119,8 @@ def create(
     vm_id = session.client.vm(name, tenant)["id"]
     for path in ssh_key or ():
         guest_access.remember_identity(session.state, vm_id, path)
-    finish(session, started, tenant, wait=wait)
+    begun = vm_provision.begun_after(session, started, tenant, roles) if roles else started
+    finish(session, begun, tenant, wait=wait)
 
 
 def _end(lease: str | None, until: str | None) -> dict[str, object]:

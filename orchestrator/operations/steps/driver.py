@@ -23,7 +23,7 @@ SEEN_WITHIN_S: Final = 600.0
 POLL_S: Final = 5.0
 
 
-def _file(context: Context, sha256: str) -> DriverFile:
+def driver_file(context: Context, sha256: str) -> DriverFile:
     """:raises NotFound: ``bundle.unknown``; :raises Fatal: ``bundle.damaged``"""
     with context.world.store.read() as tx:
         found: DriverBundle | None = tx.driver_bundles.find(sha256)
@@ -48,8 +48,8 @@ def _wanted(context: Context, prefix: str) -> HostDrivers | None:
     if not isinstance(driver, str):
         return None
     return HostDrivers(
-        driver=_file(context, driver),
-        fabric_manager=_file(context, fabric) if isinstance(fabric, str) else None,
+        driver=driver_file(context, driver),
+        fabric_manager=driver_file(context, fabric) if isinstance(fabric, str) else None,
         base=context.inputs.get("base") is True and not prefix,
     )
 

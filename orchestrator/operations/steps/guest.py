@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.core.errors import Bug, Conflict, VgpuctlError
-from orchestrator.core.guest import Guest, GuestRecord, GuestRun, with_run
+from orchestrator.core.guest import Guest, GuestRecord, GuestRun, WantedRoles, with_run
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.driver import driver_file
 
 REACHED_WITHIN_S: Final = 300.0
 """How long a guest that is new has to boot and to run its cloud-init."""
@@ -89,12 +90,18 @@ def _provision(context: Context) -> str:
     vm = _running(context)
     watched = _Watched(context)
     guest = _guest(context, vm, _record(context))
-    run = context.world.guests.provision(guest, _roles(context), context.report, watched)
+    run = context.world.guests.provision(guest, _wanted(context), context.report, watched)
     _keep(context, run)
     _raise_if_ended(watched)
     if run.error is not None:
         raise run.error
     return ", ".join(f"{result.role} {result.state}" for result in run.results)
+
+
+def _wanted(context: Context) -> WantedRoles:
+    """:raises NotFound: ``bundle.unknown``; :raises Fatal: ``bundle.damaged``"""
+    driver = context.inputs.get("driver")
+    return WantedRoles(roles=_roles(context), driver=driver_file(context, driver) if isinstance(driver, str) else None)
 
 
 def _roles(context: Context) -> tuple[str, ...]:

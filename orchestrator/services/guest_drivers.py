@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the operator's bundles a guest gets its driver from: the locked one, or the newest that its host takes."""
+
+from __future__ import annotations
+
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.driver_bundle import BundleKind, DriverBundle
+from orchestrator.core.driver_check import forbidden_pair
+from orchestrator.core.driver_lock import lock_of
+from orchestrator.core.driver_matrix import version_key
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.vm import Vm
+from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.driver_locks import NOTHING
+
+
+def guest_bundle(tx: Transaction, vm: Vm) -> DriverBundle:
+    """NVIDIA's guest driver for a vGPU, its data-center driver for whole GPUs; a ``.run`` file, as any system takes it.
+
+    :raises NotFound: ``bundle.missing``; :raises Conflict: ``vm.driver_forbidden``, naming the table's row
+    """
+    whole = all(device.kind == "passthrough" for device in vm.devices)
+    kind: BundleKind = "datacenter" if whole else "vgpu_guest"
+    host = tx.hosts.get(vm.host)
+    locked = lock_of(tx.driver_locks.get() or NOTHING, host.labels).locked.get("guest_driver")
+    fitting = [
+        one
+        for one in tx.driver_bundles.list()
+        if one.content.kind == kind
+        and one.content.format == "run"
+        and (locked is None or one.content.version == locked.version)
+        and (locked is None or locked.sha256 in {None, one.sha256})
+    ]
+    if not fitting:
+        version = "" if locked is None else f" {locked.version}"
+        raise NotFound(
+            "bundle.missing",
+            f"there is no bundle of guest_driver{version} as a .run file",
+            hint="'vgpuctl driver bundle add FILE' takes the operator's own",
+        )
+    snapshot = None if whole else tx.hosts.snapshot(vm.host)
+    return _accepted(fitting, vm, None if snapshot is None else snapshot.driver_version)
+
+
+def _accepted(fitting: list[DriverBundle], vm: Vm, host_driver: str | None) -> DriverBundle:
+    """The newest that the tables do not forbid on such a host. ``host_driver``: None: it has no say, or is unknown."""
+    newest = sorted(fitting, key=lambda one: version_key(one.content.version), reverse=True)
+    why = ""
+    for bundle in newest:
+        version = bundle.content.version
+        forbidden = host_driver and forbidden_pair(
+            shipped_profiles().catalogue.driver_matrix, host_driver=host_driver, guest_driver=version
+        )
+        if not forbidden:
+            return bundle
+        why = why or f"driver {version} on a host with {host_driver}: {forbidden}"
+    raise Conflict(
+        "vm.driver_forbidden",
+        f"no guest driver that is there goes with the host of VM {vm.full_name}: {why}",
+        hint="'vgpuctl driver bundle add FILE' takes one of the host's branch or the one before",
+    )
