@@ -26,6 +26,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
+from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 
 
@@ -49,11 +50,13 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
     domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
     mig = NvmlMig(nvml)
-    kinds = kinds_of(DeviceFiles(paths, ledger, timing, nvml.type_names), mig, nvml)
+    files = DeviceFiles(paths, ledger, timing, nvml.type_names)
+    kinds = kinds_of(files, mig, nvml)
     switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     settler = Settler(ledger, storage, kinds, domains)
-    handlers = Parts(storage, kinds, switches, domains, networks, settler).handlers
+    parameters = VgpuParameterFiles(files, kinds)
+    handlers = Parts(storage, kinds, switches, domains, networks, settler, parameters).handlers
     return Agent(
         ledger=ledger,
         storage=storage,

@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import HOST, Turns
+from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Denied, InvalidInput
@@ -58,6 +59,7 @@ class Parts:
     domains: Domains
     networks: LibvirtNetworks
     settler: Settler
+    parameters: VgpuParameterFiles
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
@@ -125,7 +127,7 @@ class Parts:
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,
         }
-        found |= switches.schedulers.handlers
+        found |= {**switches.schedulers.handlers, **self.parameters.handlers}
         for kind in self.kinds.values():
             found |= kind.handlers
         return found

@@ -33,14 +33,19 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.vgpu_settings import (
+    ClearVgpuParameters,
+    RestoreVgpuScheduler,
+    SetVgpuParameters,
+    SetVgpuScheduler,
+)
 
 ACTIONS: dict[str, type[HostAction]] = {
     cls.__name__: cls
     for cls in (
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
-        SetVgpuScheduler, RestoreVgpuScheduler,
+        SetVgpuScheduler, RestoreVgpuScheduler, SetVgpuParameters, ClearVgpuParameters,
         CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
         RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,

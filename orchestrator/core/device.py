@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from orchestrator.core.offering import Scheduler
+from orchestrator.core.offering import Scheduler, VgpuParameters
 
 DeviceKind = Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
 """How it reaches the VM; each is a file in core/attachments and one in agent/attachments."""
@@ -43,16 +43,22 @@ class Device:
     """The GPU was in MIG mode when it was drawn, and has to leave it first."""
     scheduler: Scheduler | None = None
     """How its GPU divides its time; None: as the driver does by itself."""
+    parameters: VgpuParameters | None = None
+    """Of the vGPU plugin; None: the driver's own."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Device:
         """What ``dataclasses.asdict`` made of one."""
-        scheduler = fields.get("scheduler")
-        return cls(**{**fields, "scheduler": None if scheduler is None else Scheduler(**scheduler)})
+        scheduler, parameters = fields.get("scheduler"), fields.get("parameters")
+        made = {
+            "scheduler": None if scheduler is None else Scheduler(**scheduler),
+            "parameters": None if parameters is None else VgpuParameters(**parameters),
+        }
+        return cls(**{**fields, **made})
 
     def set_like(self, other: Device) -> Device:
         """The same with what was asked for another one of the VM."""
-        return replace(self, scheduler=other.scheduler)
+        return replace(self, scheduler=other.scheduler, parameters=other.parameters)
 
     def inside(self, place: InstancePlace | None) -> Device:
         """The same in that GPU instance."""

@@ -17,11 +17,7 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
     parameters = offering.parameters
     asked = {
         "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
-        "unified memory": parameters.uvm,
-        "a frame-rate limit": parameters.frame_rate_limiter is not None,
-        "debugging": parameters.debugging,
-        "profiling": parameters.profiling,
-        "a console": parameters.console is not None,
+        "a console": parameters.console is True,
         "mixed sizes": offering.mixed_sizes,
         "NVLink between vGPUs": offering.nvlink_p2p,
         "one NUMA node": offering.numa == "strict",

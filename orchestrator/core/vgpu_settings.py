@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
-from orchestrator.core.offering import Scheduler, SchedulerPolicy
+from orchestrator.core.offering import Scheduler, SchedulerPolicy, VgpuParameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +38,48 @@ class RestoreVgpuScheduler(RemovesDevice):
 
     since = 6
     gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetVgpuParameters(MakesDevice):
+    """Give a vGPU that is there these parameters and no others. Refused while a VM has it open."""
+
+    since = 6
+    parent: str
+    """PCI function that it is on."""
+    name: str
+    """As its ``<hostdev>`` calls it."""
+    parameters: VgpuParameters
+
+    @property
+    def function(self) -> str:
+        return self.parent
+
+    @property
+    def text(self) -> str:
+        """As the driver's file takes it."""
+        return vgpu_parameters_text(self.parameters)
+
+    def inverse(self) -> HostAction:
+        return ClearVgpuParameters(vm=self.vm, name=self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearVgpuParameters(RemovesDevice):
+    """One that is gone has none."""
+
+    since = 6
+    name: str
+
+
+def vgpu_parameters_text(parameters: VgpuParameters) -> str:
+    """``key=value`` pairs with commas between them; what leaves the driver's default is left out."""
+    limiter, console = parameters.frame_rate_limiter, parameters.console
+    pairs = {
+        "enable_uvm": 1 if parameters.uvm else None,
+        "frame_rate_limiter": None if limiter is None else int(limiter),
+        "enable_debugging": 1 if parameters.debugging else None,
+        "enable_profiling": 1 if parameters.profiling else None,
+        "disable_vnc": None if console is None else int(not console),
+    }
+    return ",".join(f"{key}={value}" for key, value in pairs.items() if value is not None)

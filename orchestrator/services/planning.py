@@ -12,7 +12,7 @@ from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.offering import Offering
+from orchestrator.core.offering import Offering, VgpuParameters
 from orchestrator.core.offering_support import MADE, check_supported
 from orchestrator.core.placement.from_offering import Ask, ask_of
 from orchestrator.core.placement.place import place_in
@@ -104,7 +104,8 @@ class Planner:
             raise ClaimLost(f"{host} has only just come")
         leaving = frozenset(vm.id for vm in victims)
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
-        devices = tuple(replace(device, scheduler=request.scheduler) for device in drawn)
+        parameters = None if offering.parameters == VgpuParameters() else offering.parameters
+        devices = tuple(replace(one, scheduler=request.scheduler, parameters=parameters) for one in drawn)
         vm = Vm(
             id=vm_id,
             spec=spec,

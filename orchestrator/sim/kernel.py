@@ -61,6 +61,8 @@ class Kernel:
     """Virtual function → type."""
     inside: dict[str, int] = field(default_factory=dict)
     """Virtual function → id of the GPU instance that its vGPU lies in."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    """mdev UUID or virtual function → what its ``vgpu_params`` holds."""
     opened: set[str] = field(default_factory=set)
     """mdev UUIDs and functions that a QEMU holds open."""
     next_errno: int = 0
@@ -146,6 +148,13 @@ class Kernel:
             raise OSError(errno.EOPNOTSUPP, "not now")
         gpu.scheduler = wanted
 
+    def write_parameters(self, device: str, text: str) -> None:
+        """``echo TEXT > …/nvidia/vgpu_params``. :raises OSError: ENXIO without a vGPU, or the errno that was planted"""
+        self._planted()
+        if device not in self.mdevs and device not in self.typed:
+            raise OSError(errno.ENXIO, "no vGPU")
+        self.parameters[device] = text.strip()
+
     def create_mdev(self, parent: str, type_name: str, uuid: str) -> None:
         """``echo UUID > …/create``.
 
@@ -170,6 +179,7 @@ class Kernel:
             raise OSError(errno.ENOENT, "gone")
         self._not_open(uuid)
         del self.mdevs[uuid]
+        self.parameters.pop(uuid, None)
 
     def write_type(self, function: str, type_id: int) -> None:
         """``echo ID > <function>/nvidia/current_vgpu_type``.
@@ -186,6 +196,7 @@ class Kernel:
             self._not_open(function)
             del self.typed[function]
             self.inside.pop(function, None)
+            self.parameters.pop(function, None)
             return
         found = gpu.kind.type_of_id(type_id)
         if found is None:
@@ -206,6 +217,7 @@ class Kernel:
                 self._not_open(function)
                 del self.typed[function]
                 self.inside.pop(function, None)
+                self.parameters.pop(function, None)
         gpu.functions = gpu.kind.total_vfs if on else 0
 
     def bind(self, gpu: SimulatedGpu, driver: str) -> None:
@@ -230,6 +242,7 @@ class Kernel:
         self.mdevs.clear()
         self.typed.clear()
         self.inside.clear()
+        self.parameters.clear()
         self.opened.clear()
         self.next_errno = 0
         self.stuck_resets.clear()

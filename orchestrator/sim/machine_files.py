@@ -57,6 +57,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "mdevs": kernel.mdevs,
         "typed": kernel.typed,
         "inside": kernel.inside,
+        "parameters": kernel.parameters,
         "mig": [gpu.mig for gpu in kernel.gpus],
         "instances": [sorted(gpu.instances.items()) for gpu in kernel.gpus],
         "schedulers": [dataclasses.asdict(gpu.scheduler) for gpu in kernel.gpus],
@@ -78,7 +79,7 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         gpu.functions = functions
     for gpu, mig, instances in zip(kernel.gpus, kept.get("mig", ()), kept.get("instances", ()), strict=False):
         gpu.mig, gpu.instances = mig, {number: (profile, start) for number, (profile, start) in instances}
-    kernel.inside = kept.get("inside", {})
+    kernel.inside, kernel.parameters = kept.get("inside", {}), kept.get("parameters", {})
     for gpu, driver in zip(kernel.gpus, kept.get("drivers", ()), strict=False):  # a file of before has none
         gpu.driver = driver
     for gpu, scheduler in zip(kernel.gpus, kept.get("schedulers", ()), strict=False):

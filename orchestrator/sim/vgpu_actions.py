@@ -180,6 +180,11 @@ def check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:
         raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
 
 
+def owner_of(machine: SimulatedMachine, name: str) -> str | None:
+    """Whose the vGPU of that name is."""
+    return machine.owner(f"mdev:{name}") or machine.owner(f"vf:{name}")
+
+
 def check_unused(machine: SimulatedMachine, device: str) -> None:
     if device in machine.kernel.opened:
         raise Conflict("vgpu.in_use", "a process still uses the vGPU")

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import ActionResult, HostAction
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.vgpu_settings import (
+    ClearVgpuParameters,
+    RestoreVgpuScheduler,
+    SetVgpuParameters,
+    SetVgpuScheduler,
+)
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
-from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, check_unused, owner_of, write
 
 
 def set_scheduler(machine: SimulatedMachine, action: SetVgpuScheduler) -> ActionResult:
@@ -68,6 +74,29 @@ def put_scheduler_back(machine: SimulatedMachine, address: str) -> bool:
     return differs
 
 
+def set_parameters(machine: SimulatedMachine, action: SetVgpuParameters) -> ActionResult:
+    if owner_of(machine, action.name) != action.vm:
+        raise Conflict("vgpu.foreign", "the vGPU there is not this VM's")
+    return _write_parameters(machine, action.name, action.text)
+
+
+def clear_parameters(machine: SimulatedMachine, action: ClearVgpuParameters) -> ActionResult:
+    if owner_of(machine, action.name) != action.vm or action.name not in machine.kernel.devices():
+        return SO_ALREADY
+    return _write_parameters(machine, action.name, "")
+
+
+def _write_parameters(machine: SimulatedMachine, name: str, text: str) -> ActionResult:
+    there = machine.kernel.parameters.get(name, "")
+    if there == text:
+        return SO_ALREADY
+    check_unused(machine, name)
+    for value in (" ", text) if there and text else (text or " ",):
+        write("vgpu_params", partial(machine.kernel.write_parameters, name, value))
+    may_die(machine)
+    return DONE
+
+
 def _set(machine: SimulatedMachine, gpu: SimulatedGpu, wanted: SchedulerState) -> None:
     try:
         machine.kernel.set_scheduler(gpu, wanted)
@@ -85,4 +114,6 @@ def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
     SetVgpuScheduler: set_scheduler,
     RestoreVgpuScheduler: restore_scheduler,
+    SetVgpuParameters: set_parameters,
+    ClearVgpuParameters: clear_parameters,
 }

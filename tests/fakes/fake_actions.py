@@ -40,7 +40,12 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
-from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
+from orchestrator.core.vgpu_settings import (
+    ClearVgpuParameters,
+    RestoreVgpuScheduler,
+    SetVgpuParameters,
+    SetVgpuScheduler,
+)
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 
 
@@ -71,6 +76,7 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vgpu.in_use", "the VM still runs")
     del machine.mdevs[action.uuid]
+    machine.parameters.pop(action.uuid, None)
 
 
 def _set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
@@ -139,6 +145,7 @@ def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vgpu.in_use", "the VM still runs")
     del machine.vf_types[action.vf]
+    machine.parameters.pop(action.vf, None)
     gpu_of(machine, action.vf).inside.pop(action.vf, None)
 
 
@@ -159,6 +166,23 @@ def _restore_scheduler(machine: FakeMachine, action: RestoreVgpuScheduler) -> No
     gpu.scheduler_users = tuple(vm for vm in gpu.scheduler_users if vm != action.vm)
     if not gpu.scheduler_users and not on_gpu(machine, gpu):
         gpu.scheduler = BEST_EFFORT
+
+
+def _set_parameters(machine: FakeMachine, action: SetVgpuParameters) -> None:
+    if _owner(machine, action.name) != action.vm:
+        raise Conflict("vgpu.foreign", "that vGPU is somebody else's")
+    machine.parameters[action.name] = action.text
+
+
+def _clear_parameters(machine: FakeMachine, action: ClearVgpuParameters) -> None:
+    if machine.domains.get(action.vm, ("", False))[1]:
+        raise Conflict("vgpu.in_use", "the VM still runs")
+    if _owner(machine, action.name) in {None, action.vm}:
+        machine.parameters.pop(action.name, None)
+
+
+def _owner(machine: FakeMachine, name: str) -> str | None:
+    return machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types.get(name, ("", None))[1]
 
 
 def _take(machine: FakeMachine, action: BindVfio) -> None:
@@ -340,6 +364,8 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     ClearVgpuType: _clear_type,
     SetVgpuScheduler: _set_scheduler,
     RestoreVgpuScheduler: _restore_scheduler,
+    SetVgpuParameters: _set_parameters,
+    ClearVgpuParameters: _clear_parameters,
     BindVfio: _take,
     RestoreDriver: _give_back,
     CreateVolume: _create_volume,

@@ -71,6 +71,8 @@ class FakeMachine:
     mdevs: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
     """UUID → (parent, type, owner)."""
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    parameters: dict[str, str] = field(default_factory=dict)
+    """vGPU → its parameters."""
     domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """UUID → (XML, running)."""
     foreign: set[str] = field(default_factory=set)

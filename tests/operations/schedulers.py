@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VMs that ask for a scheduler of their GPU, for scenes."""
+"""VMs that ask for more than a vGPU: a scheduler of its GPU, parameters of its own. For scenes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.offering import Offering, VgpuParameters
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
 
 _PROFILE = "l40s-12q-equal"
+_DEBUGGED = Offering(
+    name="debugged", origin="site", kind="time_sliced", vgpu_type="NVIDIA L40S-12Q",
+    parameters=VgpuParameters(debugging=True),
+)  # fmt: skip
 
 
 def _prepare(*names: str) -> Callable[[ControlPlane], None]:
@@ -26,6 +31,24 @@ def _create(plane: ControlPlane) -> str | None:
     return plane.services.vms.create(create_vm(profile=_PROFILE)).operation
 
 
+def _with_offering(*names: str) -> Callable[[ControlPlane], None]:
+    """The host, and VMs that may be debugged."""
+
+    def with_vms(plane: ControlPlane) -> None:
+        _prepare()(plane)
+        with plane.store.begin() as tx:
+            tx.offerings.put(_DEBUGGED)
+        for name in names:
+            plane.services.vms.create(create_vm(name, profile=_DEBUGGED.name))
+        plane.engine.drain()
+
+    return with_vms
+
+
+def _create_debugged(plane: ControlPlane) -> str | None:
+    return plane.services.vms.create(create_vm(profile=_DEBUGGED.name)).operation
+
+
 def _delete(plane: ControlPlane) -> str | None:
     return plane.services.vms.delete("default", "train").operation
 
@@ -34,5 +57,7 @@ CASES = (
     ("create scheduled", "create_vm", _prepare(), _create),
     ("create scheduled beside one", "create_vm", _prepare("sibling"), _create),
     ("delete scheduled", "delete_vm", _prepare("train"), _delete),
+    ("create with parameters", "create_vm", _with_offering(), _create_debugged),
+    ("delete with parameters", "delete_vm", _with_offering("train"), _delete),
 )
 """Name, kind, the world before, what begins it."""

@@ -21,9 +21,7 @@ T4 = "GRID T4-2Q"
 BASE = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4)
 UNSUPPORTED = (
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", scheduler=Scheduler(policy="fixed_share")),
-    replace(BASE, parameters=VgpuParameters(uvm=True)),
-    replace(BASE, parameters=VgpuParameters(debugging=True)),
-    replace(BASE, parameters=VgpuParameters(frame_rate_limiter=False)),
+    replace(BASE, parameters=VgpuParameters(console=True)),
     replace(BASE, mixed_sizes=True),
     replace(BASE, numa="strict"),
     replace(BASE, cpu="pinned"),

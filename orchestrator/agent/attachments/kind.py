@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.agent.nvml.reading import NvmlGpu
@@ -60,6 +61,9 @@ class Kind(Protocol):
 
     def owner_of(self, name: str) -> str | None:
         """The VM whose device of the kind has this name in a ``<hostdev>``; None: the ledger knows none."""
+
+    def parameters_file(self, name: str) -> Path | None:
+        """Where the parameters of the vGPU of this name are; None: the kind has none."""
 
     def check_may_make(self, name: str) -> None:
         """That nothing speaks against a device of this name which nobody has yet.

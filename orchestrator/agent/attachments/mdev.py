@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
 from orchestrator.agent.attachments.kind import Handlers, Observation
@@ -88,6 +89,9 @@ class MdevDevices:
 
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(mdev_key(name))
+
+    def parameters_file(self, name: str) -> Path | None:
+        return self._paths.mdev_devices / name / "nvidia" / "vgpu_params"
 
     def check_may_make(self, name: str) -> None:
         if is_uuid(name) and self._find(name) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_managed, not_as_seen
 from orchestrator.agent.attachments.kind import Handlers, Observation
@@ -148,6 +149,9 @@ class MigBackedFunctions:
 
     def owner_of(self, name: str) -> str | None:
         return self._functions.owner_of(name)
+
+    def parameters_file(self, name: str) -> Path | None:
+        return self._functions.parameters_file(name)
 
     def check_may_make(self, name: str) -> None:
         self._functions.check_may_make(name)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, not_as_seen
 from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
@@ -98,6 +99,9 @@ class WholeGpus:
 
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(gpu_key(name))
+
+    def parameters_file(self, name: str) -> Path | None:
+        return None
 
     def check_may_make(self, name: str) -> None:
         """A GPU's own function is asked about as a virtual one is."""

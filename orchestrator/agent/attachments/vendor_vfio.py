@@ -104,6 +104,9 @@ class TypedFunctions:
     def owner_of(self, name: str) -> str | None:
         return self._files.owner_of(vf_key(name))
 
+    def parameters_file(self, name: str) -> Path | None:
+        return self._paths.pci(name) / "nvidia" / "vgpu_params"
+
     def check_may_make(self, name: str) -> None:
         """One that is not there, since virtual functions are off, nobody can have; starting asks again."""
         if is_pci_address(name) and self._paths.pci(name).exists():

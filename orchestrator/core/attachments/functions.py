@@ -10,7 +10,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.pci import split_pci_address
 from orchestrator.core.snapshot import VgpuParent
-from orchestrator.core.vgpu_settings import SetVgpuScheduler
+from orchestrator.core.vgpu_settings import SetVgpuParameters, SetVgpuScheduler
 
 
 def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[str]) -> VgpuParent | None:
@@ -31,6 +31,14 @@ def scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     return (
         SetVgpuScheduler(vm=vm_id, gpu=device.gpu, policy=wanted.policy, time_slice_ms=wanted.time_slice_ms),
     )  # fmt: skip
+
+
+def with_parameters(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """What sets the vGPU's parameters: once it is there, for they go with it."""
+    wanted = device.parameters
+    if wanted is None:
+        return ()
+    return (SetVgpuParameters(vm=vm_id, parent=device.parent, name=device.name, parameters=wanted),)
 
 
 def pci_source(address: str) -> ET.Element:

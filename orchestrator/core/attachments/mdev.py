@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free, scheduled
+from orchestrator.core.attachments.functions import first_free, scheduled, with_parameters
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import CreateMdev, HostAction
 from orchestrator.core.snapshot import GpuSnapshot
@@ -23,7 +23,7 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     created = CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name)
-    return (*scheduled(vm_id, device), created)
+    return (*scheduled(vm_id, device), created, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

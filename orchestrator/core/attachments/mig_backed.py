@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from orchestrator.core.attachments.attachment import Attachment
+from orchestrator.core.attachments.functions import with_parameters
 from orchestrator.core.attachments.vendor_vfio import ATTACHMENT as ON_FUNCTION
 from orchestrator.core.attachments.vendor_vfio import typed
 from orchestrator.core.device import Device, InstancePlace, ObservedDevice
@@ -39,7 +40,7 @@ def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     named = SetInstanceType(
         vm=vm_id, vf=device.parent, type_name=device.type_name, gpu=device.gpu, start=place.start
     )  # fmt: skip
-    return (*before, instance, named)
+    return (*before, instance, named, *with_parameters(vm_id, device))
 
 
 def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:

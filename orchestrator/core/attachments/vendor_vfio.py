@@ -8,7 +8,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free, pci_source, scheduled
+from orchestrator.core.attachments.functions import first_free, pci_source, scheduled, with_parameters
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import HostAction, SetMigMode, SetVgpuType
 from orchestrator.core.snapshot import GpuSnapshot
@@ -29,7 +29,7 @@ def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     typed = SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name)
     left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
-    return (*left, *scheduled(vm_id, device), typed)
+    return (*left, *scheduled(vm_id, device), typed, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

@@ -26,6 +26,7 @@ from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
+from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
@@ -85,6 +86,7 @@ class Bench:
             self.domains,
             networks,
             Settler(self.ledger, storage, kinds, self.domains),
+            VgpuParameterFiles(files, kinds),
         )
         self.handlers = parts.handlers
         self.storage = storage

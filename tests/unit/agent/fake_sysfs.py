@@ -7,6 +7,7 @@ What a write answers follows linux drivers/vfio/mdev and NVIDIA's vendor-specifi
 from __future__ import annotations
 
 import errno
+import shutil
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ class FakeSysfs:
         self.answers: deque[int] = deque()
         """errnos that the next writes answer instead of doing anything; 0 does the write."""
         self.writes: list[tuple[str, str]] = []
+        self.lacks_parameters: tuple[str, ...] = ()
+        """Parameters of vGPUs that the driver takes and forgets."""
         self._types: dict[str, tuple[FakeType, ...]] = {}
         self._groups = 0
         for directory in (self.paths.pci_devices, self.paths.mdev_devices, self.paths.proc, self.paths.iommu_groups):
@@ -131,6 +134,7 @@ class FakeSysfs:
             (function / "physfn").symlink_to(directory)
             (directory / f"virtfn{number}").symlink_to(function)
             self.text(function / "nvidia/current_vgpu_type", "0")
+            self.text(function / "nvidia/vgpu_params", "")
         self._refresh_functions(address)
 
     def hold_open(self, node: str, *, process: int = 4242) -> None:
@@ -161,7 +165,15 @@ class FakeSysfs:
         if path.name in {"driver_override", "reset"}:
             self.text(path, "(null)" if value == "\n" else value)
             return 0
+        if path.name == "vgpu_params":
+            self.text(path, ",".join(one for one in value.strip().split(",") if one not in self.lacks_parameters))
+            return 0
         return self._set_type(path, value)
+
+    def parameters(self, name: str) -> str:
+        """Of a vGPU, as they stand there."""
+        device = self.paths.pci(name) if ":" in name else self.paths.mdev_devices / name
+        return (device / "nvidia/vgpu_params").read_text().strip()
 
     def _bind(self, path: Path, address: str) -> int:
         """linux drivers/base/bus.c: unbind needs its own device, bind a free one that the override allows; vfio-pci
@@ -194,6 +206,7 @@ class FakeSysfs:
         device = self.paths.pci(parent) / uuid
         device.mkdir()
         self.text(device / "remove", "")
+        self.text(device / "nvidia/vgpu_params", "")
         (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
         self._join_group(device)
         (self.paths.mdev_devices / uuid).symlink_to(device)
@@ -227,9 +240,7 @@ class FakeSysfs:
             (device / "remove").unlink()
             return errno.EAGAIN
         (self.paths.mdev_devices / device.name).unlink()
-        for entry in device.iterdir():
-            entry.unlink()
-        device.rmdir()
+        shutil.rmtree(device)
         self._refresh_mdev(device.parent.name)
         return 0
 

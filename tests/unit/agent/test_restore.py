@@ -22,6 +22,7 @@ from orchestrator.agent.restore import Restorer
 from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import Turns
+from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
@@ -155,7 +156,7 @@ class Machine:
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
         settler = Settler(self.ledger, storage, kinds, self.libvirt)
-        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler)
+        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler, VgpuParameterFiles(files, kinds))
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 
