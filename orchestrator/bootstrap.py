@@ -177,16 +177,20 @@ def build(
     world = _world(settings, store, reach, key)
     observer = HostObserver(store=store, link=world.link, clock=world.clock)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
-    keepers: list[DriverUpgradeKeeper] = []  # it begins operations, and goes on when one has ended
+    reconcilers: list[Reconciler] = []
+    keepers: list[DriverUpgradeKeeper] = []  # both begin operations, and go on when one has ended
 
     def afterwards(host: str, subject: str) -> None:
-        observer.after_operation(host, subject)
+        for one in reconcilers:
+            if observer.is_untrue(host, subject):
+                one.observe_soon(host)  # not here: a host that does not answer would hold a worker
         for keeper in keepers:
             keeper.round()
 
     engine = _engine(settings, store, runner, afterwards)
     keepers.append(keeper_of(world, engine))
     reconciler = reconciler_of(settings, world, engine, observer)
+    reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
     services = services_of(settings, world, engine, reconciler, inspection, key)
     if settings.database_server is not None:

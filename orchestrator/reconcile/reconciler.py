@@ -54,6 +54,9 @@ class Reconciler:
     """Hosts that do not answer take their time here: however many are down, the others are looked at as before."""
     _quiet: QuietHosts = field(init=False)
     _under_way: set[str] = field(init=False, default_factory=set)
+    _happened: set[str] = field(init=False, default_factory=set)
+    """Hosts of which something was told that no look has begun after."""
+    _closed: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -83,8 +86,13 @@ class Reconciler:
                 look.result()
 
     def observe_soon(self, name: str) -> None:
-        """Something happened there; more of it while a look is under way is seen by the next round."""
-        self._pool.submit(self._one, name)
+        """Something happened there: it is looked at on a thread of the rounds, and once more after a look that is under
+        way. Whoever tells waits for nothing."""
+        with self._lock:
+            told_already = name in self._happened
+            self._happened.add(name)
+            if not (told_already or name in self._under_way or self._closed.is_set()):
+                self._pool.submit(self._one, name)
 
     def _look(self, quiet: Container[str], standing: Standing) -> None:
         """Where nothing was to be said and nothing has changed, that is all."""
@@ -106,13 +114,17 @@ class Reconciler:
         """Whether nobody else looks at it; then nobody does until the end of the block."""
         with self._lock:
             free = name not in self._under_way
-            self._under_way.add(name)
+            if free:
+                self._under_way.add(name)
+                self._happened.discard(name)
         try:
             yield free
         finally:
             if free:
                 with self._lock:
                     self._under_way.discard(name)
+                    if name in self._happened and not self._closed.is_set():
+                        self._pool.submit(self._one, name)
 
     def observe(self, name: str) -> None:
         """See the host, compare, write down, end leases, repair what is safe. What one part makes of a host's answers
@@ -151,6 +163,8 @@ class Reconciler:
 
     def close(self) -> None:
         """Looks that have begun go on until their own time limits; nobody waits for them."""
+        with self._lock:
+            self._closed.set()
         for pool in (self._pool, self._silent_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 

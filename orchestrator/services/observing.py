@@ -54,17 +54,14 @@ class HostObserver:
             found = error
         self.keep(name, Look(began=began, turn=turn, found=found))
 
-    def after_operation(self, host: str, subject: str) -> None:
-        """Look at the host where its picture has become untrue: where what placement sees of it does not follow from
+    def is_untrue(self, host: str, subject: str) -> bool:
+        """Whether the picture of the host has become untrue: where what placement sees of it does not follow from
         claims. ``subject``: of the operation that has ended there."""
         with self.store.read() as tx:
             vm = tx.vms.find_id(subject)
             if vm is not None and vm.deallocated is None:
-                untrue = any(changes_gpu(device) for device in vm.devices)
-            else:
-                untrue = subject == host or tx.looks.shows(host, subject)
-        if untrue:
-            self.observe(host)
+                return any(changes_gpu(device) for device in vm.devices)
+            return subject == host or tx.looks.shows(host, subject)
 
     def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
         """Whether the host is as it stands, at that turn. What it is otherwise is for :meth:`keep`; nothing is stored

@@ -79,7 +79,12 @@ def start(around: Surroundings, name: str) -> Controller:
     )
     observer = HostObserver(store=store, link=link, clock=clock)
     runner = Runner(world, Journal(store, clock), around.definitions)
-    engine = SimEngine(schedule, process, store, runner, observer.after_operation)
+
+    def afterwards(host: str, subject: str) -> None:
+        if observer.is_untrue(host, subject):
+            observer.observe(host)
+
+    engine = SimEngine(schedule, process, store, runner, afterwards)
     settings = Settings.model_construct()
     reconciler = reconciler_of(settings, world, engine, observer)
     services = services_of(settings, world, engine, reconciler, HostInspection(scan), _KEY)

@@ -62,6 +62,36 @@ def test_hosts_that_are_down_do_not_keep_the_others_from_their_looks(tmp_path: P
     plane.store.close()
 
 
+def test_who_tells_of_a_host_that_does_not_answer_waits_for_nothing_and_it_is_looked_at_once_more(
+    tmp_path: Path,
+) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    hosts = with_hosts_down(plane)
+    begun, ended = threading.Semaphore(0), threading.Semaphore(0)
+
+    class Heard(HostObserver):
+        def observe(self, name: str) -> None:
+            begun.release()
+            super().observe(name)
+            ended.release()
+
+    observer = Heard(store=plane.store, link=hosts, clock=plane.world.clock)
+    reconciler: Reconciler = replace(plane.reconciler, observer=observer, at_once=2)
+    for _ in range(3):
+        reconciler.observe_soon("down0")
+    assert begun.acquire(timeout=LIMIT_S)
+    for _ in range(3):  # while it is looked at, in vain
+        reconciler.observe_soon("down0")
+    assert not begun.acquire(blocking=False)
+    hosts.let_go.set()
+    for _ in range(2):
+        assert ended.acquire(timeout=LIMIT_S)
+    reconciler.close()
+    assert hosts.observed["down0"] == 2
+    plane.store.close()
+
+
 def test_a_look_that_finds_nothing_writes_what_it_saw_and_nothing_more(tmp_path: Path) -> None:
     plane = control_plane(tmp_path)
     plane.add_host(T4_HOST)
