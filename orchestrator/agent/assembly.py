@@ -13,6 +13,7 @@ from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.mig import NvmlMig
@@ -39,6 +40,7 @@ class Agent:
     observer: Observer
     performer: Performer
     restorer: Restorer
+    logs: ConsoleLogs
 
 
 def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) -> Agent:
@@ -56,7 +58,8 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     settler = Settler(ledger, storage, kinds, domains)
     parameters = VgpuParameterFiles(files, kinds)
-    handlers = Parts(storage, kinds, switches, domains, networks, settler, parameters).handlers
+    logs = ConsoleLogs(paths)
+    handlers = Parts(storage, kinds, switches, domains, networks, settler, parameters, logs).handlers
     return Agent(
         ledger=ledger,
         storage=storage,
@@ -80,4 +83,5 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             timing,
             handlers,
         ),
+        logs=logs,
     )

@@ -12,6 +12,7 @@ from orchestrator.agent.belongings import Belongings
 from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
@@ -60,6 +61,7 @@ class Parts:
     networks: LibvirtNetworks
     settler: Settler
     parameters: VgpuParameterFiles
+    logs: ConsoleLogs
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
@@ -80,6 +82,12 @@ class Parts:
             judge(action.vm, parts_of(xml))
 
         return self.domains.start(action.vm, check)
+
+    def undefine(self, action: UndefineDomain) -> ActionResult:
+        """With what it printed."""
+        result = self.domains.undefine(action.vm)
+        self.logs.remove(action.vm)
+        return result
 
     @property
     def _belongings(self) -> Belongings:
@@ -120,7 +128,7 @@ class Parts:
             EnsureNetwork: lambda a: networks.ensure(a.name, a.subnet),
             RemoveNetwork: lambda a: networks.remove(a.name),
             DefineDomain: self.define,
-            UndefineDomain: lambda a: domains.undefine(a.vm),
+            UndefineDomain: self.undefine,
             StartDomain: self.start,
             StopDomain: lambda a: domains.stop(a.vm, a.grace_seconds),
             AdoptDomain: self.adopt,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import queue
 import select
@@ -12,9 +13,11 @@ from functools import partial
 
 from orchestrator.agent import streams
 from orchestrator.agent.assembly import Agent
+from orchestrator.agent.libvirt.domains import domain_key
 from orchestrator.agent.libvirt.events import subscribed
 from orchestrator.agent.version import agent_version
 from orchestrator.core.contained import Contained
+from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import Fatal, InvalidInput, Unknown, VgpuctlError, error_to_dict
 from orchestrator.core.protocol import (
     HELLO_BYTES,
@@ -52,6 +55,7 @@ class AgentSession:
         self._methods: dict[str, Callable[[Message], Message]] = {
             "observe": self._observe,
             "observe_domain": lambda params: domain_to_dict(agent.observer.domains.find(str(params.get("vm")))),
+            "console_log": self._console_log,
             "perform": self._perform,
         }
 
@@ -133,6 +137,16 @@ class AgentSession:
         fields = {key: value for key, value in params.items() if key != "token"}
         token = token_from_dict(params.get("token"))
         return result_to_dict(self._agent.performer.perform(action_from_dict(fields), token))
+
+    def _console_log(self, params: Message) -> Message:
+        """Nothing of a domain that is not ours: what it prints is not our business.
+
+        :raises InvalidInput: ``agent.request_invalid``"""
+        vm, most = str(params.get("vm")), params.get("most")
+        if type(most) is not int or not 0 < most <= MAX_LOG_BYTES:
+            raise InvalidInput("agent.request_invalid", f"a console log has 1 to {MAX_LOG_BYTES} bytes")
+        kept = self._agent.logs.tail(vm, most) if self._agent.ledger.owner(domain_key(vm)) is not None else b""
+        return {"content_base64": base64.b64encode(kept).decode()}
 
     def _watch(self, answer: Message) -> None:
         with subscribed(self._agent.libvirt) as events:

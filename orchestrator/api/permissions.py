@@ -46,6 +46,7 @@ RULES: Final[dict[str, Rule]] = {
     "POST /v1/vms/{name}/provision": Rule("query", _USE),
     "GET /v1/vms/{name}/provision": Rule("query", _SEE),
     "GET /v1/vms/{name}/console": Rule("query", _USE),
+    "GET /v1/vms/{name}/console/log": Rule("query", _USE),
     "GET /v1/vms/{name}/tcp/{port}": Rule("query", _USE),
     "WEBSOCKET /v1/vms/{name}/console": Rule("query", _USE),
     "WEBSOCKET /v1/vms/{name}/tcp/{port}": Rule("query", _USE),

@@ -31,7 +31,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "apply": ("apply -f site.yaml", "apply -f site.yaml --prune", "apply -f -"),
     "export": ("export", "export --tenant research"),
     "schema": ("schema",),
-    "console": ("console train",),
+    "console": ("console train", "console train --log"),
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "vm proxy": ("vm proxy train --port 22",),
     "vm provision": (

@@ -37,6 +37,8 @@ STATE_COLOURS: Final = {
 
 
 _OUR_COLOUR: Final = re.compile(r"(\x1b\[[0-9]{1,2}m)")
+_TERMINAL_CODE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][0-9A-B]|[=>78cM])")
+"""ECMA-48 control sequences, and the few of the VT100 that boot loaders and getty write."""
 
 
 def shown(value: object) -> str:
@@ -65,6 +67,12 @@ def safe_line(line: str) -> str:
         return line
     parts = _OUR_COLOUR.split(line)
     return "".join(part if _OUR_COLOUR.fullmatch(part) else printable(part) for part in parts)
+
+
+def guest_lines(content: bytes) -> list[str]:
+    """What a guest printed, for a terminal: colours and the like are left out, what else it would obey is escaped."""
+    text = _TERMINAL_CODE.sub("", content.decode(errors="replace")).expandtabs()
+    return [printable(line.rstrip("\r")) for line in text.removesuffix("\n").split("\n")]
 
 
 def width() -> int | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -66,6 +67,11 @@ class AsyncClient(AsyncSiteCalls):
     async def vm(self, name: str, tenant: str) -> models.Vm:
         found: models.Vm = await self._get(path_of("vms", name), tenant=tenant)
         return found
+
+    async def console_log(self, name: str, tenant: str, most: int | None = None) -> bytes:
+        """The last of what its serial console wrote, at most so many bytes."""
+        found: models.ConsoleLog = await self._get(path_of("vms", name, "console", "log"), tenant=tenant, most=most)
+        return b64decode(found["content_base64"])
 
     async def delete_vm(self, name: str, tenant: str) -> models.Started:
         started: models.Started = await self._delete(path_of("vms", name), tenant=tenant)

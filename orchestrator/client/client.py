@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,11 @@ class Client(SiteCalls):
     def vm(self, name: str, tenant: str) -> models.Vm:
         found: models.Vm = self._get(path_of("vms", name), tenant=tenant)
         return found
+
+    def console_log(self, name: str, tenant: str, most: int | None = None) -> bytes:
+        """The last of what its serial console wrote, at most so many bytes."""
+        found: models.ConsoleLog = self._get(path_of("vms", name, "console", "log"), tenant=tenant, most=most)
+        return b64decode(found["content_base64"])
 
     def delete_vm(self, name: str, tenant: str) -> models.Started:
         started: models.Started = self._delete(path_of("vms", name), tenant=tenant)

@@ -414,6 +414,17 @@ class CompactionPlan(TypedDict):
     """
 
 
+class ConsoleLog(TypedDict):
+    """
+    What a serial console wrote last.
+    """
+
+    content_base64: str
+    """
+    In base64, as guests print any bytes; empty: nothing was kept
+    """
+
+
 class CreateTenant(TypedDict):
     """
     A tenant: VMs, members and quota of its own.

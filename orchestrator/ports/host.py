@@ -60,6 +60,9 @@ class HostLink(Protocol):
     def open_console(self, host: Host, vm: str) -> ByteStream:
         """The VM's serial console."""
 
+    def console_log(self, host: Host, vm: str, most: int) -> bytes:
+        """The last bytes that the VM's serial console wrote, at most so many; b"" when nothing was kept."""
+
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         """A TCP connection from the host to the VM's own address."""
 

@@ -15,7 +15,7 @@ from orchestrator.ports.store.transaction import Store
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
 from orchestrator.services.guest_drivers import guest_bundle
 from orchestrator.services.messages import Started
-from orchestrator.services.vms import known_vm
+from orchestrator.services.vm_checks import known_vm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,28 @@
 
 from __future__ import annotations
 
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.lease import show_moment
+from orchestrator.core.names import near
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
+
+_SHORTEST_ID = 6
+"""Digits of an id by which a VM may be called."""
+
+
+def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
+    """By name, by id, or by how its id begins. :raises NotFound: ``vm.unknown``"""
+    vm = tx.vms.find(tenant, name)
+    if vm is not None:
+        return vm
+    others = tx.vms.list(tenant=tenant)
+    meant = [one for one in others if one.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
+    if len(meant) != 1:
+        names = [one.spec.name for one in others]
+        raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms"))
+    return meant[0]
 
 
 def check_adopted(tx: Transaction, vm: Vm) -> None:

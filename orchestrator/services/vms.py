@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity, NotFound
+from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
-from orchestrator.core.names import check_name, near
+from orchestrator.core.names import check_name
 from orchestrator.core.network import short_name
 from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
@@ -30,10 +30,15 @@ from orchestrator.services.planning import Planner, VmPlan, check_still_ready
 from orchestrator.services.requirements import checked, spec_of
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vm_checks import check_adopted, check_host, check_lease, check_may_rename, check_state
+from orchestrator.services.vm_checks import (
+    check_adopted,
+    check_host,
+    check_lease,
+    check_may_rename,
+    check_state,
+    known_vm,
+)
 
-_SHORTEST_ID = 6
-"""Digits of an id by which a VM may be called."""
 _RACES = 5
 """How often a lost race for slots is planned again."""
 
@@ -326,6 +331,12 @@ class VmService:
         vm = self._running(tenant, name)
         return self.link.open_console(self._opening(vm, "open_console"), vm.id)
 
+    def console_log(self, tenant: str, name: str, most: int) -> bytes:
+        """The last bytes that its serial console wrote, at most so many; also of one that is stopped. b"": nothing was
+        kept, as of one that was adopted, or was started last by an agent that kept nothing."""
+        vm = self.get(tenant, name)
+        return self.link.console_log(self._opening(vm, "read_console_log"), vm.id, most)
+
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
         """A connection to a port of the VM, made from its host.
 
@@ -357,19 +368,6 @@ class VmService:
         for operation in (*started.first, *([] if started.operation is None else [started.operation])):
             self.engine.submit(operation)
         return started
-
-
-def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
-    """By name, by id, or by how its id begins."""
-    vm = tx.vms.find(tenant, name)
-    if vm is not None:
-        return vm
-    others = tx.vms.list(tenant=tenant)
-    meant = [one for one in others if one.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
-    if len(meant) != 1:
-        names = [one.spec.name for one in others]
-        raise NotFound("vm.unknown", f"no VM is called {name[:63]!a}", hint=near(name, names, "vgpuctl list-vms"))
-    return meant[0]
 
 
 def _so_already(vm: Vm, *, settled: VmState) -> Started:

@@ -108,6 +108,9 @@ class HostsLink:
         """A guest that sends back what it gets."""
         return Echo(f"console of {vm} on {host.name}\r\n".encode())
 
+    def console_log(self, host: Host, vm: str, most: int) -> bytes:
+        return str(self._ask("console_log", host, {"vm": vm, "most": most})["text"]).encode()
+
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         """A guest that sends back what it gets."""
         return Echo(f"{vm}:{port}\r\n".encode())

@@ -66,6 +66,9 @@ class _Session:
         self._methods: dict[str, Callable[[Host, Message], Message]] = {
             "observe_domain": lambda host, params: domain_to_dict(self._link.observe_domain(host, params["vm"])),
             "things_of": lambda host, params: things_to_dict(self._link.things_of(host, params["vm"])),
+            "console_log": lambda host, params: {
+                "text": self._link.console_log(host, params["vm"], params["most"]).decode()
+            },
             "perform": self._perform,
             "send_image": self._send_image,
             "install_agent": self._install,

@@ -79,6 +79,8 @@ class SimulatedMachine:
     disk_full: bool = False
     ledger: SimulatedLedger = field(default_factory=SimulatedLedger)
     domains: dict[str, Domain] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
+    """What domains have printed, by id."""
     volumes: dict[str, int] = field(default_factory=dict)
     """Name → bytes."""
     seeds: dict[str, int] = field(default_factory=dict)

@@ -82,6 +82,10 @@ class MachineLink(ABC):
         """A guest that sends back what it gets."""
         return Echo(f"console of {vm} on {host.name}\r\n".encode())
 
+    def console_log(self, host: Host, vm: str, most: int) -> bytes:
+        """What its domain printed at every start."""
+        return self._call(host, OBSERVE, lambda machine: self._ours(machine).consoles.get(vm, "").encode()[-most:])
+
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         """A guest that sends back what it gets."""
         return Echo(f"{vm}:{port}\r\n".encode())

@@ -21,6 +21,9 @@ from orchestrator.core.host_actions import (
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
+_MAX_PRINTED = 64 * 1024
+"""Characters that are kept of what a domain printed."""
+
 
 def receive_image(machine: SimulatedMachine, name: str) -> ActionResult:
     """:raises Fatal: ``host.disk_full``"""
@@ -121,6 +124,7 @@ def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
         if domain.running:
             raise Conflict("vm.running", "the VM is running")
         del machine.domains[action.vm]
+        machine.consoles.pop(action.vm, None)
     release(machine, key, action.vm)
     return ActionResult(changed=domain is not None)
 
@@ -140,6 +144,8 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     domain.running, domain.started_at = True, machine.now
     domain.address = _free_address(machine)
     kernel.opened |= set(domain.devices)
+    printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
+    machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
     may_die(machine)
     return DONE
 

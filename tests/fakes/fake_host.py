@@ -98,6 +98,9 @@ class FakeHosts:
     def open_console(self, host: Host, vm: str) -> ByteStream:
         return Echo(f"console of {vm} on {host.name}\n".encode())
 
+    def console_log(self, host: Host, vm: str, most: int) -> bytes:
+        return f"{vm} on {host.name} printed this\n".encode()[-most:]
+
     def open_tcp(self, host: Host, vm: str, port: int) -> ByteStream:
         return Echo(f"{vm}:{port}\n".encode())
 

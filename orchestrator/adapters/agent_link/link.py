@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
@@ -107,7 +109,7 @@ class SshHostLink:
         found = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
         return tuple(one_line(thing) for thing in found)
 
-    def _observe(self, host: Host, method: str, params: Message) -> object:
+    def _observe(self, host: Host, method: str, params: Message) -> Any:
         """A cut connection is tried once more: observing twice does no harm."""
         stood = self._line(host).connected
         try:
@@ -166,6 +168,14 @@ class SshHostLink:
 
     def open_console(self, host: Host, vm: str) -> AgentStream:
         return self._guest_stream(host, "console", vm, {"vm": vm})
+
+    def console_log(self, host: Host, vm: str, most: int) -> bytes:
+        answer = self._observe(host, "console_log", {"vm": vm, "most": most})
+        try:
+            content = base64.b64decode(answer["content_base64"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unknown("agent.protocol", "the agent sent a console log that is none") from error
+        return content[-most:]
 
     def open_tcp(self, host: Host, vm: str, port: int) -> AgentStream:
         return self._guest_stream(host, "tcp", vm, {"vm": vm, "port": port})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from orchestrator.agent.libvirt.domain_devices import OTHER_BUSES, read_domain_xml
+from orchestrator.core.domain_xml.console import console_log
 
 _NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel", "tpm")
 """Devices that reach files, sockets or addresses of the host."""
@@ -61,6 +62,7 @@ def _other_disks(disks: list[ET.Element]) -> Iterator[str]:
 
 
 def _other_devices(root: ET.Element) -> Iterator[str]:
+    kept_in = console_log(root.findtext("uuid") or "")
     for device in root.findall("./devices/*"):
         tag, kind = device.tag, device.get("type")
         if tag in _NEVER or tag.startswith("{"):
@@ -71,6 +73,8 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield f"interface of type {kind}"
         elif tag in {"serial", "console"} and kind != "pty":
             yield f"{tag} of type {kind}"
+        elif any(log.get("file") != kept_in for log in device.iter("log")):
+            yield f"{tag} with a log of its own"
         elif tag == "emulator" and not (device.text or "").startswith(_EMULATORS):
             yield "emulator"
         elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:

@@ -16,6 +16,7 @@ from orchestrator.api.schemas.vm_query import VmFilter, VmFilterOf
 from orchestrator.api.schemas.vms import (
     AdoptVmBody,
     ChangeVmBody,
+    ConsoleLogAnswer,
     CreateVmBody,
     ExtendBody,
     PlanAnswer,
@@ -25,6 +26,7 @@ from orchestrator.api.schemas.vms import (
 )
 from orchestrator.api.services import ApiServices, ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
 
@@ -32,6 +34,7 @@ router = APIRouter(prefix="/vms", tags=["vms"])
 
 Force = Annotated[bool, Query(description="Power off at once, without asking the guest")]
 
+LogBytes = Annotated[int, Query(ge=1, le=MAX_LOG_BYTES, description="At most so many bytes")]
 Port = Annotated[int, Path(ge=1, le=65535)]
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     101: {
@@ -157,6 +160,14 @@ def extend(
 async def open_console(name: NameInPath, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """The serial console of a VM, over a websocket."""
     raise _no_websocket()
+
+
+@router.get("/{name}/console/log")
+def console_log(
+    name: NameInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
+) -> ConsoleLogAnswer:
+    """The last of what its serial console wrote; also of a VM that is stopped."""
+    return ConsoleLogAnswer.of(services.vms.console_log(tenant, name, most))
 
 
 @router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
@@ -284,6 +285,18 @@ class PlanAnswer(AnswerBody):
             actions=tuple(action_to_dict(action) for action in plan.actions),
             domain_xml=plan.domain_xml,
         )
+
+
+class ConsoleLogAnswer(AnswerBody):
+    """What a serial console wrote last."""
+
+    model_config = ConfigDict(title="ConsoleLog")
+
+    content_base64: str = Field(description="In base64, as guests print any bytes; empty: nothing was kept")
+
+    @classmethod
+    def of(cls, content: bytes) -> ConsoleLogAnswer:
+        return cls(content_base64=base64.b64encode(content).decode())
 
 
 FITS = "there is a place for it"

@@ -11,14 +11,25 @@ import typer
 from orchestrator.cli import guest_access
 from orchestrator.cli.parameters import Name, Tenant
 from orchestrator.cli.session import session_of
-from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 
 GUEST_TIMEOUT_S: Final = 30.0
 """How long ssh waits for a guest that has an address but no ssh server yet."""
 
 
-def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
-    """Open the serial console. Ctrl-] leaves it."""
+def console(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    log: Annotated[bool, typer.Option("--log", help="Print what it wrote last, also of a VM that is stopped.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="With --log: every byte as the guest wrote it.")] = False,
+) -> None:
+    """Open the serial console. Ctrl-] leaves it. With --log: print what it wrote."""
+    if raw and not log:
+        raise InvalidInput("cli.usage", "--raw is for --log", hint="an open console passes every byte on anyway")
+    if log:
+        _print_log(session_of(ctx).client.console_log(name, tenant), name, raw=raw)
+        return
     from orchestrator.cli.guest_stream import LEAVE, join_standard_streams, open_stream, raw_terminal
     from orchestrator.cli.output import somebody_types
 
@@ -30,6 +41,17 @@ def console(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
         with raw_terminal():
             join_standard_streams(stream, leave=LEAVE if typed else None)
     print(file=sys.stderr)
+
+
+def _print_log(content: bytes, name: str, *, raw: bool) -> None:
+    if not content:
+        print(f"nothing that {name} printed was kept; from its next start on it is", file=sys.stderr)
+    elif raw:
+        sys.stdout.buffer.write(content)
+    else:
+        from orchestrator.cli.output import guest_lines
+
+        print("\n".join(guest_lines(content)))
 
 
 def proxy(

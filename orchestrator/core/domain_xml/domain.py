@@ -36,7 +36,7 @@ def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE)
     _machine(root)
     devices = ET.SubElement(root, "devices")
     devices.extend([volume_disk(domain, storage), seed_disk(domain, storage)])
-    devices.extend([interface(vm_id, domain.network), *serial_console()])
+    devices.extend([interface(vm_id, domain.network), *serial_console(vm_id)])
     devices.extend(hostdev(device) for device in domain.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)

@@ -20,6 +20,7 @@ from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
@@ -87,6 +88,7 @@ class Bench:
             networks,
             Settler(self.ledger, storage, kinds, self.domains),
             VgpuParameterFiles(files, kinds),
+            ConsoleLogs(self.host.paths),
         )
         self.handlers = parts.handlers
         self.storage = storage

@@ -13,6 +13,7 @@ from orchestrator.agent.gpu_switches import GpuSwitches
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
+from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.mig_modes import Functions, MigModes
@@ -156,7 +157,8 @@ class Machine:
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
         settler = Settler(self.ledger, storage, kinds, self.libvirt)
-        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler, VgpuParameterFiles(files, kinds))
+        made = (VgpuParameterFiles(files, kinds), ConsoleLogs(self.host.paths))
+        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler, *made)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 

@@ -108,6 +108,15 @@ def test_several_vms_are_stopped_by_one_command_and_one_that_is_not_there_keeps_
 
 
 @pytest.mark.usefixtures("vms")
+def test_what_a_console_wrote_is_printed_without_what_a_terminal_would_obey(cli: Cli) -> None:
+    """vm-2 is stopped."""
+    done = cli("console", "vm-2", "--log")
+    assert (done.code, done.out) == (0, "vm-2    boots\\x07\n\xe9 login: \n")
+    assert "\x1b[1mvm-2\x1b[0m\tboots\x07\r\n" in cli("console", "vm-2", "--log", "--raw").out
+    assert (cli("console", "vm-2", "--raw").code, cli("console", "nobody", "--log").code) == (2, 4)
+
+
+@pytest.mark.usefixtures("vms")
 def test_ages_are_told_by_the_servers_clock(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     before = cli("show-vm", "vm-1", "-o", "table").out
     real = time.time

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.output import LONG_LIST, colour, printable, render_details, show, shown, width
+from orchestrator.cli.output import LONG_LIST, colour, guest_lines, printable, render_details, show, shown, width
 from orchestrator.cli.session import Format
 
 
@@ -84,3 +84,8 @@ def test_json_and_yaml_are_the_object_as_it_is(capsys: pytest.CaptureFixture[str
     assert yaml.safe_load(capsys.readouterr().out) == data
     show(data, Format.TABLE, lambda: ["a", "b"])
     assert capsys.readouterr().out == "a\nb\n"
+
+
+def test_what_a_guest_printed_is_lines_whatever_bytes_it_has() -> None:
+    printed = b"\x1b(B\x1b[2J\x1b[1;1Ha\tb\r\n\xff\x1b]0;title\x07\n"
+    assert guest_lines(printed) == ["a       b", "\ufffd\\x1b]0;title\\x07"]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a VM's serial console wrote, as libvirt's log daemon keeps it: a file and older ones beside it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from orchestrator.agent.paths import Paths
+from orchestrator.core.domain_xml.console import console_log
+from orchestrator.core.names import is_uuid
+
+_OLDER: Final = tuple(f".{number}" for number in range(10))
+"""How the daemon names older files, newest first. A host may be told to keep more than its usual three."""
+
+
+@dataclass(frozen=True)
+class ConsoleLogs:
+    paths: Paths
+
+    def tail(self, vm: str, most: int) -> bytes:
+        """At most so many bytes, the last ones; b"" when nothing is kept."""
+        found = b""
+        for path in self._files(vm):
+            if len(found) < most:
+                found = _tail(path, most - len(found)) + found
+        return found
+
+    def remove(self, vm: str) -> None:
+        """Gone already is fine."""
+        for path in self._files(vm):
+            path.unlink(missing_ok=True)
+
+    def _files(self, vm: str) -> tuple[Path, ...]:
+        """Newest first; none for what is no VM's id and could be a path."""
+        if not is_uuid(vm):
+            return ()
+        newest = self.paths.root / console_log(vm).removeprefix("/")
+        return (newest, *(newest.with_name(newest.name + suffix) for suffix in _OLDER))
+
+
+def _tail(path: Path, most: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            return b""
+        file.seek(max(0, about.st_size - most))
+        return file.read(most)
