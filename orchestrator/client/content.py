@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
+from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.file_errors import why_unreadable
 from orchestrator.regular_file import open_regular
 
 PART_BYTES: Final = 256 * 1024
-_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Told = Callable[[Literal["read", "sent"], int], object]
 """Is told how many bytes were read for the digest, then how many were sent."""
@@ -79,10 +78,7 @@ def open_content(path: Path | str, *, sha256: str | None = None, told: Told = _n
 
     :raises InvalidInput: ``file.unreadable``, ``file.digest_invalid``
     """
-    if sha256 is not None and _SHA256.fullmatch(sha256) is None:
-        raise InvalidInput(
-            "file.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
-        )
+    check_sha256(sha256, "file.digest_invalid")
     try:
         file = open_regular(Path(path))
     except (OSError, ValueError) as error:

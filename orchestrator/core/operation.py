@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.core.errors import NotFound
+from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.names import near
 
 OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuck"]
 """``undone``: it failed and everything it had done was taken back. ``stuck``: that failed too."""
@@ -32,6 +33,34 @@ OUT_OF_REACH = frozenset(
 )
 """What says that an operation only misses its host, as one that reboots: it waits for it. Stuck by one of these it goes
 on when the host is back."""
+
+KINDS = frozenset(
+    {
+        "add_host",
+        "adopt_vm",
+        "apply_mig",
+        "clean_up",
+        "create_stopped_vm",
+        "create_vm",
+        "delete_lost_vm",
+        "delete_vm",
+        "free_vm",
+        "preempt_for_vm",
+        "provision_host",
+        "provision_vm",
+        "release_mig",
+        "remove_host",
+        "rename_vm",
+        "restart_vm",
+        "settle_ledger",
+        "start_freed_vm",
+        "start_vm",
+        "stop_vm",
+        "upgrade_agent",
+        "upgrade_driver",
+    }
+)
+"""Of all definitions (operations/definitions), for who only asks."""
 
 STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
     "pending": frozenset({"running"}),
@@ -104,6 +133,14 @@ class Watched:
 
     operation: Operation
     revision: int
+
+
+def check_kind(kind: str) -> str:
+    """:raises InvalidInput: ``operation.kind_unknown`` with near names"""
+    if kind not in KINDS:
+        hint = near(kind, sorted(KINDS), "vgpuctl operation list")
+        raise InvalidInput("operation.kind_unknown", f"no operation is of kind {kind[:40]!a}", hint=hint)
+    return kind
 
 
 def unknown_operation(operation_id: str) -> NotFound:

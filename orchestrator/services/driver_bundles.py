@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.digest import check_sha256
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle
 from orchestrator.core.driver_lock import digests_of
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
@@ -16,7 +16,6 @@ from orchestrator.ports.files import BundleFiles
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 
-_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _OF_A_RELEASE: Final = frozenset({"vgpu_host", "vgpu_guest"})
 """Kinds that come with a release of the vGPU software."""
 _SWAPS: Final = frozenset({"provision_host", "upgrade_driver"})
@@ -35,10 +34,7 @@ class DriverBundleService:
 
         :raises InvalidInput: ``bundle.…``: nothing is kept of the file
         """
-        if wanted.sha256 is not None and _SHA256.fullmatch(wanted.sha256) is None:
-            raise InvalidInput(
-                "bundle.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
-            )
+        check_sha256(wanted.sha256, "bundle.digest_invalid")
         bundle = self.files.take(wanted, self.clock.now())
         with self.store.begin() as tx:
             there = tx.driver_bundles.find(bundle.sha256)

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
+from orchestrator.core.digest import check_sha256
 from orchestrator.core.driver_matrix import version_key
-from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.image import Image, NewImage
 from orchestrator.core.names import check_name
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import ImageFiles
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
-
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +33,7 @@ class ImageService:
         :raises Conflict: ``image.exists`` when the name is taken by other content
         """
         name = check_name(wanted.name, what="image")
-        if wanted.sha256 is not None and _SHA256.fullmatch(wanted.sha256) is None:
-            raise InvalidInput(
-                "image.digest_invalid", "a SHA-256 has 64 hexadecimal digits", hint="write the output of sha256sum"
-            )
+        check_sha256(wanted.sha256, "image.digest_invalid")
         there = self._as_announced(name, wanted.sha256)
         if there is not None:
             return there

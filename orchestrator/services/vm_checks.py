@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.lease import show_moment
 from orchestrator.core.names import near
@@ -71,6 +73,19 @@ def check_host(tx: Transaction, vm: Vm) -> None:
             "host.provisioning",
             f"host {vm.host} of VM {vm.spec.name} is getting a driver",
             hint=f"start it when 'vgpuctl host show {vm.host}' says that it is ready",
+        )
+
+
+def check_labelled(vm: Vm, labels: Mapping[str, str]) -> None:
+    """:raises Conflict: ``vm.labelled``"""
+    there = dict(vm.spec.labels)
+    differing = {key: value for key, value in labels.items() if there.get(key) != value}
+    if differing:
+        words = " ".join(f"--label {key}={value}" for key, value in differing.items())
+        raise Conflict(
+            "vm.labelled",
+            f"there is already such a VM {vm.spec.name} with other labels",
+            hint=f"'vgpuctl vm set {vm.spec.name} {words}' gives it these",
         )
 
 

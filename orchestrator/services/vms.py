@@ -33,6 +33,7 @@ from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_checks import (
     check_adopted,
     check_host,
+    check_labelled,
     check_lease,
     check_may_rename,
     check_state,
@@ -198,7 +199,7 @@ class VmService:
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             labelled = replace(vm, spec=replace(vm.spec, labels=changed_labels(vm.spec.labels, labels)))
-            tx.vms.update(labelled)
+            tx.vms.set_spec(labelled.id, labelled.spec)
             said = ", ".join(f"{key}={value}" if value is not None else f"no {key}" for key, value in labels.items())
             at, action = self.planner.clock.now(), f"label_vm {said}"
             tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="done")
@@ -385,6 +386,7 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     wanted: VmSpec = replace(spec_of(request, kept, network), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or not same_data:
         raise _exists(vm)
+    check_labelled(vm, request.labels)
     if vm.state == "deleting":
         raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")
     return Started(operation=running_operation(tx, vm), name=vm.spec.name, existing=True)

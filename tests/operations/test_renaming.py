@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import Conflict, Fatal, NotFound
-from tests.fakes.control_plane import T4_HOST, ControlPlane, plane_with
+from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.operations.test_vm_life import finished, make
 
 
@@ -69,3 +69,27 @@ def test_a_vm_whose_host_refuses_its_new_name_gets_the_old_one_back_unless_that_
     undone = finished(plane, begun.operation)
     assert (undone.state, vms.get("default", "one").state) == ("undone", "stopped")
     assert "it keeps the new name" in undone.warnings[-1]
+
+
+def test_a_vm_asked_for_again_with_other_labels_is_refused_and_told_how_to_change_them(plane: ControlPlane) -> None:
+    vms, wanted = plane.services.vms, replace(create_vm("labelled"), labels={"team": "a"})
+    vms.create(wanted)
+    plane.engine.drain()
+    vms.label("default", "labelled", {"rack": "3"})
+    assert vms.create(wanted).existing, "labels that it does not name stay"
+    assert vms.create(replace(wanted, labels={})).existing
+    with pytest.raises(Conflict) as refused:
+        vms.create(replace(wanted, labels={"team": "b"}))
+    assert (refused.value.code, "vm set labelled --label team=b" in str(refused.value.hint)) == ("vm.labelled", True)
+    assert vms.get("default", "labelled").spec.labels == (("rack", "3"), ("team", "a"))
+
+
+def test_labels_are_written_and_nothing_that_changed_meanwhile(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm("busy"))
+    plane.engine.drain()
+    before = plane.services.vms.get("default", "busy")
+    with plane.store.begin() as tx:
+        tx.vms.update(replace(before, lease_end=5e9, state="stopping"))
+        tx.vms.set_spec(before.id, replace(before.spec, labels=(("team", "a"),)))
+    after = plane.services.vms.get("default", "busy")
+    assert (after.lease_end, after.state, after.spec.labels) == (5e9, "stopping", (("team", "a"),))

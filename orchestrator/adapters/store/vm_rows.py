@@ -18,7 +18,7 @@ from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
-from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
+from orchestrator.core.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.ports.store.claims import ClaimLost, Neighbour
 
 _VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
@@ -102,6 +102,9 @@ class SqlVms:
 
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None:
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices]})
+
+    def set_spec(self, vm_id: str, spec: VmSpec) -> None:
+        self._db.execute(_CHANGE, {"its_id": vm_id, "spec": asdict(spec)})
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""

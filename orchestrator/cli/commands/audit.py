@@ -8,18 +8,20 @@ from typing import Annotated, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Fit, field, show_list
+from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.core.errors import Fatal, Reason
 
 app = new_group("Who did or wanted what, refusals too.")
 
 COLUMNS: Final = (
     field("NUMBER", "sequence", Fit.WHOLE),
-    field("AT", "at", Fit.WHOLE, spare=True),
+    age("at"),
+    Column("AT", lambda row: show_time(row["at"]), Fit.WHOLE, wide=True),
     field("WHO", "actor"),
     field("WHAT", "action"),
     field("SUBJECT", "subject", Fit.WRAP),

@@ -17,14 +17,13 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.digest import check_sha256
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.names import check_name
 from orchestrator.core.units import MIB
 
 app = new_group("Base images that VMs' disks are made on.")
 
-_SHA256_DIGITS: Final = 64
 
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
@@ -54,21 +53,13 @@ def add(
 ) -> None:
     """Take a file or URL as a base image."""
     check_name(name, what="image")
-    session, digest = session_of(ctx), _hash(sha256)
+    session, digest = session_of(ctx), check_sha256(sha256, "image.digest_invalid")
     if server_path:
         wanted = {"name": name, "source": source, "sha256": digest, "format": image_format}
         image: Json = session.client.add_image(wanted)
     else:
         image = take_image(session, name, source, digest, image_format)
     show(image, output, lambda: [f"{shown(image['name'])}: {image['format']}, SHA-256 {image['sha256']}"])
-
-
-def _hash(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if len(text) != _SHA256_DIGITS or not all(c in "0123456789abcdefABCDEF" for c in text):
-        raise InvalidInput("image.sha256_invalid", f"{ascii(text)[:70]} is not a SHA-256", hint="64 hex digits")
-    return text.lower()
 
 
 @app.command("list")

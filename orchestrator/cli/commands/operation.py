@@ -24,7 +24,7 @@ from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, age, field, render_table
 from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.operation import FINISHED, unknown_operation
+from orchestrator.core.operation import FINISHED, check_kind, unknown_operation
 
 app = new_group("Watch operations; ways out when one is stuck.")
 
@@ -138,6 +138,7 @@ def list_operations(
 ) -> None:
     """List operations, newest first."""
     session = session_of(ctx)
+    wanted = None if kind is None else check_kind(kind)
     newest = _Newest(limit)
     listing = Listing(columns=COLUMNS, none="no operations", output=output, sort=sort)
 
@@ -145,7 +146,7 @@ def list_operations(
         found = [
             one
             for one in session.client.operations(active=active, limit=limit, subject=about)
-            if state in {None, one["state"]} and kind in {None, one["kind"]}
+            if state in {None, one["state"]} and wanted in {None, one["kind"]}
         ]
         view = list_view(found, listing, lambda operation: str(operation["id"]))
         return replace(view, pushed_out=newest.pushed_out(found))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from orchestrator.core.device import Device
-from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
+from orchestrator.core.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 
 
 class Vms(Protocol):
@@ -37,6 +37,9 @@ class Vms(Protocol):
 
     def set_addresses(self, vm_id: str, addresses: Sequence[str]) -> None: ...
     def set_devices(self, vm_id: str, devices: Sequence[Device]) -> None: ...
+    def set_spec(self, vm_id: str, spec: VmSpec) -> None:
+        """Nothing but that, of one that keeps its name."""
+
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""
 

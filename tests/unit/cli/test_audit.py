@@ -82,3 +82,12 @@ def test_a_verdict_tells_how_much_is_sealed_and_a_wrong_head_is_refused(cli: Cli
     assert outcome.code == 9
     assert "[audit.broken]" in outcome.err
     assert "record 1 is not the one whose seal was noted" in outcome.err
+
+
+def test_times_are_ages_in_a_table_and_exact_in_json(cli: Cli) -> None:
+    assert cli("start-vm", "nobody").code == 4
+    table, wide = cli("audit", "list", "--limit", "1").out, cli("audit", "list", "--limit", "1", "-o", "wide").out
+    assert (table.split()[1], "UTC (" in wide) == ("AGE", True)
+    at = str(_newest(cli)[0]["at"])
+    assert at not in table + wide
+    assert at[:10] in wide

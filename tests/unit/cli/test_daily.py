@@ -58,6 +58,7 @@ def test_lists_are_filtered_and_sorted(cli: Cli) -> None:
         (("token", "list", "--tenant", "nope"), "tenant.unknown"),
         (("export", "--tenant", "nope"), "tenant.unknown"),
         (("events", "nobody"), "vm.unknown"),
+        (("operation", "list", "--kind", "creat_vm"), "operation.kind_unknown"),
     ],
 )
 @pytest.mark.usefixtures("vms")

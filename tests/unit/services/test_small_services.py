@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.digest import check_sha256
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.image import NewImage
+from orchestrator.core.operation import KINDS
+from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.settings import load_settings
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -145,3 +148,15 @@ def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "config.yaml").write_text("workers: 5\noperations_per_host: 2\n")
     settings = load_settings()
     assert (settings.workers, settings.operations_per_host, settings.state) == (3, 2, tmp_path)
+
+
+def test_the_kinds_that_may_be_asked_for_are_those_that_there_are() -> None:
+    assert set(DEFINITIONS) == KINDS
+
+
+@pytest.mark.parametrize("text", ["", "x", "a" * 63, "g" * 64, "٣" * 64, "a" * 64 + "\n"])
+def test_a_digest_has_64_hexadecimal_digits(text: str) -> None:
+    assert check_sha256("AB" * 32, "image.digest_invalid") == "ab" * 32
+    with pytest.raises(InvalidInput) as refused:
+        check_sha256(text, "image.digest_invalid")
+    assert refused.value.code == "image.digest_invalid"
