@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs sbom clean \
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs dist sbom clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences check-tests
 
 help: ## list the targets
@@ -136,6 +136,10 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tests.faults
 	@$(BIN)/python -m tests.hostile.families
 	@$(BIN)/python -m tests.architecture.licences
+
+dist: dev ## what is installed elsewhere: build/dist/*.whl and what a server runs with, by hash
+	@rm -rf build/dist; packages/wheel build/dist
+	@ls -l build/dist
 
 sbom: dev ## what we ship with, as CycloneDX from the lock file: build/sbom.cdx.json
 	@mkdir -p build; [ -x build/sbom/bin/cyclonedx-py ] || $(PYTHON) -m venv build/sbom
