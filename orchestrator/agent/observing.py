@@ -22,7 +22,7 @@ from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.protocol import PROTOCOL_VERSION
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import NOT_TOLD, HostSnapshot
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Observer:
         problems = _Problems()
         nvml = self.nvml.read()
         problems.found.extend(nvml.problems)
-        libvirt_version, qemu_version = problems.read(self.libvirt.versions, ("unknown", "unknown"))
+        libvirt_version, qemu_version = problems.read(self.libvirt.versions, (NOT_TOLD, NOT_TOLD))
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         return HostSnapshot(

@@ -8,7 +8,7 @@ Sizes are MiB for device and host memory, bytes for files. PCI addresses are can
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
@@ -21,6 +21,8 @@ whose driver makes none."""
 Confinement = Literal["apparmor", "selinux", "none"]
 """What keeps each QEMU of a host to its own files, as libvirt says of itself; ``none``: its account alone."""
 
+NOT_TOLD: Final = "unknown"
+"""A version that could not be asked."""
 DomainState = Literal["running", "paused", "shut_off", "crashed", "other"]
 
 
@@ -169,6 +171,7 @@ class HostSnapshot:
     kernel: str
     os_name: str
     libvirt_version: str
+    """:data:`NOT_TOLD`: libvirt did not answer; see ``problems``."""
     qemu_version: str
     driver_version: str | None
     """None: the NVIDIA driver did not answer; see ``problems``."""

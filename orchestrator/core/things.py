@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.snapshot import HostSnapshot
+from orchestrator.core.snapshot import NOT_TOLD, HostSnapshot
 
 
 def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
-    """Everything on the host that belongs to the VM, for people."""
+    """Everything on the host that belongs to the VM, for people. What could not be asked is told as well: it may be
+    there."""
     files = [
         *(f"volume {file.name}" for file in snapshot.volumes if file.owner == vm_id),
         *(f"seed {file.name}" for file in snapshot.seeds if file.owner == vm_id),
@@ -16,4 +17,5 @@ def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
     domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
     there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
     vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
-    return (*domains, *vgpus, *files)
+    unread = ["what libvirt has: it did not answer"] if snapshot.libvirt_version == NOT_TOLD else []
+    return (*unread, *domains, *vgpus, *files)

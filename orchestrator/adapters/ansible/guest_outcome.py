@@ -37,7 +37,7 @@ _UNREACHABLE: Final[tuple[Row, ...]] = (
     row(
         r"permission denied|no such identity|too many authentication failures|error in libcrypto",
         Fatal, "guest.auth_failed", "the guest does not let the site's runs in",
-        f"its cloud-init has to have run, and left vendor data on; {GUIDE} says how an older VM is opened",
+        f"its cloud-init has to have run, with vendor data on; a VM that is older than roles is made anew: {GUIDE}",
     ),
     row(
         r"",
