@@ -8,6 +8,7 @@ nothing is written but, now and then, when it was last seen. Every host has its 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 from zlib import crc32
@@ -22,6 +23,8 @@ WRITTEN_AFTER_S: Final = 100.0
 """So old may be what is stored of when a host that looks as before was last seen."""
 _BATCH: Final = 500
 """Hosts in one commit: others wait for it."""
+_LET_OTHERS_S: Final = 0.01
+"""Between two pages of a large fleet: reading one keeps the interpreter busy about as long."""
 
 
 class QuietHosts:
@@ -38,14 +41,19 @@ class QuietHosts:
 
     def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
         """All hosts, those first that were not seen for longest, and the names of those that are quiet."""
+        hosts: list[Standing] = []
         with self._store.read() as tx:
-            hosts = tx.looks.standing()
+            for some in tx.looks.standing():
+                if hosts:
+                    time.sleep(_LET_OTHERS_S)
+                hosts += some
             turn, oldest = tx.operations.turn(), min((one.turn for one in hosts if one.digest is not None), default=0)
             restless = tx.looks.restless(since=oldest if self._turn is None else self._turn, now=now)
         self._rounds += 1
         self._turn = turn
+        hosts.sort(key=lambda one: (one.host.last_seen_at or 0.0, one.host.name))
         quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
-        return hosts, frozenset(quiet) - restless
+        return tuple(hosts), frozenset(quiet) - restless
 
     def look(self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None]) -> None:
         """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -19,10 +19,13 @@ from orchestrator.ports.store.looks import SeenAgain, Standing
 
 _AT_ONCE: Final = 100
 """Documents in one question: they are large."""
+_PAGE: Final = 500
 _STANDING: Final = (
     select(hosts, looks.c.digest, looks.c.judged, looks.c.storage_free_bytes, looks.c.turn)
     .join_from(hosts, looks, looks.c.host == hosts.c.name, isouter=True)
-    .order_by(hosts.c.last_seen_at.nulls_first(), hosts.c.name)
+    .where(hosts.c.name > bindparam("after"))
+    .order_by(hosts.c.name)
+    .limit(_PAGE)
 )
 _READY: Final = select(hosts).where(hosts.c.state == "ready").order_by(hosts.c.name)
 _DOCUMENTS: Final = select(snapshots.c.host, cast(snapshots.c.document, Text).label("text")).where(
@@ -54,11 +57,13 @@ class SqlLooks:
         self._db = connection
         self._parsed = parsed
 
-    def standing(self) -> tuple[Standing, ...]:
-        """Of all hosts, those first that were not seen for longest."""
-        rows = self._db.execute(_STANDING).all()
-        whole = self._whole({row.name: row.digest for row in rows if row.digest and row.judged == row.digest})
-        return tuple(_standing(row, row.digest if row.name in whole else None) for row in rows)
+    def standing(self) -> Iterator[tuple[Standing, ...]]:
+        """Of all hosts by name, a few hundred at a time."""
+        after = ""
+        while rows := self._db.execute(_STANDING, {"after": after}).all():
+            after = rows[-1].name
+            whole = self._whole({row.name: row.digest for row in rows if row.digest and row.judged == row.digest})
+            yield tuple(_standing(row, row.digest if row.name in whole else None) for row in rows)
 
     def ready(self) -> tuple[Host, ...]:
         """Hosts that may be worked on, by name, without their managed GPUs."""

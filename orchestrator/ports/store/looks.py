@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,8 +34,8 @@ class SeenAgain:
 
 
 class Looks(Protocol):
-    def standing(self) -> tuple[Standing, ...]:
-        """Of all hosts, those first that were not seen for longest."""
+    def standing(self) -> Iterator[tuple[Standing, ...]]:
+        """Of all hosts by name, a few hundred at a time: all of a large fleet take long to read."""
 
     def ready(self) -> tuple[Host, ...]:
         """Hosts that may be worked on, by name, without their managed GPUs."""
