@@ -35,7 +35,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "ssh": ("ssh train -l debian", "ssh train -- nvidia-smi"),
     "vm proxy": ("vm proxy train --port 22",),
     "vm provision": (
-        "vm provision train guest_driver guest_check",
+        "vm provision train guest_driver guest_cuda guest_check",
         "vm provision train guest_check --new-host-key --no-wait",
     ),
     "vm set": ("vm set train --label team=vision --unlabel old",),

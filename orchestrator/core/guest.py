@@ -4,7 +4,7 @@ nothing is decided by them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import VgpuctlError
@@ -34,7 +34,9 @@ class RoleResult:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestFacts:
-    """What the role guest_check was told in the guest. None: nobody has looked, or there was no answer."""
+    """What the role guest_check was told in the guest, and the role guest_cuda of its toolkit.
+
+    None: nobody has looked, or there was no answer."""
 
     system: str | None = None
     kernel: str | None = None
@@ -78,10 +80,13 @@ class Guest:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRoles:
-    """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run."""
+    """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run.
+
+    ``cuda``: the toolkit that is locked, as the tables call it; None: none is."""
 
     roles: tuple[str, ...]
     driver: DriverFile | None = None
+    cuda: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +97,18 @@ class GuestRun:
     results: tuple[RoleResult, ...] = ()
     facts: GuestFacts | None = None
     """None: the role that asks was not run."""
+    cuda_toolkit: str | None = None
+    """Told by the role that installs it; None: it was not run."""
     error: VgpuctlError | None = field(default=None)
 
 
 def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
     """What is known after a run."""
     ran = {result.role for result in run.results}
+    facts = record.facts if run.facts is None else run.facts
     return GuestRecord(
         vm=record.vm,
         host_key=record.host_key or run.host_key,
         results=(*(one for one in record.results if one.role not in ran), *run.results),
-        facts=record.facts if run.facts is None else run.facts,
+        facts=replace(facts, cuda_toolkit=run.cuda_toolkit or facts.cuda_toolkit),
     )

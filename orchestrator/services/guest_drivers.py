@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.cuda_releases import check_cuda
 from orchestrator.core.driver_bundle import BundleKind, DriverBundle
 from orchestrator.core.driver_check import forbidden_pair
 from orchestrator.core.driver_lock import lock_of
@@ -40,6 +41,19 @@ def guest_bundle(tx: Transaction, vm: Vm) -> DriverBundle:
         )
     snapshot = None if whole else tx.hosts.snapshot(vm.host)
     return _accepted(fitting, vm, None if snapshot is None else snapshot.driver_version)
+
+
+def guest_cuda(tx: Transaction, vm: Vm, driver: DriverBundle | None) -> str | None:
+    """The CUDA toolkit that is locked; None: any that goes with the guest's driver, which the guest is asked for.
+
+    ``driver``: what the guest gets first; None: it keeps its own.
+
+    :raises Conflict: ``guest.cuda_forbidden``, naming the table's row
+    """
+    cuda = lock_of(tx.driver_locks.get() or NOTHING, tx.hosts.get(vm.host).labels).version("cuda")
+    if driver is not None:
+        check_cuda(shipped_profiles().catalogue.driver_matrix, driver=driver.content.version, toolkit=cuda)
+    return cuda
 
 
 def _accepted(fitting: list[DriverBundle], vm: Vm, host_driver: str | None) -> DriverBundle:

@@ -13,7 +13,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
-from orchestrator.services.guest_drivers import guest_bundle
+from orchestrator.services.guest_drivers import guest_bundle, guest_cuda
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import known_vm
 
@@ -34,7 +34,7 @@ class GuestService:
 
         :raises InvalidInput: ``guest.role_unknown``, ``guest.no_roles``; :raises NotFound: ``vm.unknown``
         :raises Conflict: ``vm.not_running``, ``vm.no_address``, ``vm.busy``, ``vm.driver_forbidden``
-        :raises NotFound: ``bundle.missing``
+        :raises Conflict: ``guest.cuda_forbidden``; :raises NotFound: ``bundle.missing``
         """
         wanted = check_roles(roles)
         with self.store.begin() as tx:
@@ -44,14 +44,18 @@ class GuestService:
             if busy is not None:
                 hint = f"'vgpuctl operation wait {busy}' waits for it"
                 raise Conflict("vm.busy", f"operation {busy} works on VM {vm.spec.name}", hint=hint)
-            driver = guest_bundle(tx, vm).sha256 if "guest_driver" in wanted else None
+            driver = guest_bundle(tx, vm) if "guest_driver" in wanted else None
+            cuda = guest_cuda(tx, vm, driver) if "guest_cuda" in wanted else None
             if new_host_key:
                 tx.guests.put(replace(tx.guests.get(vm.id), host_key=None))
             operation = new_operation("provision_vm", vm, clock=self.clock, ids=self.ids)
             tx.vms.update(held_by(operation, vm))
-            record(
-                tx, operation, host=vm.host, inputs={"roles": list(wanted), "driver": driver}, said=", ".join(wanted)
-            )
+            inputs: dict[str, object] = {
+                "roles": list(wanted),
+                "driver": None if driver is None else driver.sha256,
+                "cuda": cuda,
+            }
+            record(tx, operation, host=vm.host, inputs=inputs, said=", ".join(wanted))
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=vm.spec.name)
 

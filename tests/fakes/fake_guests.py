@@ -51,6 +51,7 @@ class FakeGuests:
     fails: dict[str, VgpuctlError] = field(default_factory=dict)
     ran: dict[str, list[str]] = field(default_factory=dict)
     drivers: list[str | None] = field(default_factory=list)
+    toolkits: list[str | None] = field(default_factory=list)
     seen: list[Guest] = field(default_factory=list)
 
     def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
@@ -63,6 +64,7 @@ class FakeGuests:
     ) -> GuestRun:
         self.seen.append(guest)
         self.drivers.append(None if wanted.driver is None else wanted.driver.version)
+        self.toolkits.append(wanted.cuda)
         results = []
         for role in wanted.roles:
             progress(role)
@@ -76,4 +78,5 @@ class FakeGuests:
             results.append(result if role in there else replace(result, state="changed", tasks_changed=1))
             self.hosts.does(f"run {role}", partial(there.append, role))
         facts = GuestFacts(driver="580.95.05") if "guest_check" in wanted.roles else None
-        return GuestRun(host_key=self.key, results=tuple(results), facts=facts)
+        cuda = "12.8" if "guest_cuda" in wanted.roles else None
+        return GuestRun(host_key=self.key, results=tuple(results), facts=facts, cuda_toolkit=cuda)

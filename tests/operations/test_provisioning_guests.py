@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.driver_lock import DriverLock, Locked
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
 from orchestrator.operations.steps.guest import NEW_FOR_S
@@ -105,6 +106,28 @@ def test_where_no_driver_goes_with_the_host_the_tables_row_is_named(plane: Contr
     assert "driver_matrix.csv, row" in error.message
 
 
+def test_a_locked_toolkit_goes_to_the_guest_and_its_version_is_kept(plane: ControlPlane) -> None:
+    plane.services.driver_locks.apply(DriverLock(site=(Locked(component="cuda", version="12.8 Update 1"),)))
+    assert _provisioned(plane, "guest_cuda").state == "done"
+    assert _guests(plane).toolkits == ["12.8 Update 1"]
+    assert _provisioned(plane, "guest_check").state == "done"
+    assert plane.services.guests.get("default", "train").facts.driver == "580.95.05"
+    assert _provisioned(plane, "guest_cuda").state == "done"
+    facts = plane.services.guests.get("default", "train").facts
+    assert (facts.driver, facts.cuda_toolkit) == ("580.95.05", "12.8")
+
+
+def test_a_locked_toolkit_that_needs_a_newer_driver_than_the_guest_gets_is_refused_by_row(plane: ControlPlane) -> None:
+    plane.services.driver_locks.apply(DriverLock(site=(Locked(component="cuda", version="13.0 GA"),)))
+    plane.machine(T4_HOST).driver_version = "570.172.07"
+    plane.observer.observe(T4_HOST)
+    _bring(plane, "570.172.08")
+    error = _refused(plane, "guest_driver", "guest_cuda")
+    assert error.code == "guest.cuda_forbidden"
+    assert "row cuda_minor_compat 13.x" in error.message
+    assert not _guests(plane).seen
+
+
 def test_a_guest_that_still_boots_is_waited_for(plane: ControlPlane) -> None:
     _guests(plane).answers = [BOOTS, CLOSED, BOOTS, None]
     assert _provisioned(plane).state == "done"
@@ -138,7 +161,7 @@ def test_a_role_that_does_not_exist_is_refused_with_the_one_that_was_meant(plane
     assert (error.code, error.exit_code, error.hint) == (
         "guest.role_unknown",
         2,
-        "did you mean guest_check, guest_driver?",
+        "did you mean guest_check, guest_cuda, guest_driver?",
     )
     assert _refused(plane).code == "guest.no_roles"
 

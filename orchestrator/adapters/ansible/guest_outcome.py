@@ -61,10 +61,21 @@ _FAILED: Final[tuple[Row, ...]] = (
 _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
     "guest.no_driver": (Conflict, "run the role guest_driver first"),
     "guest.check_failed": (Fatal, "dmesg in the guest says more"),
+    "guest.no_package": (Conflict, f"give the guest or its image a package repository that has it; {GUIDE}"),
+    "guest.brings_driver": (
+        Conflict,
+        f"nothing was installed; give the guest NVIDIA's own package repository; {GUIDE}",
+    ),
+    "guest.cuda_forbidden": (
+        Conflict,
+        "nothing was changed; lock an older cuda, or run guest_driver for a newer driver",
+    ),
+    "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""
 
-Text = Annotated[str, Field(max_length=400)]
+LONGEST: Final = 400
+Text = Annotated[str, Field(max_length=LONGEST)]
 
 
 class _Facts(BaseModel):
@@ -87,6 +98,12 @@ def guest_facts_of(report: RunReport) -> GuestFacts | None:
     except ValidationError:
         return None
     return GuestFacts(**found.model_dump())
+
+
+def version_of(report: RunReport, name: str) -> str | None:
+    """What a role told of something that it installs; None: it was not run, or the answer has not that shape."""
+    told = report.returned.get(name)
+    return told if isinstance(told, str) and len(told) <= LONGEST else None
 
 
 def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:

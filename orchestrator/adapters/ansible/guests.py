@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
 
@@ -16,9 +16,11 @@ from orchestrator.adapters.ansible.connection import (
     guest_ssh_arguments,
 )
 from orchestrator.adapters.ansible.guest_door import GuestDoor, guest_door
-from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of
+from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of, version_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.cuda_releases import cuda_releases
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.guest import GUEST_USER, Guest, GuestRun, WantedRoles
 from orchestrator.core.host import Host
@@ -57,6 +59,9 @@ class AnsibleGuests:
         variables: dict[str, object] = {"vgpuctl_guest_roles": [f"{PREFIX}{role}" for role in wanted.roles]}
         if wanted.driver is not None:
             variables["vgpuctl_guest_driver_bundle"] = bundle_variables(wanted.driver)
+        if "guest_cuda" in wanted.roles:
+            releases = cuda_releases(shipped_profiles().catalogue.driver_matrix, wanted.cuda)
+            variables["vgpuctl_guest_cuda_toolkits"] = [asdict(one) for one in releases]
         return self._run("provision-guest.yml", guest, variables, progress, stop, LONGEST_RUN_S)
 
     def _run(
@@ -91,6 +96,7 @@ class AnsibleGuests:
             host_key=shown,
             results=results_of(report, at=self.clock.now(), operation=guest.run),
             facts=guest_facts_of(report),
+            cuda_toolkit=version_of(report, "cuda_toolkit"),
             error=_error(report, guest, door),
         )
 

@@ -100,8 +100,12 @@ def _provision(context: Context) -> str:
 
 def _wanted(context: Context) -> WantedRoles:
     """:raises NotFound: ``bundle.unknown``; :raises Fatal: ``bundle.damaged``"""
-    driver = context.inputs.get("driver")
-    return WantedRoles(roles=_roles(context), driver=driver_file(context, driver) if isinstance(driver, str) else None)
+    driver, cuda = context.inputs.get("driver"), context.inputs.get("cuda")
+    return WantedRoles(
+        roles=_roles(context),
+        driver=driver_file(context, driver) if isinstance(driver, str) else None,
+        cuda=cuda if isinstance(cuda, str) else None,
+    )
 
 
 def _roles(context: Context) -> tuple[str, ...]:
