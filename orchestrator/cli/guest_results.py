@@ -18,13 +18,15 @@ _FACTS: Final = (
     ("CUDA devices", "cuda_devices"),
     ("CUDA toolkit", "cuda_toolkit"),
     ("NCCL", "nccl"),
+    ("Docker", "docker"),
+    ("container toolkit", "container_toolkit"),
 )
 
 
 def guest_lines(guest: Json) -> list[str]:
     """Nothing when nothing was."""
     results = [(shown(one["role"]), _result(one)) for one in guest["results"]]
-    facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"][key]]
+    facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"].get(key)]
     return render_details([*results, *facts]) if results or facts else []
 
 

@@ -970,6 +970,14 @@ class GuestFacts(TypedDict):
     """
     Version of its NCCL
     """
+    docker: str | None
+    """
+    Version of its Docker, as guest_container_toolkit found it
+    """
+    container_toolkit: str | None
+    """
+    Version of its NVIDIA Container Toolkit, from the same role
+    """
 
 
 class QuotaLine(TypedDict):

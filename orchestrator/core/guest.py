@@ -50,6 +50,9 @@ class GuestFacts:
     """Devices on which memory could be written and read back."""
     cuda_toolkit: str | None = None
     nccl: str | None = None
+    docker: str | None = None
+    container_toolkit: str | None = None
+    """NVIDIA's; it and ``docker`` are told by the role guest_container_toolkit alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,9 @@ class GuestRun:
     facts: GuestFacts | None = None
     """None: the role that asks was not run."""
     cuda_toolkit: str | None = None
-    """Told by the role that installs it; None: it was not run."""
+    """Told, as the two below, by the role that installs it; None: it was not run."""
+    docker: str | None = None
+    container_toolkit: str | None = None
     error: VgpuctlError | None = field(default=None)
 
 
@@ -110,5 +115,10 @@ def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
         vm=record.vm,
         host_key=record.host_key or run.host_key,
         results=(*(one for one in record.results if one.role not in ran), *run.results),
-        facts=replace(facts, cuda_toolkit=run.cuda_toolkit or facts.cuda_toolkit),
+        facts=replace(
+            facts,
+            cuda_toolkit=run.cuda_toolkit or facts.cuda_toolkit,
+            docker=run.docker or record.facts.docker,
+            container_toolkit=run.container_toolkit or record.facts.container_toolkit,
+        ),
     )

@@ -12,6 +12,7 @@ from orchestrator.core.names import near
 ROLES: Final[dict[str, str]] = {
     "guest_driver": "NVIDIA's driver, in the version that goes with the host's",
     "guest_cuda": "The CUDA toolkit, in the locked version or the newest that goes with the driver",
+    "guest_container_toolkit": "Docker with NVIDIA Container Toolkit, and a CDI specification of the GPUs",
     "guest_check": "Driver, nvidia-smi and CUDA answer in the guest",
 }
 """By name, in the order in which they are run: what each does."""

@@ -70,6 +70,7 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
         Conflict,
         "nothing was changed; lock an older cuda, or run guest_driver for a newer driver",
     ),
+    "guest.containers_failed": (Fatal, "mend it in the guest and run the same command again"),
     "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""

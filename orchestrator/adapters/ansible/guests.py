@@ -97,6 +97,8 @@ class AnsibleGuests:
             results=results_of(report, at=self.clock.now(), operation=guest.run),
             facts=guest_facts_of(report),
             cuda_toolkit=version_of(report, "cuda_toolkit"),
+            docker=version_of(report, "docker"),
+            container_toolkit=version_of(report, "container_toolkit"),
             error=_error(report, guest, door),
         )
 

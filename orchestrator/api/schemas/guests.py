@@ -60,6 +60,8 @@ class GuestFactsAnswer(AnswerBody):
     cuda_devices: tuple[str, ...] = Field(description="Devices whose memory could be written and read back")
     cuda_toolkit: str | None = Field(description="Version of its CUDA toolkit")
     nccl: str | None = Field(description="Version of its NCCL")
+    docker: str | None = Field(description="Version of its Docker, as guest_container_toolkit found it")
+    container_toolkit: str | None = Field(description="Version of its NVIDIA Container Toolkit, from the same role")
 
 
 class ProvisioningAnswer(AnswerBody):
