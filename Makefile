@@ -137,8 +137,9 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tests.hostile.families
 	@$(BIN)/python -m tests.architecture.licences
 
-dist: dev ## what is installed elsewhere: build/dist/*.whl and what a server runs with, by hash
-	@rm -rf build/dist; packages/wheel build/dist
+dist: dev ## what is installed elsewhere, into build/dist: a wheel, what a server runs with by hash, a Debian package
+	@$(ENSURE) packages/dist.txt
+	@rm -rf build/dist; packages/wheel build/dist; packages/deb build/dist
 	@ls -l build/dist
 
 sbom: dev ## what we ship with, as CycloneDX from the lock file: build/sbom.cdx.json

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package on bare roots of both releases, without a network. Long: they are made from the archive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.image.mirror import find_mirror
+from tests.architecture.tree import ROOT
+
+FLEET = """\
+groups:
+  - {name: t4, count: 1, gpu_model: Tesla T4, gpus_per_host: 2, vcpus: 32, memory_gib: 128}
+"""
+TRIED = r"""
+set -eu
+mount -t proc proc /proc
+say() { echo "::$*"; }
+as_service() { setpriv --reuid vgpuctl --regid vgpuctl --init-groups env VGPUCTL_STATE=/var/lib/vgpuctl "$@"; }
+cd /
+dpkg -i /srv/vgpuctl.deb >/dev/null
+say "$(vgpuctl --version)"
+say "$(stat -c '%U %G %a' /var/lib/vgpuctl)"
+say "$(grep ^ExecStart= /usr/lib/systemd/system/vgpuctl.service)"
+say "$(basename /etc/systemd/system/*.wants/vgpuctl.service)"
+say "$(find /usr/share/man/man1/vgpuctl-create-vm.1.gz /usr/share/bash-completion/completions/vgpuctl | wc -l) pages"
+install -o vgpuctl -m 600 /srv/fleet.yaml /var/lib/vgpuctl/fleet.yaml
+as_service vgpuctl serve --simulate /var/lib/vgpuctl/fleet.yaml >/srv/log 2>&1 &
+server=$!
+tries=0
+until as_service vgpuctl server status -o json | grep -q '"running": true'; do
+    tries=$((tries + 1))
+    kill -0 "$server" && [ "$tries" -lt 600 ] || { cat /srv/log; exit 1; }
+    sleep 0.5
+done
+as_service vgpuctl create-vm train --profile 'GRID T4-4Q' >/dev/null
+say "$(as_service vgpuctl list-vms -o name)"
+as_service vgpuctl server stop >/dev/null
+wait "$server" || true
+dpkg -r vgpuctl >/dev/null
+[ ! -e /usr/lib/vgpuctl ] && [ ! -e /usr/bin/vgpuctl ]
+say "kept $(basename /var/lib/vgpuctl/vgpuctl.sqlite*)"
+dpkg --purge vgpuctl >/dev/null
+[ ! -e /var/lib/vgpuctl ] && ! getent passwd vgpuctl && ! getent group vgpuctl
+say gone
+"""
+
+
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("dist")
+    for step in ("packages/wheel", "packages/deb"):
+        subprocess.run([ROOT / step, place], env=os.environ | EPOCH, check=True)
+    return next(place.glob("*.deb"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+def test_a_bare_debian_gets_a_server_from_the_package_alone_and_loses_it_again(
+    release: str, package: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    needed = "python3,openssh-client,init-system-helpers"
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={needed}", release, root, find_mirror(os.environ)],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    shutil.copy(package, root / "srv/vgpuctl.deb")
+    (root / "srv/fleet.yaml").write_text(FLEET)
+    (root / "srv/try").write_text(TRIED)
+    apart = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
+    done = subprocess.run([*apart, "chroot", root, "sh", "/srv/try"], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    said = [line.removeprefix("::") for line in done.stdout.splitlines() if line.startswith("::")]
+    version = package.name.split("_")[1]
+    assert said == [
+        f"vgpuctl {version}", "vgpuctl vgpuctl 700", "ExecStart=/usr/bin/vgpuctl serve", "vgpuctl.service", "2 pages",
+        "train", "kept vgpuctl.sqlite", "gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.soak
+def test_the_same_tree_gives_the_same_package(package: Path, tmp_path: Path) -> None:
+    shutil.copytree(package.parent, tmp_path, dirs_exist_ok=True)
+    again = tmp_path / package.name
+    again.unlink()
+    subprocess.run([ROOT / "packages/deb", tmp_path], env=os.environ | EPOCH, check=True)
+    assert again.read_bytes() == package.read_bytes()
