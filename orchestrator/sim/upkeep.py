@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, SettleLedger
+from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 
 DONE, SO_ALREADY = ActionResult(changed=True), ActionResult(changed=False)
@@ -58,3 +59,11 @@ def release(machine: SimulatedMachine, key: str, vm: str) -> None:
     may_die(machine)
     if machine.owner(key) in {vm, None}:
         machine.ledger.owners.pop(key, None)
+
+
+def gpu_there(machine: SimulatedMachine, address: str) -> SimulatedGpu:
+    """:raises Fatal: ``vgpu.function_gone``"""
+    gpu = machine.gpu_at(address)
+    if gpu is None:
+        raise Fatal("vgpu.function_gone", f"{address} is not there")
+    return gpu

@@ -18,13 +18,13 @@ from orchestrator.core.vgpu_settings import (
 )
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, gpu_there, may_die
 from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, check_unused, owner_of, write
 
 
 def set_scheduler(machine: SimulatedMachine, action: SetVgpuScheduler) -> ActionResult:
     check_managed(machine, action.gpu)
-    gpu = _gpu(machine, action.gpu)
+    gpu = gpu_there(machine, action.gpu)
     now = machine.kernel.scheduler_of(gpu)
     if now is None:
         raise Fatal("gpu.no_scheduler", f"the driver of GPU {action.gpu} lets nobody choose how its time is divided")
@@ -59,7 +59,7 @@ def restore_scheduler(machine: SimulatedMachine, action: RestoreVgpuScheduler) -
 
 def put_scheduler_back(machine: SimulatedMachine, address: str) -> bool:
     """Whether the GPU is another one now. Where a vGPU is on it, it is left for later."""
-    gpu = _gpu(machine, address)
+    gpu = gpu_there(machine, address)
     boot, policy, slice_us = machine.ledger.schedulers.get(address, (0, "unknown", None))
     now = machine.kernel.scheduler_of(gpu)
     before = SchedulerState(policy=policy, time_slice_us=slice_us)
@@ -102,13 +102,6 @@ def _set(machine: SimulatedMachine, gpu: SimulatedGpu, wanted: SchedulerState) -
         machine.kernel.set_scheduler(gpu, wanted)
     except OSError as error:
         raise Conflict("gpu.in_use", f"the driver of GPU {gpu.address} changes nothing of it now") from error
-
-
-def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
-    gpu = machine.gpu_at(address)
-    if gpu is None:
-        raise Fatal("vgpu.function_gone", f"{address} is not there")
-    return gpu
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {

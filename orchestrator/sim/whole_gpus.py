@@ -11,13 +11,13 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import ActionResult, BindVfio, HostAction, RestoreDriver
 from orchestrator.sim.kernel import VFIO, SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, gpu_there, may_die, release
 from orchestrator.sim.vgpu_actions import check_managed, check_unused, write
 
 
 def take(machine: SimulatedMachine, action: BindVfio) -> ActionResult:
     check_managed(machine, action.gpu)
-    key, gpu = f"gpu:{action.gpu}", _gpu(machine, action.gpu)
+    key, gpu = f"gpu:{action.gpu}", gpu_there(machine, action.gpu)
     owner = machine.owner(key)
     if owner not in {None, action.vm}:
         raise Conflict("vgpu.foreign", "the GPU is another VM's")
@@ -39,7 +39,7 @@ def take(machine: SimulatedMachine, action: BindVfio) -> ActionResult:
 
 
 def give_back(machine: SimulatedMachine, action: RestoreDriver) -> ActionResult:
-    key, gpu = f"gpu:{action.gpu}", _gpu(machine, action.gpu)
+    key, gpu = f"gpu:{action.gpu}", gpu_there(machine, action.gpu)
     if machine.owner(key) != action.vm:
         return SO_ALREADY
     if gpu.driver == VFIO:
@@ -60,13 +60,6 @@ def _reset(machine: SimulatedMachine, gpu: SimulatedGpu) -> None:
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "")
         raise Fatal("gpu.reset_failed", f"GPU {gpu.address} did not come back from its reset", details=name) from error
-
-
-def _gpu(machine: SimulatedMachine, address: str) -> SimulatedGpu:
-    gpu = machine.gpu_at(address)
-    if gpu is None:
-        raise Fatal("vgpu.function_gone", f"{address} is not there")
-    return gpu
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {

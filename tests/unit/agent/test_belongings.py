@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +30,8 @@ VF = Device(kind="vendor_vfio", gpu=L40S, parent=VF1, type_name="NVIDIA L40S-2Q"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    made.furnish(made.vm)
-    yield made
-    made.close()
+def bench(furnished: Bench) -> Bench:
+    return furnished
 
 
 def make_mdev(bench: Bench, vm: str) -> None:

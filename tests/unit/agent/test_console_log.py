@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,8 @@ OTHER = "11111111-1111-4111-8111-111111111111"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    made.furnish(made.vm)
-    yield made
-    made.close()
+def bench(furnished: Bench) -> Bench:
+    return furnished
 
 
 def kept(bench: Bench, vm: str) -> Path:
