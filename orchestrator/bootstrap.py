@@ -34,42 +34,19 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.ports.clock import Clock
-from orchestrator.ports.engine import Engine
 from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.reach import Reach, over_ssh, readable_files
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
-from orchestrator.reconcile.findings import FindingService
-from orchestrator.reconcile.leases import LeaseKeeper
-from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
-from orchestrator.reconcile.repairs import Repairer
 from orchestrator.reconcile.watcher import Watcher
-from orchestrator.services.adopting import AdoptionService
-from orchestrator.services.capacity import CapacityService
-from orchestrator.services.controllers import ControllerService
-from orchestrator.services.driver_bundles import DriverBundleService
-from orchestrator.services.driver_locks import DriverLockService
-from orchestrator.services.driver_upgrades import DriverUpgradeService
-from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.gpus import GpuService
-from orchestrator.services.guests import GuestService
-from orchestrator.services.host_checks import HostCheckService, HostInspection
-from orchestrator.services.host_provisioning import ProvisioningService
-from orchestrator.services.hosts import HostService
-from orchestrator.services.images import ImageService
-from orchestrator.services.mig_layouts import MigLayoutService
-from orchestrator.services.networks import NetworkService
+from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
-from orchestrator.services.offerings import OfferingService
-from orchestrator.services.operations import OperationService
-from orchestrator.services.planning import Planner
-from orchestrator.services.profiles import ProfileService
 from orchestrator.services.retention import Retention
-from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
-from orchestrator.services.vms import VmService
+from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
+from orchestrator.use_cases import Services, Site, keeper_of, reconciler_of, services_of
 
 if TYPE_CHECKING:
     from orchestrator.adapters.engine.work_queue import WorkQueue
@@ -77,32 +54,6 @@ if TYPE_CHECKING:
 _DATABASE = "vgpuctl.sqlite"
 IN_MEMORY_SITE = "00000000-0000-4000-8000-"
 """How the site id of a database begins whose hosts are simulated: no such database is ever taken for a real one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Services:
-    """All use cases, as the API takes them."""
-
-    vms: VmService
-    guests: GuestService
-    adoption: AdoptionService
-    hosts: HostService
-    host_checks: HostCheckService
-    provisioning: ProvisioningService
-    gpus: GpuService
-    profiles: ProfileService
-    images: ImageService
-    offerings: OfferingService
-    driver_bundles: DriverBundleService
-    driver_locks: DriverLockService
-    driver_upgrades: DriverUpgradeService
-    mig_layouts: MigLayoutService
-    networks: NetworkService
-    operations: OperationService
-    capacity: CapacityService
-    findings: FindingService
-    controllers: ControllerService
-    tenancy: Tenancy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +143,7 @@ def build(
     reconciler = reconciler_of(settings, world, engine, observer)
     reconcilers.append(reconciler)
     inspection = HostInspection(reach.scan_key, reach.inspector, reach.own_agent)
-    services = services_of(settings, world, engine, reconciler, inspection, key)
+    services = services_of(world, engine, reconciler, inspection, _site(settings, world, key))
     if settings.database_server is not None:
         open_door(
             store,
@@ -305,83 +256,22 @@ def _world(settings: Settings, store: SqlStore, reach: Reach, key: bytes) -> Wor
     )
 
 
-def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
-    """What observes the hosts of one world and repairs what is safe."""
-    repairer = Repairer(
-        store=world.store,
-        engine=engine,
-        clock=world.clock,
-        ids=world.ids,
-        pacing=Pacing(world.clock, per_hour=settings.auto_repairs_per_hour),
-        policy=settings.auto_repair,
-    )
-    return Reconciler(
-        store=world.store,
-        observer=observer,
-        repairer=repairer,
-        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
-        clock=world.clock,
-        at_once=settings.hosts_at_once,
-    )
-
-
-def keeper_of(world: World, engine: Engine) -> DriverUpgradeKeeper:
-    """What takes rolling upgrades on."""
-    return DriverUpgradeKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
-
-
-def services_of(
-    settings: Settings,
-    world: World,
-    engine: Engine,
-    reconciler: Reconciler,
-    seen: HostInspection,
-    key: bytes,
-) -> Services:
-    """All use cases over one world. ``key``: the database's."""
+def _site(settings: Settings, world: World, key: bytes) -> Site:
     overcommit = Overcommit(
         vcpus=settings.vcpu_overcommit,
         memory=settings.memory_overcommit,
         memory_reserve_mib=settings.memory_reserve_mib,
         disk=settings.disk_overcommit,
     )
-    store, clock, ids = world.store, world.clock, world.ids
-    networks = NetworkService(store=store, clock=clock)
-    index = FleetIndex(store, overcommit)
-    planner = Planner(index=index, clock=clock, ids=ids)
-    hosts = HostService(
-        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=seen.scan_key,
-        overcommit=overcommit, own_agent=seen.own_agent,
-    )  # fmt: skip
-    return Services(
-        vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
-        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
-        adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
-        hosts=hosts,
-        host_checks=HostCheckService(store=store, hosts=hosts, inspector=seen.inspector),
-        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
-        gpus=GpuService(store=store),
-        profiles=ProfileService(index=index),
-        images=ImageService(store=store, files=world.images, clock=clock),
-        offerings=OfferingService(store=store, index=index, clock=clock),
-        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
-        driver_locks=DriverLockService(store=store, clock=clock),
-        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
-        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
-        networks=networks,
-        operations=OperationService(world=world, engine=engine),
-        capacity=CapacityService(store=store, index=index, clock=clock),
-        controllers=ControllerService(store=store, clock=clock, files=world.images, key=key),
-        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(
-            store,
-            clock,
-            owner_uid=os.geteuid(),
-            key=key,
-            identities=_identities(settings, clock),
-            noted=AuditHead(settings.state),
-        ),
+    tenants = tenancy(
+        world.store,
+        world.clock,
+        owner_uid=os.geteuid(),
+        key=key,
+        identities=_identities(settings, world.clock),
+        noted=AuditHead(settings.state),
     )
+    return Site(key=key, tenancy=tenants, overcommit=overcommit)
 
 
 def _identities(settings: Settings, clock: Clock) -> Identities | None:

@@ -43,13 +43,14 @@ from orchestrator.api.routes import (
     vms,
     whoami,
 )
-from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.services import Process
 from orchestrator.api.unambiguous import say_it_once
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.version import VERSION
+from orchestrator.use_cases import Services
 
 
-def create_app(services: ApiServices, process: Process) -> FastAPI:
+def create_app(services: Services, process: Process) -> FastAPI:
     """The application. Every HTTP route asks who is there; websockets do so themselves before they open."""
     app = DescribedApi(
         title="vgpuctl",

@@ -15,12 +15,12 @@ from starlette.types import Scope
 from orchestrator.api.limits import HEALTH_THREADS
 from orchestrator.api.peers import uid_of
 from orchestrator.api.permissions import RULES, WATCHING, Rule
-from orchestrator.api.services import ApiServices
 from orchestrator.core.access import EVERYWHERE, Caller, Role, denied, unknown_tenant
 from orchestrator.core.errors import Bug, Denied
 from orchestrator.core.operation import Watched, unknown_operation
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.services.acting import act_for
+from orchestrator.use_cases import Services
 
 PREFIX = "/v1"
 """All routes are included below it; a route of HTTP itself knows only the rest of its path."""
@@ -35,7 +35,7 @@ async def authorize(connection: HTTPConnection) -> Caller:
     :raises Denied: ``peer.denied``, ``token.refused``, ``access.denied``
     :raises NotFound: ``tenant.unknown``, ``operation.unknown``: not there, or not the caller's to know of
     """
-    services: ApiServices = connection.app.state.services
+    services: Services = connection.app.state.services
     caller = await _identified(connection, services)
     act_for(caller.actor)
     connection.state.caller = caller
@@ -62,9 +62,7 @@ def route_of(scope: Scope) -> str:
 CallerOf = Annotated[Caller, Depends(authorize)]
 
 
-async def _identified(
-    connection: HTTPConnection, services: ApiServices, threads: CapacityLimiter | None = None
-) -> Caller:
+async def _identified(connection: HTTPConnection, services: Services, threads: CapacityLimiter | None = None) -> Caller:
     """A token says more than a uid: whoever shows one acts with its rights, even root. ``threads``: of which the
     database is asked; None: of those that serve requests."""
     given = connection.headers.get("authorization")
@@ -89,7 +87,7 @@ def aimed_at(connection: HTTPConnection, tenant: str | None) -> None:
     connection.state.aimed = tenant
 
 
-async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
+async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, services: Services) -> None:
     named = connection.query_params.get("tenant")
     aimed_at(connection, named)
     match rule.scope:
@@ -113,7 +111,7 @@ async def _check(rule: Rule, caller: Caller, connection: HTTPConnection, service
             await _check_operation(rule, caller, connection, services)
 
 
-async def _check_operation(rule: Rule, caller: Caller, connection: HTTPConnection, services: ApiServices) -> None:
+async def _check_operation(rule: Rule, caller: Caller, connection: HTTPConnection, services: Services) -> None:
     operation_id = connection.path_params["operation_id"]
     connection.state.watched = await to_thread.run_sync(services.operations.watched, operation_id)
     operation = connection.state.watched.operation

@@ -14,9 +14,10 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX, route_of
-from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.services import Process
 from orchestrator.client.version import VERSION
 from orchestrator.core.host import HostState
+from orchestrator.use_cases import Services
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 NO_ROUTE: Final = "none"
@@ -27,7 +28,7 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Metrics:
     """One registry per application. Nothing in it names a tenant, a VM or a host."""
 
-    def __init__(self, services: ApiServices, process: Process) -> None:
+    def __init__(self, services: Services, process: Process) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Pool(services))
         self._registry.register(_Timers(process))
@@ -51,7 +52,7 @@ class Metrics:
 class _Pool(Collector):
     """Read when asked for, so that it is never older than the question."""
 
-    def __init__(self, services: ApiServices) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
 
     def describe(self) -> Iterator[GaugeMetricFamily]:

@@ -21,11 +21,12 @@ from orchestrator.api.deadlines import HANDSHAKE_S
 from orchestrator.api.listening import BACKLOG, GroupSocket, Tls, network_socket, tell_service_manager, unix_socket
 from orchestrator.api.peers import PeerHttpProtocol, PeerWebSocketProtocol
 from orchestrator.api.routes.server import running_operations
-from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.services import Process
 from orchestrator.api.waiting import Waiting
 from orchestrator.client.file_lock import LockTimeout, file_lock
 from orchestrator.client.location import SERVE_LOCK_NAME, SOCKET_NAME
 from orchestrator.core.errors import Conflict
+from orchestrator.use_cases import Services
 
 CLOSE_LIMIT_S: Final = 5
 """How long open requests may take to end when the server stops."""
@@ -77,7 +78,7 @@ def only_one(state: Path, timeout_s: float) -> Iterator[None]:
         yield
 
 
-async def _end_when_done(servers: list[_Server], process: Process, services: ApiServices, waiting: Waiting) -> None:
+async def _end_when_done(servers: list[_Server], process: Process, services: Services, waiting: Waiting) -> None:
     """Ask the servers to exit when the process was told to stop, or has been idle for long enough."""
     told = False
     while not process.stopping:
@@ -113,7 +114,7 @@ def _config(app: FastAPI, tls: Tls | None) -> uvicorn.Config:
 
 
 async def _serve(
-    unix: list[Listener], network: tuple[Tls, Listener] | None, services: ApiServices, process: Process
+    unix: list[Listener], network: tuple[Tls, Listener] | None, services: Services, process: Process
 ) -> None:
     app = create_app(services, process)
     ears = [(_Server(_config(app, None)), listener) for listener in unix]
@@ -132,7 +133,7 @@ async def _serve(
 
 def serve_until_done(
     state: Path,
-    services: ApiServices,
+    services: Services,
     process: Process,
     tls: Tls | None = None,
     say: Callable[[str], object] = str,

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import PREFIX
 from orchestrator.api.errors import problem
-from orchestrator.api.services import ApiServices
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.names import is_name
 from orchestrator.services.acting import act_for
+from orchestrator.use_cases import Services
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class RecordRefusals:
 
 
 def _record(scope: Scope, outcome: str) -> None:
-    services: ApiServices = scope["app"].state.services
+    services: Services = scope["app"].state.services
     path = ascii(scope["path"])[1:-1]
     route = getattr(scope.get("route"), "path_format", None)
     action = scope["method"] if route is None else f"{scope['method']} {PREFIX}{route.removeprefix(PREFIX)}"

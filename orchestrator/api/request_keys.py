@@ -12,9 +12,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import CallerOf, route_of
-from orchestrator.api.services import ApiServices
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.request_key import StoredRequest
+from orchestrator.use_cases import Services
 
 HEADER: Final = "idempotency-key"
 WITHOUT: Final = frozenset(
@@ -57,7 +57,7 @@ async def look_up_key(request: Request, caller: CallerOf) -> None:
             hint="one key, with a POST that creates or begins something",
         )
     said = (route.encode(), request.scope["path"].encode(), request.scope["query_string"], await request.body())
-    services: ApiServices = request.app.state.services
+    services: Services = request.app.state.services
     kept = await to_thread.run_sync(services.tenancy.request_keys.begin, caller.actor, keys[0], *said)
     if kept.status is not None:
         raise AnsweredBefore(kept.status, kept.answer or "")
@@ -98,7 +98,7 @@ class KeepAnswers:
 
 
 def _finish(scope: Scope, kept: StoredRequest, answer: list[Message]) -> None:
-    services: ApiServices = scope["app"].state.services
+    services: Services = scope["app"].state.services
     status = answer[0]["status"] if answer else 500
     body = b"".join(message.get("body", b"") for message in answer)
     services.tenancy.request_keys.finish(kept, status, body.decode())

@@ -37,9 +37,7 @@ def _check_schedulers(tx: Transaction, vm: Vm, claim: Claim, scheduled: bool) ->
     wanted = {device.gpu: device.scheduler for device in vm.devices}
     if not scheduled and not any(wanted.values()):
         return
-    for other in tx.claims.of_host(claim.host):
-        there = tx.vms.find_id(other.vm)
-        if there is None or there.id == vm.id:
-            continue
-        if any(one.gpu in wanted and one.scheduler != wanted[one.gpu] for one in there.devices):
+    placed = {other.vm for other in tx.claims.of_host(claim.host)} - {vm.id}
+    for there in tx.vms.list(host=claim.host):
+        if there.id in placed and any(one.gpu in wanted and one.scheduler != wanted[one.gpu] for one in there.devices):
             raise ClaimLost(f"a GPU of {claim.host} divides its time otherwise now")

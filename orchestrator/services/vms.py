@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.host import Host
+from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
 from orchestrator.core.names import check_name
@@ -17,7 +16,6 @@ from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.host import ByteStream, HostLink
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
@@ -46,11 +44,10 @@ _RACES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class VmService:
-    """Create, look, start, stop, delete, reach."""
+    """Create, look, start, stop, delete."""
 
     store: Store
     engine: Engine
-    link: HostLink
     planner: Planner
     networks: NetworkService
 
@@ -326,39 +323,6 @@ class VmService:
             inputs: dict[str, object] = {"vm": new, **before(vm), "name_before": vm.spec.name}
             record(tx, operation, host=vm.host, inputs=inputs, said=f"to {new}")
         return self._submitted(Started(operation=operation.id, name=new))
-
-    def open_console(self, tenant: str, name: str) -> ByteStream:
-        """:raises Conflict: ``vm.not_running``"""
-        vm = self._running(tenant, name)
-        return self.link.open_console(self._opening(vm, "open_console"), vm.id)
-
-    def console_log(self, tenant: str, name: str, most: int) -> bytes:
-        """The last bytes that its serial console wrote, at most so many; also of one that is stopped. b"": nothing was
-        kept, as of one that was adopted, or was started last by an agent that kept nothing."""
-        vm = self.get(tenant, name)
-        return self.link.console_log(self._opening(vm, "read_console_log"), vm.id, most)
-
-    def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
-        """A connection to a port of the VM, made from its host.
-
-        :raises InvalidInput: ``port.out_of_range``; :raises Conflict: ``vm.not_running``"""
-        if not 1 <= port <= 65535:
-            raise InvalidInput("port.out_of_range", f"{port} is not a TCP port", hint="1 to 65535")
-        vm = self._running(tenant, name)
-        return self.link.open_tcp(self._opening(vm, f"open_tcp {port}"), vm.id, port)
-
-    def _opening(self, vm: Vm, action: str) -> Host:
-        """Its host. Who reaches into a guest is on record before the first byte."""
-        with self.store.begin() as tx:
-            at = self.planner.clock.now()
-            tx.audit.append(at=at, actor=actor(), action=action, subject=vm.full_name, outcome="accepted")
-            return tx.hosts.get(vm.host)
-
-    def _running(self, tenant: str, name: str) -> Vm:
-        vm = self.get(tenant, name)
-        if vm.state not in {"running", "starting", "creating"}:
-            raise Conflict("vm.not_running", f"VM {name} is {vm.state}", hint=f"'vgpuctl start-vm {name}' starts it")
-        return vm
 
     def _set_state(self, tx: Transaction, vm_id: str, state: VmState) -> None:
         vm = tx.vms.find_id(vm_id)

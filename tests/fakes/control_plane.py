@@ -17,34 +17,17 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
-from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
 from orchestrator.reconcile.findings import FindingService
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.repairs import Repairer
-from orchestrator.services.adopting import AdoptionService
-from orchestrator.services.driver_bundles import DriverBundleService
-from orchestrator.services.driver_locks import DriverLockService
-from orchestrator.services.driver_upgrades import DriverUpgradeService
-from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.gpus import GpuService
-from orchestrator.services.guests import GuestService
-from orchestrator.services.host_checks import HostCheckService
-from orchestrator.services.host_provisioning import ProvisioningService
-from orchestrator.services.hosts import HostService
-from orchestrator.services.images import ImageService
+from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.messages import AddHost, CreateVm, HostKey
-from orchestrator.services.mig_layouts import MigLayoutService
-from orchestrator.services.networks import NetworkService
 from orchestrator.services.observing import HostObserver
-from orchestrator.services.offerings import OfferingService
-from orchestrator.services.operations import OperationService
-from orchestrator.services.planning import Planner
-from orchestrator.services.profiles import ProfileService
-from orchestrator.services.tenancy.tenancy import Tenancy, tenancy
-from orchestrator.services.vms import VmService
+from orchestrator.services.tenancy.tenancy import tenancy
+from orchestrator.use_cases import Services, Site, services_of
 from tests.fakes.fake_guests import FakeGuests
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, l40s, t4
@@ -54,28 +37,6 @@ from tests.fakes.new_database import new_store
 KEY = b"SUyU4-1hOL-dPpaQ25Uu0ry_jSEUmU0pE_q5wWxSgkQ="
 GIB = 1024**3
 T4_HOST, L40S_HOST, A100_HOST = "t4", "l40s", "a100"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Services:
-    vms: VmService
-    guests: GuestService
-    adoption: AdoptionService
-    hosts: HostService
-    host_checks: HostCheckService
-    provisioning: ProvisioningService
-    gpus: GpuService
-    profiles: ProfileService
-    images: ImageService
-    offerings: OfferingService
-    driver_bundles: DriverBundleService
-    driver_locks: DriverLockService
-    driver_upgrades: DriverUpgradeService
-    mig_layouts: MigLayoutService
-    networks: NetworkService
-    operations: OperationService
-    findings: FindingService
-    tenancy: Tenancy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +150,8 @@ def control_plane(
     reconciler = Reconciler(
         store=store, observer=observer, repairer=repairer, leases=leases, clock=world.clock, at_once=2
     )
-    services = _services(world, engine, reconciler, fake)
+    site = Site(key=KEY, tenancy=tenancy(store, world.clock, owner_uid=os.geteuid(), key=KEY), overcommit=Overcommit())
+    services = services_of(world, engine, reconciler, HostInspection(scan, fake), site)
     if not services.images.list():
         services.images.add(NewImage(name="guest", source="/guest.qcow2"))
     return ControlPlane(
@@ -204,45 +166,4 @@ def control_plane(
         services=services,
         observer=observer,
         reconciler=reconciler,
-    )
-
-
-def _services(world: World, engine: HeldEngine, reconciler: Reconciler, inspector: FakeHosts) -> Services:
-    store, clock, ids = world.store, world.clock, world.ids
-
-    keeper = DriverUpgradeKeeper(store=store, engine=engine, clock=clock, ids=ids)
-    planner = Planner(
-        index=FleetIndex(store, Overcommit()),
-        clock=clock,
-        ids=ids,
-    )
-    hosts = HostService(
-        store=store,
-        engine=engine,
-        keys=world.keys,
-        clock=clock,
-        ids=ids,
-        scan_key=scan,
-        overcommit=planner.index.overcommit,
-    )
-    networks = NetworkService(store=store, clock=clock)
-    return Services(
-        vms=VmService(store=store, engine=engine, link=world.link, planner=planner, networks=networks),
-        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
-        adoption=AdoptionService(store=store, engine=engine, overcommit=planner.index.overcommit, clock=clock, ids=ids),
-        hosts=hosts,
-        host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspector),
-        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
-        gpus=GpuService(store=store),
-        profiles=ProfileService(index=planner.index),
-        images=ImageService(store=store, files=world.images, clock=clock),
-        offerings=OfferingService(store=store, index=planner.index, clock=clock),
-        driver_locks=DriverLockService(store=store, clock=clock),
-        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper.round),
-        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
-        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
-        networks=networks,
-        operations=OperationService(world=world, engine=engine),
-        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
-        tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=KEY),
     )

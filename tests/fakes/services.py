@@ -18,7 +18,6 @@ from typing import cast
 
 from orchestrator.adapters.bundles.library import BundleLibrary
 from orchestrator.adapters.files.opening import Readable
-from orchestrator.api.services import ApiServices
 from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Reason, error_to_dict
@@ -47,6 +46,7 @@ from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.sim.console import Echo
+from orchestrator.use_cases import Services
 from tests.fakes.fake_guests import FakeGuestService
 from tests.fakes.fake_world import CountedIds, FakeImages, HeldEngine
 from tests.fakes.fleet_services import Capacity, Findings, Gpus, HostChecks, Hosts, Images, Networks, Profiles
@@ -191,19 +191,26 @@ class Vms:
         done = self._world.begin("stop_vm", vm.id, tenant, lambda: self._set(spec, "stopped", ()), vm.full_name)
         return Started(operation=done, name=name)
 
+
+class GuestAccess:
+    """Consoles that echo, and ports."""
+
+    def __init__(self, vms: Vms) -> None:
+        self._vms = vms
+
     def open_console(self, tenant: str, name: str) -> ByteStream:
-        if self.get(tenant, name).state != "running":
+        if self._vms.get(tenant, name).state != "running":
             raise Conflict("vm.not_running", f"{name} is not running")
         return Echo()
 
     def console_log(self, tenant: str, name: str, most: int) -> bytes:
-        return f"\x1b[1m{self.get(tenant, name).spec.name}\x1b[0m\tboots\x07\r\n\xe9 login: ".encode()[-most:]
+        return f"\x1b[1m{self._vms.get(tenant, name).spec.name}\x1b[0m\tboots\x07\r\n\xe9 login: ".encode()[-most:]
 
     def open_tcp(self, tenant: str, name: str, port: int) -> ByteStream:
         if port == 1:
             raise Fatal("guest.refused", "the guest refuses connections to this port")
         stream = self.open_console(tenant, name)
-        return stream if self.guest_port is None else LoopbackStream(self.guest_port)
+        return stream if self._vms.guest_port is None else LoopbackStream(self._vms.guest_port)
 
 
 class Adoption:
@@ -333,7 +340,8 @@ class InMemory:
     def __init__(self) -> None:
         self.world = World()
         self.world.networks["default"] = Network(name="default", subnet="192.168.122.0/24", shared=True)
-        self.vms = Vms(self.world)
+        self.vms = vms = Vms(self.world)
+        self.guest_access = GuestAccess(vms)
         self.adoption = Adoption(self.world)
         self.hosts = Hosts(self.world)
         self.host_checks = HostChecks(self.world)
@@ -360,9 +368,9 @@ class InMemory:
         self.driver_bundles = DriverBundleService(store=kept.store, files=files, clock=kept.clock)
         self.controllers = ControllerService(store=kept.store, clock=kept.clock, files=FakeImages(), key=b"key")
 
-    def as_services(self) -> ApiServices:
+    def as_services(self) -> Services:
         """For the API, which names the real classes."""
-        return cast(ApiServices, self)
+        return cast(Services, self)
 
     def record_enrolled(self) -> None:
         """A host and an image."""

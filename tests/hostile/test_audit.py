@@ -135,9 +135,9 @@ def test_cancelling_and_retrying_are_on_record_and_so_are_streams(plane: Control
     plane.engine.drain()
     plane.services.vms.create(create_vm())
     plane.engine.drain()
-    plane.services.vms.open_console("default", "train").close()
-    plane.services.vms.open_tcp("default", "train", 22).close()
-    plane.services.vms.console_log("default", "train", 100)
+    plane.services.guest_access.open_console("default", "train").close()
+    plane.services.guest_access.open_tcp("default", "train", 22).close()
+    plane.services.guest_access.console_log("default", "train", 100)
     records = plane.services.tenancy.audit.list(limit=3)
     assert [(one.action, one.subject) for one in records] == [
         ("read_console_log", "default/train"), ("open_tcp 22", "default/train"), ("open_console", "default/train"),

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.isolation import ISOLATIONS, Isolation, may_share_gpu, may_share_host
 from orchestrator.core.vm import Vm
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.planning import Planner
 from tests.fakes.control_plane import ControlPlane, create_vm, plane_with
@@ -71,8 +71,7 @@ def test_plan_create_explain_and_capacity_say_the_same(plane: ControlPlane, red:
     _wish(plane, "red", red)
     _wish(plane, "blue", blue)
     _created(plane, "red", "there")
-    planner = plane.services.vms.planner
-    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
+    capacity = plane.services.capacity
     question = Question(profile=T4_4Q, tenant="blue")
     fits = may_share_host(red, blue)
     wanted = replace(create_vm("asked", profile=T4_4Q), tenant="blue")

@@ -14,7 +14,7 @@ from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
 from orchestrator.core.offering_support import unsupported
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 T4 = "GRID T4-2Q"
@@ -36,11 +36,6 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
-def capacity_of(plane: ControlPlane) -> CapacityService:
-    planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
-
-
 def put(plane: ControlPlane, offering: Offering) -> None:
     with plane.store.begin() as tx:
         tx.offerings.put(offering)
@@ -49,7 +44,7 @@ def put(plane: ControlPlane, offering: Offering) -> None:
 @pytest.mark.parametrize("offering", UNSUPPORTED, ids=lambda offering: unsupported(offering)[0])
 def test_what_is_not_done_is_refused_with_one_code_whoever_asks(plane: ControlPlane, offering: Offering) -> None:
     put(plane, offering)
-    services, capacity, question = plane.services, capacity_of(plane), Question(profile="asked")
+    services, capacity, question = plane.services, plane.services.capacity, Question(profile="asked")
     asked: tuple[Callable[[], object], ...] = (
         lambda: services.vms.create(create_vm("a", profile="asked")),
         lambda: services.vms.plan(create_vm("a", profile="asked")),
@@ -84,13 +79,13 @@ def test_vms_of_an_offering_that_spreads_share_no_host(plane: ControlPlane) -> N
         with pytest.raises(NoCapacity) as caught:
             ask()
         assert "host.anti_affinity" in {reason.code for reason in caught.value.reasons}
-    assert not capacity_of(plane).explain(Question(profile="asked")).explanation.fits
+    assert not plane.services.capacity.explain(Question(profile="asked")).explanation.fits
     assert plane.services.vms.create(create_vm("c", profile=T4)).operation
 
 
 def asked_of(plane: ControlPlane, host: str | None, gpu: str) -> list[tuple[str, str, str | None]]:
     """What create, plan and explain refuse a VM on that GPU with."""
-    services, capacity = plane.services, capacity_of(plane)
+    services, capacity = plane.services, plane.services.capacity
     vm = replace(create_vm("a"), host=host, gpu=gpu)
     asked: tuple[Callable[[], object], ...] = (
         lambda: services.vms.create(vm),
@@ -110,7 +105,7 @@ def test_a_vm_goes_onto_the_gpu_that_is_named_and_whoever_is_asked_says_so(plane
     services, wanted = plane.services, "0000:42:00.0"
     vm = replace(create_vm("a"), gpu="42:00.0")
     assert services.vms.plan(vm).gpu == wanted
-    explained = capacity_of(plane).explain(Question(profile=T4, gpu=wanted)).explanation
+    explained = plane.services.capacity.explain(Question(profile=T4, gpu=wanted)).explanation
     assert explained.placement is not None
     assert explained.placement.gpu_ids == (wanted,)
     services.vms.create(vm)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import InvalidInput, NoCapacity
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -42,7 +42,7 @@ def test_no_vm_has_more_vcpus_than_its_host_whoever_asks(plane: ControlPlane) ->
             with pytest.raises(NoCapacity) as refused:
                 ask(replace(create_vm("big"), vcpus=more, host=host))
             assert codes(refused.value) == {"host.too_small"}
-    capacity = CapacityService(store=plane.store, index=services.vms.planner.index, clock=services.vms.planner.clock)
+    capacity = plane.services.capacity
     question = Question(profile="GRID T4-2Q", vcpus=more, memory_mib=256)
     assert not capacity.explain(question).explanation.fits
     assert [row.fits_now for row in capacity.capacity(question)] == [0]

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import Fatal, NoCapacity, QuotaExceeded
 from orchestrator.core.offering import Offering
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from orchestrator.services.messages import CreateVm
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
@@ -40,11 +40,6 @@ def state_after(plane: ControlPlane, request: CreateVm) -> str:
 def drivers(plane: ControlPlane) -> list[str | None]:
     """Whose each GPU is while vfio-pci has it."""
     return [gpu.passed_to[1] if gpu.passed_to else None for gpu in plane.machine(L40S_HOST).gpus]
-
-
-def capacity_of(plane: ControlPlane) -> CapacityService:
-    planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
 
 
 def test_two_whole_gpus_are_claimed_bound_and_given_back_together(plane: ControlPlane) -> None:
@@ -82,7 +77,7 @@ def test_a_gpu_is_given_out_whole_or_in_parts_and_never_both(plane: ControlPlane
 
 
 def test_whoever_asks_about_whole_gpus_hears_the_same(plane: ControlPlane) -> None:
-    capacity, question = capacity_of(plane), Question(profile="l40s-x2")
+    capacity, question = plane.services.capacity, Question(profile="l40s-x2")
     assert plane.services.profiles.get("l40s-x2").free == 2
     assert [row.fits_now for row in capacity.capacity(question)] == [2]
     assert capacity.explain(question).explanation.fits

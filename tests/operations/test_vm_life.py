@@ -371,10 +371,10 @@ def test_a_cordoned_host_gets_no_new_vms(plane: ControlPlane) -> None:
 def test_console_and_ports_need_a_running_vm(plane: ControlPlane) -> None:
     make(plane, start=False)
     with pytest.raises(Conflict) as caught:
-        plane.services.vms.open_console("default", "train")
+        plane.services.guest_access.open_console("default", "train")
     assert caught.value.code == "vm.not_running"
     finished(plane, plane.services.vms.start("default", "train").operation)
-    assert plane.services.vms.open_tcp("default", "train", 22).receive(100).endswith(b":22\n")
+    assert plane.services.guest_access.open_tcp("default", "train", 22).receive(100).endswith(b":22\n")
 
 
 def test_a_busy_driver_is_given_time(plane: ControlPlane) -> None:

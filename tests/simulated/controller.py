@@ -3,22 +3,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import Services, reconciler_of, services_of
 from orchestrator.operations.context import World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
 from orchestrator.services.observing import HostObserver
+from orchestrator.services.tenancy.tenancy import tenancy
 from orchestrator.settings import Settings
 from orchestrator.sim.guests import SimulatedGuests
 from orchestrator.sim.in_memory import InMemoryImages, scan
+from orchestrator.use_cases import Services, Site, reconciler_of, services_of
 from tests.simulated.engine import SimEngine
 from tests.simulated.link import SimLink
 from tests.simulated.network import FaultyFleet
@@ -87,5 +90,6 @@ def start(around: Surroundings, name: str) -> Controller:
     engine = SimEngine(schedule, process, store, runner, afterwards)
     settings = Settings.model_construct()
     reconciler = reconciler_of(settings, world, engine, observer)
-    services = services_of(settings, world, engine, reconciler, HostInspection(scan), _KEY)
+    site = Site(key=_KEY, tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY), overcommit=Overcommit())
+    services = services_of(world, engine, reconciler, HostInspection(scan), site)
     return Controller(process=process, clock=clock, engine=engine, services=services, reconciler=reconciler)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.bootstrap import Services
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.operation import Operation
@@ -18,6 +17,7 @@ from orchestrator.sim.enrolment import record_enrolled
 from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.observing import snapshot_of
+from orchestrator.use_cases import Services
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database
 from tests.simulated.invariants import HostView, Memory, broken

@@ -18,11 +18,12 @@ from orchestrator.api.auth import authorize
 from orchestrator.api.errors import problem
 from orchestrator.api.parameters import only_known_parameters
 from orchestrator.api.refusals import subject_of
-from orchestrator.api.services import ApiServices, ServicesOf, TenantOf
+from orchestrator.api.services import ServicesOf, TenantOf
 from orchestrator.api.telling import refusal_for_tenant, watches_pool
 from orchestrator.core.errors import Conflict, Denied, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.ports.host import ByteStream
+from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 CHUNK: Final = 65536
@@ -47,7 +48,7 @@ said; and none of those that answer requests."""
 @router.websocket("/{name}/console")
 async def console(socket: WebSocket, name: str, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> None:
     """The serial console."""
-    await _serve(socket, services, tenant, lambda: services.vms.open_console(tenant, name))
+    await _serve(socket, services, tenant, lambda: services.guest_access.open_console(tenant, name))
 
 
 @router.websocket("/{name}/tcp/{port}")
@@ -59,7 +60,7 @@ async def tcp(
     tenant: TenantOf = DEFAULT_TENANT,
 ) -> None:
     """A TCP port of the guest, reached from its host."""
-    await _serve(socket, services, tenant, lambda: services.vms.open_tcp(tenant, name, _port(port)))
+    await _serve(socket, services, tenant, lambda: services.guest_access.open_tcp(tenant, name, _port(port)))
 
 
 def _port(text: str) -> int:
@@ -68,7 +69,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-async def _serve(socket: WebSocket, services: ApiServices, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
+async def _serve(socket: WebSocket, services: Services, tenant: str, open_stream: Callable[[], ByteStream]) -> None:
     try:
         await authorize(socket)
         await only_known_parameters(socket)

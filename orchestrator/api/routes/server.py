@@ -11,16 +11,17 @@ from fastapi import APIRouter
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
-from orchestrator.api.services import ApiServices, ProcessOf, ServicesOf
+from orchestrator.api.services import ProcessOf, ServicesOf
 from orchestrator.client import version
 from orchestrator.core.errors import Conflict
+from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/server", tags=["server"])
 
 _COUNTED: Final = 1000
 
 
-def running_operations(services: ApiServices, tenants: tuple[str, ...] | None = None) -> int:
+def running_operations(services: Services, tenants: tuple[str, ...] | None = None) -> int:
     """How many operations of these tenants (None: of all) are not finished; counts to 1000."""
     return len(services.operations.list(unfinished=True, limit=_COUNTED, tenants=tenants))
 

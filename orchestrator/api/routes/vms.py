@@ -24,11 +24,12 @@ from orchestrator.api.schemas.vms import (
     VmAnswer,
     vm_members,
 )
-from orchestrator.api.services import ApiServices, ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/vms", tags=["vms"])
 
@@ -84,7 +85,7 @@ def list_all(
     )
 
 
-def _check_named(only: VmFilter, services: ApiServices) -> None:
+def _check_named(only: VmFilter, services: Services) -> None:
     """Nothing was found: because nothing is there, or because no such thing exists.
 
     :raises NotFound: ``host.unknown``, ``profile.unknown``
@@ -167,7 +168,7 @@ def console_log(
     name: NameInPath, services: ServicesOf, most: LogBytes = MAX_LOG_BYTES, tenant: TenantOf = DEFAULT_TENANT
 ) -> ConsoleLogAnswer:
     """The last of what its serial console wrote; also of a VM that is stopped."""
-    return ConsoleLogAnswer.of(services.vms.console_log(tenant, name, most))
+    return ConsoleLogAnswer.of(services.guest_access.console_log(tenant, name, most))
 
 
 @router.get("/{name}/tcp/{port}", status_code=426, response_model=None, responses=STREAM)

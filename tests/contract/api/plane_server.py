@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.adapters.images.downloads import Downloads
@@ -21,24 +20,12 @@ from orchestrator.adapters.images.sources import Sources
 from orchestrator.api.limits import Activity
 from orchestrator.api.listening import Tls
 from orchestrator.api.process import only_one, serve_until_done
-from orchestrator.api.services import ApiServices, Process
+from orchestrator.api.services import Process
 from orchestrator.client.location import state_directory
 from orchestrator.ports.identity import Identities
-from orchestrator.services.capacity import CapacityService
-from tests.fakes.control_plane import ControlPlane, Services, control_plane
+from tests.fakes.control_plane import ControlPlane, control_plane
 
 TICK_S = 0.02
-
-
-@dataclass(frozen=True)
-class Served:
-    """The services as the API takes them."""
-
-    of: Services
-    capacity: CapacityService
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.of, name)
 
 
 def _run_operations(plane: ControlPlane) -> None:
@@ -55,21 +42,17 @@ def main() -> None:
 
 def serve(state: Path, plane: ControlPlane, tls: Tls | None = None, identities: Identities | None = None) -> None:
     """Until it is told to stop. ``identities``: who reads the tokens of those who log in."""
-    planner = plane.services.vms.planner
     images = replace(
         plane.services.images,
         files=ImageLibrary(state / "images", Sources(files=Readable(never_below=state), downloads=Downloads())),
     )
     tenancy = plane.services.tenancy
     tenancy = replace(tenancy, access=replace(tenancy.access, identities=identities))
-    served = Served(
-        replace(plane.services, images=images, tenancy=tenancy),
-        CapacityService(store=plane.store, index=planner.index, clock=planner.clock),
-    )
+    services = replace(plane.services, images=images, tenancy=tenancy)
     threading.Thread(target=_run_operations, args=(plane,), daemon=True).start()
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
     with only_one(state, 0):
-        serve_until_done(state, cast(ApiServices, served), process, tls, partial(print, flush=True))
+        serve_until_done(state, services, process, tls, partial(print, flush=True))
 
 
 if __name__ == "__main__":

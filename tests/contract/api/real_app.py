@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.app import create_app
 from orchestrator.api.limits import Activity
-from orchestrator.api.services import ApiServices, Process
-from orchestrator.services.capacity import CapacityService
-from tests.contract.api.plane_server import Served
+from orchestrator.api.services import Process
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 
 
@@ -43,8 +40,6 @@ def furnished_plane(state: Path) -> ControlPlane:
 
 def real_app(plane: ControlPlane, uid: int | None = None) -> ASGIApp:
     """The application over a plane's services, as ``uid`` calls it; without one, as its owner does."""
-    planner = plane.services.vms.planner
-    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
     process = Process(started_at=time.time(), idle_seconds=None, activity=Activity())
-    app = create_app(cast(ApiServices, Served(plane.services, capacity)), process)
+    app = create_app(plane.services, process)
     return AsPeer(app, os.geteuid() if uid is None else uid)

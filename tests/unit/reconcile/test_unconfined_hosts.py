@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.snapshot import Confinement
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -41,8 +41,7 @@ def test_nothing_new_is_put_there_and_every_answer_says_the_same(plane: ControlP
     with pytest.raises(NoCapacity) as planned:
         plane.services.vms.plan(create_vm())
     assert {(one.code, one.message) for one in planned.value.reasons} == reasons
-    planner = plane.services.vms.planner
-    capacity = CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
+    capacity = plane.services.capacity
     explained = capacity.explain(Question(profile=create_vm().profile)).explanation
     assert {(one.code, one.message) for one in explained.reasons} == reasons
     assert codes(plane, T4_HOST) == ["host.unconfined"]

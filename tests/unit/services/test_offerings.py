@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
 FIXED = Offering(
@@ -63,7 +63,7 @@ def test_whatever_takes_a_profile_takes_an_offering_of_the_site(plane: ControlPl
     assert plane.services.vms.get("default", "front").devices[0].type_name == "GRID T4-2Q"
     assert plane.services.profiles.get(PLAIN.name).free == 15
     assert PLAIN.name in {info.offering.name for info in plane.services.profiles.list()}
-    capacity = CapacityService(store=plane.store, index=plane.services.vms.planner.index, clock=plane.world.clock)
+    capacity = plane.services.capacity
     assert [row.fits_now for row in capacity.capacity(Question(profile=PLAIN.name))] == [15]
     assert PLAIN.name in {row.profile for row in capacity.capacity(None)}
     assert capacity.explain(Question(profile=PLAIN.name)).explanation.fits

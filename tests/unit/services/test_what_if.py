@@ -15,7 +15,7 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.vgpu_scheduler import SchedulerState
-from orchestrator.services.capacity import CapacityService, Question
+from orchestrator.services.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
 
@@ -35,11 +35,6 @@ QUESTIONS = {
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     with plane_with(tmp_path, T4_HOST) as made:
         yield made
-
-
-def service(plane: ControlPlane) -> CapacityService:
-    planner = plane.services.vms.planner
-    return CapacityService(store=plane.store, index=planner.index, clock=planner.clock)
 
 
 def observe(plane: ControlPlane, name: str, *gpus: GpuSnapshot) -> None:
@@ -99,31 +94,31 @@ def test_profiles_that_are_not_made_yet_are_explained_as_truly_as_the_others(pla
     everything(plane)
     for number, profile in enumerate(("GRID T4-1Q", "GRID T4-2Q")):
         plane.services.vms.create(create_vm(f"vm{number}", profile=profile, start=False))
-    named = service(plane).explain(QUESTIONS[name])
+    named = plane.services.capacity.explain(QUESTIONS[name])
     check(f"explain_{name}", drawn_explanation(named.explanation, names=named.names))
 
 
 def test_capacity_counts_every_offering_that_some_gpu_can_be_cut_into(plane: ControlPlane) -> None:
     everything(plane)
-    check("capacity", drawn_capacity(service(plane).capacity(None)))
+    check("capacity", drawn_capacity(plane.services.capacity.capacity(None)))
 
 
 def test_the_map_shows_gpus_in_every_mode(plane: ControlPlane) -> None:
     everything(plane)
     plane.services.vms.create(create_vm(start=False))
-    check("gpu_map", drawn_map(service(plane).gpu_map(), 100))
+    check("gpu_map", drawn_map(plane.services.capacity.gpu_map(), 100))
 
 
 @pytest.mark.parametrize("most", [1, 3, 1000])
 def test_the_map_read_in_pages_is_the_whole_map(plane: ControlPlane, most: int) -> None:
     everything(plane)
     read, after = list[GpuRow](), None
-    while page := service(plane).gpu_map(after, most):
+    while page := plane.services.capacity.gpu_map(after, most):
         assert len(page) <= most
         read += page
         after = (page[-1].host or "", page[-1].gpu)
-    assert tuple(read) == service(plane).gpu_map()
-    assert {row.host for row in service(plane).gpu_map(("no such host", ""))} == {
+    assert tuple(read) == plane.services.capacity.gpu_map()
+    assert {row.host for row in plane.services.capacity.gpu_map(("no such host", ""))} == {
         row.host for row in read if (row.host or "") > "no such host"
     }
 
@@ -131,7 +126,7 @@ def test_the_map_read_in_pages_is_the_whole_map(plane: ControlPlane, most: int) 
 def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_many(plane: ControlPlane) -> None:
     pair = Offering(name="pair", origin="site", kind="time_sliced", vgpu_type="GRID T4-16C", vgpu_count=2)
     plane.services.offerings.put(pair, look_up=True)
-    answer = service(plane).explain(Question(profile="pair", count=2, disk_bytes=GIB))
+    answer = plane.services.capacity.explain(Question(profile="pair", count=2, disk_bytes=GIB))
     assert answer.explanation.request.count == 4
 
 
@@ -140,7 +135,7 @@ def test_asking_about_two_devices_of_a_several_vgpu_offering_asks_for_twice_as_m
 )
 def test_a_question_about_a_host_or_tenant_that_is_not_there_is_refused(plane: ControlPlane, asked: Question) -> None:
     with pytest.raises(NotFound):
-        service(plane).explain(asked)
+        plane.services.capacity.explain(asked)
 
 
 def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
@@ -152,7 +147,7 @@ def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(
     plane.engine.drain()
 
     def kinds() -> list[str]:
-        explained = service(plane).explain(Question(profile="GRID T4-16Q")).explanation
+        explained = plane.services.capacity.explain(Question(profile="GRID T4-16Q")).explanation
         return [remedy.kind for remedy in explained.remedies]
 
     assert kinds() == ["moves", "deletions"]
@@ -170,11 +165,11 @@ def test_a_drain_plan_names_vms_as_people_know_them_and_moves_them_to_like_gpus_
     observe(plane, "t4-too", *gpus_of(plane, T4_HOST))
     for number in range(2):
         plane.services.vms.create(create_vm(f"vm{number}", profile="GRID T4-4Q", start=False))
-    named = service(plane).drain_plan(T4_HOST)
+    named = plane.services.capacity.drain_plan(T4_HOST)
     assert [move.to_host for move in named.plan.moves] == ["t4-too", "t4-too"]
     check("drain", drawn_drain(named.plan, T4_HOST, names=named.names))
     with pytest.raises(NotFound):
-        service(plane).drain_plan("nowhere")
+        plane.services.capacity.drain_plan("nowhere")
 
 
 def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> None:
@@ -182,7 +177,7 @@ def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> No
         host = tx.hosts.get(T4_HOST)
         tx.hosts.add(replace(host, name="new", address="new.test", machine_id="new", managed_gpus=()))
     with pytest.raises(Conflict) as raised:
-        service(plane).drain_plan("new")
+        plane.services.capacity.drain_plan("new")
     assert raised.value.code == "host.never_seen"
 
 
@@ -193,7 +188,7 @@ def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) ->
         plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
     plane.services.vms.delete("default", "vm0")
     plane.engine.drain()
-    named = service(plane).compaction_plan()
+    named = plane.services.capacity.compaction_plan()
     check("compaction", drawn_compaction(named.plan, names=named.names))
 
 
@@ -203,7 +198,7 @@ def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPl
         plane.services.vms.create(replace(create_vm(name, profile="GRID T4-16Q"), priority=priority))
     plane.engine.drain()
     whole = Question(profile="GRID T4-16Q")
-    asked = {one: service(plane).explain(replace(whole, priority=one)) for one in (None, *PRIORITIES)}
+    asked = {one: plane.services.capacity.explain(replace(whole, priority=one)) for one in (None, *PRIORITIES)}
     assert {priority: found.preempts for priority, found in asked.items()} == {
         None: (), "low": (), "normal": ("default/batch",), "high": ("default/serve",),
     }  # fmt: skip

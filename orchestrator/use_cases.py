@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every use case over one world: what the API calls, what tests call, and what observes hosts behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.operations.context import World
+from orchestrator.ports.engine import Engine
+from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.leases import LeaseKeeper
+from orchestrator.reconcile.pacing import Pacing
+from orchestrator.reconcile.reconciler import Reconciler
+from orchestrator.reconcile.repairs import Repairer
+from orchestrator.services.adopting import AdoptionService
+from orchestrator.services.capacity import CapacityService
+from orchestrator.services.controllers import ControllerService
+from orchestrator.services.driver_bundles import DriverBundleService
+from orchestrator.services.driver_locks import DriverLockService
+from orchestrator.services.driver_upgrades import DriverUpgradeService
+from orchestrator.services.fleet_index import FleetIndex
+from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.gpus import GpuService
+from orchestrator.services.guest_access import GuestAccessService
+from orchestrator.services.guests import GuestService
+from orchestrator.services.host_checks import HostCheckService, HostInspection
+from orchestrator.services.host_provisioning import ProvisioningService
+from orchestrator.services.hosts import HostService
+from orchestrator.services.images import ImageService
+from orchestrator.services.mig_layouts import MigLayoutService
+from orchestrator.services.networks import NetworkService
+from orchestrator.services.observing import HostObserver
+from orchestrator.services.offerings import OfferingService
+from orchestrator.services.operations import OperationService
+from orchestrator.services.planning import Planner
+from orchestrator.services.profiles import ProfileService
+from orchestrator.services.tenancy.tenancy import Tenancy
+from orchestrator.services.vms import VmService
+from orchestrator.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Every use case, as the API takes them."""
+
+    vms: VmService
+    guest_access: GuestAccessService
+    guests: GuestService
+    adoption: AdoptionService
+    hosts: HostService
+    host_checks: HostCheckService
+    provisioning: ProvisioningService
+    gpus: GpuService
+    profiles: ProfileService
+    images: ImageService
+    offerings: OfferingService
+    driver_bundles: DriverBundleService
+    driver_locks: DriverLockService
+    driver_upgrades: DriverUpgradeService
+    mig_layouts: MigLayoutService
+    networks: NetworkService
+    operations: OperationService
+    capacity: CapacityService
+    findings: FindingService
+    controllers: ControllerService
+    tenancy: Tenancy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What one site has of its own."""
+
+    key: bytes
+    """The database's ring of keys, core/key_ring.py."""
+    tenancy: Tenancy
+    overcommit: Overcommit
+
+
+def reconciler_of(settings: Settings, world: World, engine: Engine, observer: HostObserver) -> Reconciler:
+    """What observes the hosts of one world and repairs what is safe."""
+    repairer = Repairer(
+        store=world.store,
+        engine=engine,
+        clock=world.clock,
+        ids=world.ids,
+        pacing=Pacing(world.clock, per_hour=settings.auto_repairs_per_hour),
+        policy=settings.auto_repair,
+    )
+    return Reconciler(
+        store=world.store,
+        observer=observer,
+        repairer=repairer,
+        leases=LeaseKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids),
+        clock=world.clock,
+        at_once=settings.hosts_at_once,
+    )
+
+
+def keeper_of(world: World, engine: Engine) -> DriverUpgradeKeeper:
+    """What takes rolling upgrades on."""
+    return DriverUpgradeKeeper(store=world.store, engine=engine, clock=world.clock, ids=world.ids)
+
+
+def services_of(
+    world: World, engine: Engine, reconciler: Reconciler, inspection: HostInspection, site: Site
+) -> Services:
+    """All of them over one world."""
+    overcommit = site.overcommit
+    store, clock, ids = world.store, world.clock, world.ids
+    networks = NetworkService(store=store, clock=clock)
+    index = FleetIndex(store, overcommit)
+    planner = Planner(index=index, clock=clock, ids=ids)
+    hosts = HostService(
+        store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
+        overcommit=overcommit, own_agent=inspection.own_agent,
+    )  # fmt: skip
+    return Services(
+        vms=VmService(store=store, engine=engine, planner=planner, networks=networks),
+        guest_access=GuestAccessService(store=store, link=world.link, clock=clock),
+        guests=GuestService(store=store, engine=engine, clock=clock, ids=ids),
+        adoption=AdoptionService(store=store, engine=engine, overcommit=overcommit, clock=clock, ids=ids),
+        hosts=hosts,
+        host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspection.inspector),
+        provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
+        gpus=GpuService(store=store),
+        profiles=ProfileService(index=index),
+        images=ImageService(store=store, files=world.images, clock=clock),
+        offerings=OfferingService(store=store, index=index, clock=clock),
+        driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
+        driver_locks=DriverLockService(store=store, clock=clock),
+        driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
+        mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
+        networks=networks,
+        operations=OperationService(world=world, engine=engine),
+        capacity=CapacityService(store=store, index=index, clock=clock),
+        controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
+        findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
+        tenancy=site.tenancy,
+    )
