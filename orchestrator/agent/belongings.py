@@ -30,8 +30,7 @@ class Belongings:
         :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``, ``network.foreign``
         :raises Denied: ``gpu.not_managed``
         """
-        for path in parts.files:
-            self.storage.check_file_of(vm, path)
+        self._check_files(vm, parts)
         for network in parts.networks:
             self.networks.check_known(network)
         for device in parts.devices:
@@ -54,8 +53,7 @@ class Belongings:
                 f"the VM's definition takes what no VM of ours has: {', '.join(parts.others)}",
                 hint="somebody changed it on the host: starting it by vgpuctl defines it anew",
             )
-        for path in parts.files:
-            self.storage.check_file_of(vm, path)
+        self._check_files(vm, parts)
         for network in parts.networks:
             self.networks.check_usable(network)
         self._check_devices(vm, parts.devices)
@@ -65,9 +63,15 @@ class Belongings:
 
         :raises Conflict: ``vm.file_foreign``, ``vm.device_foreign``
         """
-        for path in parts.files:
+        for path in (*parts.files, *(image for _, image in parts.images)):
             self.storage.check_not_ours(path)
         self._check_devices(vm, parts.devices)
+
+    def _check_files(self, vm: str, parts: DomainParts) -> None:
+        for path in parts.files:
+            self.storage.check_file_of(vm, path)
+        for disk, image in parts.images:
+            self.storage.check_image_beneath(vm, disk, image)
 
     def _check_devices(self, vm: str, devices: Iterable[str]) -> None:
         for device in devices:

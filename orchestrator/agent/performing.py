@@ -65,7 +65,8 @@ class Parts:
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
-        xml = domain_xml(action.vm, action.domain, storage=str(self.storage.directory))
+        image = self.storage.image_beneath(action.vm, action.domain.volume)
+        xml = domain_xml(action.vm, action.domain, storage=str(self.storage.directory), image=image)
         parts = parts_of(xml)
         names = tuple(device.name for device in action.domain.devices)
         if parts.devices != names:

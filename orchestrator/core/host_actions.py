@@ -75,6 +75,11 @@ class CreateVolume(HostAction):
     base_format: ImageFormat
     size_bytes: int
 
+    @property
+    def base_file(self) -> str:
+        """Name of the image's file in the agent's directory."""
+        return f"{self.base_sha256}.{self.base_format}"
+
     def inverse(self) -> HostAction:
         return DeleteVolume(vm=self.vm, volume=self.volume)
 

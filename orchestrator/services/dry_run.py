@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 from orchestrator.core.attachments import make
-from orchestrator.core.host_actions import DefineDomain, EnsureNetwork, HostAction, StartDomain, WriteSeed
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.host_actions import CreateVolume, DefineDomain, EnsureNetwork, HostAction, StartDomain, WriteSeed
 from orchestrator.core.network import Network
 from orchestrator.core.vm import Vm
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.store.transaction import Transaction
+
+
+def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
+    """The definition that the host will write, in the directory that agents have by themselves."""
+    image = next((one.base_file for one in actions if isinstance(one, CreateVolume)), None)
+    return domain_xml(vm.id, vm.domain, image=image)
 
 
 def actions_of(tx: Transaction, vm: Vm, network: Network) -> tuple[HostAction, ...]:

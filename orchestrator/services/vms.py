@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.labels import changed_labels
 from orchestrator.core.lease import WantedEnd, extended_lease_end, new_lease_end, show_moment
@@ -21,7 +20,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.begin import before, held_by, new_operation, record, running_operation
 from orchestrator.services.deallocating import begin_deallocation
-from orchestrator.services.dry_run import actions_of
+from orchestrator.services.dry_run import actions_of, xml_of
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.networks import NetworkService, network_for
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
@@ -172,7 +171,7 @@ class VmService:
             gpu=plan.claim.devices[0].gpu,
             why=plan.why,
             actions=actions,
-            domain_xml=domain_xml(plan.vm.id, plan.vm.domain),
+            domain_xml=xml_of(plan.vm, actions),
             preempts=tuple(vm.full_name for vm in plan.victims),
         )
 

@@ -249,7 +249,8 @@ def test_an_epoch_out_of_reach_does_not_lock_the_site_out(attack: Attack, epoch:
 def test_no_definition_takes_what_is_not_the_vms(attack: Attack, base: DefineDomain, step: int) -> None:
     """What is taken is text that reaches nothing, or a device that is still to be made: then the VM does not start."""
     before = attack.state()
-    own = parts_of(domain_xml(MINE, domain_of(MINE), storage=str(attack.host.paths.storage)))
+    image = attack.storage.image_beneath(MINE, domain_of(MINE).volume)
+    own = parts_of(domain_xml(MINE, domain_of(MINE), storage=str(attack.host.paths.storage), image=image))
     for case, request in attacks(base, step):
         error = refused(attack, request)
         if error is not None:

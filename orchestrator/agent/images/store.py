@@ -91,7 +91,7 @@ class Storage:
                 hint=f"ask for at least {-(-smallest // 1024**2)}MiB",
                 details=f"{action.size_bytes} < {smallest} bytes",
             )
-        with self._owned("volume", target, action.vm), files.written_whole(target, mode=0o600) as part:
+        with self._owned("volume", target, action.vm, base.name), files.written_whole(target, mode=0o600) as part:
             create_overlay(part, base=base, base_format=action.base_format, size_bytes=action.size_bytes)
         return ActionResult(changed=True)
 
@@ -166,6 +166,29 @@ class Storage:
         if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
             raise _foreign_file(path)
 
+    def image_beneath(self, vm: str, volume: str) -> str | None:
+        """Name of the image that the VM's disk was made on, as the ledger says; of a disk from before that was written
+        there, as its header does. None: the disk is not made yet.
+
+        :raises Conflict: ``vm.file_foreign``"""
+        file = self._paths.volumes / files.check_file_name(volume)
+        owner = self._ledger.owner(f"volume:{file.name}")
+        if owner is not None and owner.vm == vm and owner.detail:
+            return owner.detail
+        if not file.exists():
+            return None
+        self.check_file_of(vm, str(file))
+        return Path(self._backing(file) or "/").name
+
+    def check_image_beneath(self, vm: str, disk: str, image: str) -> None:
+        """That a disk is said to lie on the image that it was made on.
+
+        :raises Conflict: ``vm.file_foreign``"""
+        file, beneath = Path(disk), Path(image)
+        ours = file.parent == self._paths.volumes and beneath.parent == self._paths.images
+        if not ours or beneath.name != self.image_beneath(vm, file.name) or beneath.is_symlink():
+            raise _foreign_file(image)
+
     def check_not_ours(self, path: str) -> None:
         """That a file which somebody else gave a domain is none that we made.
 
@@ -174,11 +197,15 @@ class Storage:
             raise _foreign_file(path)
 
     def _on_foreign_image(self, file: Path) -> bool:
-        """That a file is not there, QEMU will tell."""
+        """That a file is not there, QEMU will tell. A file for its data is one more that a header can name."""
         if not file.exists():
             return False
-        base = Path(self._backing(file) or "/")
-        return base.parent != self._paths.images or base.is_symlink()
+        try:
+            header = read_header(file, "qcow2")
+        except (OSError, Fatal):
+            return True
+        base = Path(header.backing_name or "/")
+        return header.external_data or base.parent != self._paths.images or base.is_symlink()
 
     def volumes(self) -> tuple[FileSnapshot, ...]:
         return self._list(self._paths.volumes, "volume")
@@ -218,9 +245,9 @@ class Storage:
         return None if owner is None else owner.vm
 
     @contextmanager
-    def _owned(self, kind: str, target: Path, vm: str) -> Iterator[None]:
+    def _owned(self, kind: str, target: Path, vm: str, made_on: str = "") -> Iterator[None]:
         """Record the owner first, and take it back when no file came of it."""
-        self._ledger.claim(f"{kind}:{target.name}", vm)
+        self._ledger.claim(f"{kind}:{target.name}", vm, detail=made_on)
         try:
             yield
         finally:

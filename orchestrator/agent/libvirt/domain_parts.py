@@ -24,6 +24,8 @@ class DomainParts:
     """UUIDs and PCI addresses of its hostdevs."""
     files: tuple[str, ...]
     """Paths of its disks and media."""
+    images: tuple[tuple[str, str], ...]
+    """Disk and the image beneath it, where that is written down: paths."""
     networks: tuple[str, ...]
     """Names of libvirt networks."""
     others: tuple[str, ...]
@@ -38,6 +40,7 @@ def parts_of(xml: str) -> DomainParts:
     return DomainParts(
         devices=devices,
         files=tuple(source.get("file", "") for disk in disks for source in disk.findall("source[@file]")),
+        images=tuple(_images(disks)),
         networks=tuple(one.get("network", "") for one in root.findall("./devices/interface/source[@network]")),
         others=tuple(dict.fromkeys((*_others(root), *_other_disks(disks), *_other_devices(root)))),
     )
@@ -57,8 +60,32 @@ def _other_disks(disks: list[ET.Element]) -> Iterator[str]:
         source = disk.find("source")
         if source is not None and (disk.get("type") != "file" or "file" not in source.attrib):
             yield f"disk of type {disk.get('type')}"
-        if disk.find(".//backingStore/source") is not None or disk.find("mirror") is not None:
+        if disk.find("mirror") is not None or not _ends_as_ours(disk):
             yield "disk with a backing store of its own"
+
+
+def _images(disks: list[ET.Element]) -> Iterator[tuple[str, str]]:
+    for disk in disks:
+        source = disk.find("source")
+        path = "" if source is None else source.get("file", "")
+        yield from ((path, beneath.get("file", "")) for beneath in disk.iterfind(".//backingStore/source"))
+
+
+def _ends_as_ours(disk: ET.Element) -> bool:
+    """One file is beneath it, of the format that its name says, and nothing beneath that; or nothing is; or libvirt is
+    to look, as in definitions from before."""
+    beneath = disk.find("backingStore")
+    if beneath is None or not len(beneath):
+        return True
+    if sorted(part.tag for part in beneath) != ["backingStore", "format", "source"]:
+        return False
+    parts = {part.tag: part for part in beneath}
+    source = parts["source"]
+    return (
+        beneath.get("type") == "file"
+        and (set(source.attrib), len(source), len(parts["backingStore"])) == ({"file"}, 0, 0)
+        and parts["format"].get("type") == source.attrib["file"].rpartition(".")[2]
+    )
 
 
 def _other_devices(root: ET.Element) -> Iterator[str]:

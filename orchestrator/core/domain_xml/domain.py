@@ -10,7 +10,7 @@ from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.disk import STORAGE, seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
-from orchestrator.core.domain_xml.rules import check_domain
+from orchestrator.core.domain_xml.rules import check_domain, check_image
 
 METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 """In which a domain says whose it is."""
@@ -18,8 +18,9 @@ METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 ET.register_namespace("vgpuctl", METADATA_NAMESPACE)
 
 
-def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE) -> str:
-    """The whole definition, with the drawn devices. ``storage``: the agent's directory.
+def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE, image: str | None = None) -> str:
+    """The whole definition, with the drawn devices. ``storage``: the agent's directory. ``image``: the file there that
+    its disk lies on (``sha256.format``); None: the disk is not made yet.
 
     BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
     whatever is not written here is the host's libvirt's decision.
@@ -27,6 +28,7 @@ def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE)
     :raises InvalidInput: ``vm.domain_invalid``
     """
     check_domain(vm_id, domain)
+    check_image(image)
     root = ET.Element("domain", type="kvm")
     ET.SubElement(root, "name").text = domain.name
     ET.SubElement(root, "uuid").text = vm_id
@@ -35,7 +37,7 @@ def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE)
     ET.SubElement(root, "vcpu", placement="static").text = str(domain.vcpus)
     _machine(root)
     devices = ET.SubElement(root, "devices")
-    devices.extend([volume_disk(domain, storage), seed_disk(domain, storage)])
+    devices.extend([volume_disk(domain, storage, image), seed_disk(domain, storage)])
     devices.extend([interface(vm_id, domain.network), *serial_console(vm_id)])
     devices.extend(hostdev(device) for device in domain.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"

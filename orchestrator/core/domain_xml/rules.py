@@ -17,6 +17,7 @@ _MAX_DEVICES = 64
 _MAX_TEXT = 200
 _SHOWN = 60
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}", re.ASCII)
+_IMAGE = re.compile(r"[0-9a-f]{64}\.(qcow2|raw)", re.ASCII)
 
 
 def check_domain(vm: str, domain: DomainDescription) -> None:
@@ -43,6 +44,15 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
             raise _invalid(field, value)
     for device in domain.devices:
         _check_device(device)
+
+
+def check_image(image: str | None) -> None:
+    """That a disk lies on an image of ours, or is not there yet.
+
+    :raises InvalidInput: ``vm.domain_invalid``
+    """
+    if image is not None and _IMAGE.fullmatch(image) is None:
+        raise _invalid("image", image)
 
 
 def _check_device(device: Device) -> None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
@@ -107,6 +109,15 @@ def _with(old: str, new: str) -> Callable[[str], str]:
     return change
 
 
+_END = "<backingStore/>"
+_FORMAT, _FILE = "<format type='qcow2'/>", "<source file='/var/lib/x.qcow2'/>"
+
+
+def _beneath(*parts: str, type: str = "file") -> Callable[[str], str]:  # noqa: A002 - as libvirt calls it
+    """The first disk says that this is beneath it."""
+    return _with('<target dev="vda"', f"<backingStore type='{type}'>{''.join(parts)}</backingStore><target dev=\"vda\"")
+
+
 CHANGED_BEFORE: dict[str, tuple[Callable[[str], str], str]] = {
     "a file of the host": (lambda xml: re.sub(' file="[^"]*"', ' file="/etc/shadow"', xml, count=1), "vm.file_foreign"),
     "a block device": (
@@ -135,10 +146,22 @@ CHANGED_BEFORE: dict[str, tuple[Callable[[str], str], str]] = {
     "another network": (_with('network="default"', "network='backbone'"), "network.foreign"),
     "a file for random numbers": (_with("/dev/urandom", "/etc/shadow"), "vm.definition_foreign"),
     "a kernel of the host": (_with("<os>", "<os><kernel>/boot/vmlinuz</kernel>"), "vm.definition_foreign"),
-    "a chain of its own": (
-        _with("<target dev=\"vda\"", "<backingStore><source file='/etc/shadow'/></backingStore><target dev=\"vda\""),
-        "vm.definition_foreign",
-    ),
+    "a chain without formats": (_beneath("<source file='/etc/shadow'/>"), "vm.definition_foreign"),
+    "a chain without an end": (_beneath(_FORMAT, _FILE), "vm.definition_foreign"),
+    "a chain of two": (_beneath(_FORMAT, _FILE, f"<backingStore type='file'>{_FORMAT}{_FILE}{_END}</backingStore>"),
+                       "vm.definition_foreign"),
+    "a chain over the net": (_beneath(_FORMAT, "<source protocol='nbd'/>", _END, type="network"),
+                             "vm.definition_foreign"),
+    "a chain to a block device": (_beneath("<format type='raw'/>", "<source dev='/dev/sda'/>", _END, type="block"),
+                                  "vm.definition_foreign"),
+    "a chain whose format is another": (_beneath("<format type='raw'/>", f"<source file='{'0' * 64}.qcow2'/>", _END),
+                                        "vm.definition_foreign"),
+    "a chain to a file of the host": (_beneath("<format type='raw'/>", "<source file='/etc/x.raw'/>", _END),
+                                      "vm.file_foreign"),
+    "a chain to another image": (_beneath("<format type='raw'/>", f"<source file='{'0' * 64}.raw'/>", _END),
+                                 "vm.file_foreign"),
+    "a mirror": (_with("<target dev=\"vda\"", "<mirror type='file' file='/etc/x'/><target dev=\"vda\""),
+                 "vm.definition_foreign"),
 }  # fmt: skip
 
 
@@ -150,6 +173,52 @@ def test_a_definition_from_before_that_takes_more_is_not_started(bench: Bench, w
     with pytest.raises(VgpuctlError) as refused:
         bench.belongings.check_started(bench.vm, parts_of(xml))
     assert refused.value.code == code
+
+
+def test_the_image_beneath_a_disk_is_written_down_and_no_header_is_asked(bench: Bench) -> None:
+    """Whoever owns the QEMU of a VM can write into the head of its disk."""
+    volumes, images = bench.host.paths.volumes, bench.host.paths.images
+    bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm)))
+    written = parts_of(bench.domains_there()[bench.vm]).images
+    assert written == ((str(volumes / f"{bench.vm}.qcow2"), str(next(iter(images.iterdir())))),)
+    others = images / f"{'0' * 64}.raw"
+    others.write_bytes(bytes(4096))
+    create_overlay(volumes / f"{bench.vm}.qcow2", base=others, base_format="raw", size_bytes=2**20)
+    assert not bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm))).changed
+    assert parts_of(bench.domains_there()[bench.vm]).images == written
+
+
+def test_a_disk_whose_head_names_a_file_for_its_data_is_not_taken(bench: Bench, tmp_path: Path) -> None:
+    bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm)))
+    disk = bench.host.paths.volumes / f"{bench.vm}.qcow2"
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", f"data_file={tmp_path / 'data'}", str(disk), "1M"]
+    subprocess.run(create, check=True)
+    base = next(iter(bench.host.paths.images.iterdir()))
+    subprocess.run(["qemu-img", "rebase", "-u", "-f", "qcow2", "-b", str(base), "-F", "raw", str(disk)], check=True)
+    for action in (DefineDomain(vm=bench.vm, domain=domain_of(bench.vm)), StartDomain(vm=bench.vm)):
+        with pytest.raises(Conflict) as refused:
+            bench.do(action)
+        assert refused.value.code == "vm.file_foreign"
+
+
+def test_a_disk_from_before_is_written_down_by_its_header(bench: Bench) -> None:
+    bench.ledger.claim(f"volume:{bench.vm}.qcow2", bench.vm)
+    image = next(iter(bench.host.paths.images.iterdir()))
+    assert bench.storage.image_beneath(bench.vm, f"{bench.vm}.qcow2") == image.name
+    bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm)))
+    assert [Path(path).name for _, path in parts_of(bench.domains_there()[bench.vm]).images] == [image.name]
+
+
+def test_a_definition_without_its_chain_still_starts_and_gets_it_when_it_is_written_again(bench: Bench) -> None:
+    """As agents before wrote them."""
+    bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm)))
+    xml = bench.domains_there()[bench.vm]
+    bench.libvirt.defineXML(re.sub(r"<backingStore type.*</backingStore>", "", xml, flags=re.DOTALL))
+    assert parts_of(bench.domains_there()[bench.vm]).images == ()
+    assert bench.do(StartDomain(vm=bench.vm)).changed
+    bench.do(StopDomain(vm=bench.vm, grace_seconds=0))
+    assert bench.do(DefineDomain(vm=bench.vm, domain=domain_of(bench.vm))).changed
+    assert bench.domains_there()[bench.vm] == xml
 
 
 def test_a_definition_that_somebody_changed_does_not_start(bench: Bench) -> None:

@@ -50,8 +50,11 @@ DEVICES = {
 }
 
 
-def text_of(vm: Vm) -> str:
-    return domain_xml(vm.id, vm.domain)
+IMAGES = {"mdev": f"{'5f' * 32}.qcow2", "vendor_vfio": f"{'a0' * 32}.raw", "passthrough": None}
+
+
+def text_of(vm: Vm, image: str | None = None) -> str:
+    return domain_xml(vm.id, vm.domain, image=image)
 
 
 def vm(device: Device, spec: VmSpec = SPEC) -> Vm:
@@ -74,12 +77,36 @@ def judge() -> libvirt.virConnect:
 
 @pytest.mark.parametrize("kind", DEVICES)
 def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge: libvirt.virConnect) -> None:
-    text = text_of(vm(DEVICES[kind])) + "\n"
+    text = text_of(vm(DEVICES[kind]), IMAGES[kind]) + "\n"
     path = GOLDEN / f"{kind}.xml"
     if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
     judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
+
+
+def test_the_chain_that_is_written_down_stays_in_the_definition_and_has_an_end(judge: libvirt.virConnect) -> None:
+    domain = judge.defineXML(text_of(vm(DEVICES["mdev"]), IMAGES["mdev"]))
+    try:
+        kept = ET.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    finally:
+        domain.undefine()
+    beneath = kept.find("devices/disk/backingStore")
+    assert beneath is not None
+    assert [(part.tag, part.attrib) for part in beneath] == [
+        ("format", {"type": "qcow2"}),
+        ("source", {"file": f"/var/lib/vgpuctl-agent/images/{IMAGES['mdev']}"}),
+        ("backingStore", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "image", ["", "x.qcow2", f"../{'a' * 64}.raw", f"{'a' * 64}", f"{'a' * 64}.vmdk", "/etc/shadow"]
+)
+def test_a_disk_lies_on_an_image_of_ours(image: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        text_of(vm(DEVICES["mdev"]), image)
+    assert refused.value.code == "vm.domain_invalid"
 
 
 def test_a_vm_takes_all_of_its_devices_in_their_order() -> None:
