@@ -81,7 +81,7 @@ check: dev ## format, lint, types, import contracts, dead code, fast tests
 lint: dev ## what check does without running tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
 	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units check-licences \
-	  lint-ansible
+	  lint-ansible lint-collection
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -106,6 +106,9 @@ lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's stric
 	@$(BIN)/uv pip sync --quiet --python $(ANSIBLE_LINT)/bin/python --require-hashes requirements/lint-ansible.txt
 	@cd playbooks && PATH="$$PWD/../$(ANSIBLE_LINT)/bin:$$PATH" ANSIBLE_HOME="$$PWD/../$(ANSIBLE_LINT)/home" \
 	  ansible-lint --offline --profile production --nocolor -qq .
+.PHONY: lint-collection
+lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
+	@mkdir -p build; packages/lint-collection > build/lint-collection.log 2>&1 || { cat build/lint-collection.log; exit 1; }
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 

@@ -4,16 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
-
-from ansible.errors import AnsibleParserError
-from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
-
 DOCUMENTATION = r"""
 name: fleet
 short_description: GPU hosts and VMs of a vgpuctl server
@@ -58,6 +48,16 @@ keyed_groups:
   - key: vgpuctl_label
     prefix: label
 """
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
 LIMIT_S = 300
 

@@ -1,0 +1,273 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A VM with a piece of a GPU."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vm
+short_description: Make, start, stop and delete VMs of vgpuctl
+version_added: 0.2.0
+author:
+  - vgpuctl (@vgpuctl)
+description:
+  - VMs by name. What a VM is cannot be changed under its name; only its labels, and whether it runs.
+extends_documentation_fragment:
+  - vgpuctl.cloud.site
+attributes:
+  check_mode:
+    description: For a new VM the server plans it, and refuses what it would refuse. Nothing is changed.
+    support: full
+  diff_mode:
+    description: Shows what is there and what would be.
+    support: full
+options:
+  name:
+    description: Its name.
+    type: str
+    required: true
+  tenant:
+    description: Whose it is; the context's tenant or V(default) when left out.
+    type: str
+  state:
+    description:
+      - V(present) makes it, started, and leaves it as it is when it is there.
+      - V(stopped) keeps its claim on a GPU.
+    type: str
+    choices: [present, started, stopped, absent]
+    default: present
+  profile:
+    description: Offering, NVIDIA vGPU type, MIG profile or V(gpu:N); for a new VM.
+    type: str
+  image:
+    description: Base image; for a new VM.
+    type: str
+  vcpus:
+    description: How many; the server's default for a new VM when left out, and so are the next ones.
+    type: int
+  memory_mib:
+    description: Memory in MiB.
+    type: int
+  disk_bytes:
+    description: Size of its disk. For a size like V(20GiB) use the filter P(ansible.builtin.human_to_bytes#filter).
+    type: int
+  network:
+    description: A network that the tenant may use.
+    type: str
+  ssh_keys:
+    description: OpenSSH public key lines.
+    type: list
+    elements: str
+  user_data:
+    description: For cloud-init. What a VM was made with cannot be read back and is not compared.
+    type: str
+  host:
+    description: Only this host will do.
+    type: str
+  gpu:
+    description: Only this GPU will do, by its PCI address.
+    type: str
+  boot_policy:
+    description: Who starts it again after a reboot of its host.
+    type: str
+    choices: [local, ask-controller]
+  priority:
+    description: At most what the tenant's policy allows.
+    type: str
+    choices: [low, normal, high]
+  preempt:
+    description: When a new VM does not fit, stop VMs of lower priority for it; they keep their disks.
+    type: bool
+    default: false
+  labels:
+    description: By key; null takes one away, those that are not named stay.
+    type: dict
+  lease_s:
+    description: How long a new VM has its place, in seconds.
+    type: int
+  until:
+    description: Or when it gives its place back, like V(2026-12-01T10:00Z).
+    type: str
+  force:
+    description: Power off without asking the guest, for V(stopped).
+    type: bool
+    default: false
+  wait:
+    description: Whether to wait for what was begun.
+    type: bool
+    default: true
+"""
+
+EXAMPLES = r"""
+- name: A VM with a quarter of a T4
+  vgpuctl.cloud.vm:
+    name: train
+    profile: GRID T4-4Q
+    image: debian-13
+    memory_mib: 8192
+    disk_bytes: "{{ '40GiB' | ansible.builtin.human_to_bytes }}"
+    ssh_keys:
+      - "{{ lookup('ansible.builtin.file', '~/.ssh/id_ed25519.pub') }}"
+    labels:
+      team: vision
+
+- name: Stop it over the weekend
+  vgpuctl.cloud.vm:
+    name: train
+    state: stopped
+
+- name: Delete it
+  vgpuctl.cloud.vm:
+    name: train
+    state: absent
+"""
+
+RETURN = r"""
+vm:
+  description: As the API answers it, in check mode what is known of it; empty when it is gone.
+  returned: success
+  type: dict
+  sample: {name: train, tenant: default, state: running, profile: GRID T4-4Q, addresses: [10.88.0.5]}
+preempted:
+  description: VMs that were stopped for it; others' are not named.
+  returned: when a VM is made
+  type: list
+  elements: str
+  sample: [default/spare]
+"""
+
+from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
+    ApiError,
+    answer,
+    differing,
+    given,
+    merged,
+    run,
+    texts,
+)
+
+SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "boot_policy", "priority")
+NEW = (*SHAPE, "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
+SHOWN = (*SHAPE, "name", "tenant", "state", "labels")
+ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
+VERBS = {"started": ("start", "running"), "stopped": ("stop", "stopped")}
+
+
+def _look(site):
+    return site.find("vm.unknown", "vms", site.params["name"], tenant=site.tenant) or {}
+
+
+def _settled(site, vm):
+    """What somebody began with it is waited for, so that what is compared stays."""
+    if vm.get("state") not in ON_THE_WAY or site.check_mode or not vm["operation"]:
+        return vm
+    site.wait(vm["operation"])
+    return _look(site)
+
+
+def _check_same(site, vm):
+    params = site.params
+    different = differing(vm, given(params, SHAPE))
+    keys = params["ssh_keys"]
+    if not different and keys is not None and _material(keys) != _material(vm["ssh_keys"]):
+        different = "it has other SSH keys"
+    if not different and params["user_data"] is not None and not vm["has_user_data"]:
+        different = "it was made without user data"
+    if different:
+        hint = "choose another name, or make that one absent"
+        raise ApiError("vm.exists", f"there is already a VM {vm['name']}: {different}", hint)
+
+
+def _material(keys):
+    """Without comments, and each once."""
+    return {tuple(line.split()[:2]) for line in keys}
+
+
+def _create(site):
+    params = site.params
+    lacking = [name for name in ("profile", "image") if not params[name]]
+    if lacking:
+        hint = f"{' and '.join(lacking)} to make it"
+        raise ApiError("vm.unknown", f"no VM is called {params['name']!a}", hint)
+    start = params["state"] != "stopped"
+    labels = merged({}, texts(params["labels"]))
+    body = {**given(params, NEW), "tenant": site.tenant, "labels": labels, "start": start}
+    if site.check_mode:
+        plan = site.post("vms", "plan", body=body)
+        state = "running" if start else "stopped"
+        return {**{key: body[key] for key in SHOWN if key in body}, "state": state}, plan["preempts"]
+    started = site.post("vms", body=body)
+    if params["wait"]:
+        site.wait(started)
+    return _look(site), started["preempted"]
+
+
+def _change(site, vm):
+    params = site.params
+    labels = merged(vm["labels"], texts(params["labels"]))
+    verb, state = VERBS.get(params["state"], (None, vm["state"]))
+    after = {**vm, "labels": labels, "state": state}
+    if site.check_mode:
+        return after
+    if labels != vm["labels"]:
+        site.patch("vms", vm["name"], body={"labels": texts(params["labels"])}, tenant=site.tenant)
+    if state != vm["state"]:
+        query = {"force": True} if verb == "stop" and params["force"] else {}
+        started = site.post("vms", vm["name"], verb, tenant=site.tenant, **query)
+        if params["wait"]:
+            site.wait(started)
+    return _look(site)
+
+
+def _delete(site, vm):
+    if vm and not site.check_mode:
+        started = site.delete("vms", vm["name"], tenant=site.tenant)
+        if site.params["wait"]:
+            site.wait(started)
+    return answer(_shown(vm), {}, vm={})
+
+
+def _work(site):
+    vm = _look(site)
+    if site.params["state"] == "absent":
+        return _delete(site, vm)
+    vm = _settled(site, vm)
+    if not vm:
+        after, preempted = _create(site)
+        return answer({}, _shown(after), vm=after, preempted=preempted)
+    _check_same(site, vm)
+    if vm["state"] in ("failed", "stuck", "lost"):
+        raise ApiError("vm.busy", f"VM {vm['name']} is {vm['state']}", "make it absent, then present again")
+    after = _change(site, vm)
+    return answer(_shown(vm), _shown(after), vm=after)
+
+
+def _shown(vm):
+    return {key: vm[key] for key in SHOWN if key in vm}
+
+
+def main():
+    states = ["present", "started", "stopped", "absent"]
+    own = {
+        "name": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": states, "default": "present"},
+        "vcpus": {"type": "int"},
+        "memory_mib": {"type": "int"},
+        "disk_bytes": {"type": "int"},
+        "ssh_keys": {"type": "list", "elements": "str", "no_log": False},
+        "user_data": {"type": "str", "no_log": True},
+        "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
+        "priority": {"type": "str", "choices": ["low", "normal", "high"]},
+        "preempt": {"type": "bool", "default": False},
+        "labels": {"type": "dict"},
+        "lease_s": {"type": "int"},
+        "force": {"type": "bool", "default": False},
+        "wait": {"type": "bool", "default": True},
+    }
+    words = {name: {"type": "str"} for name in ("tenant", "profile", "image", "network", "host", "gpu", "until")}
+    run({**own, **words}, _work, mutually_exclusive=[("lease_s", "until")])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of the collection in the real Ansible, before a real server with hosts in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.main import run
+from tests.fakes.certificate import new_certificate
+from tests.fakes.running import running_server
+from tests.playbooks.tasks_run import ControlNode, Task
+
+FLEET = """\
+groups:
+  - {name: t4, count: 2, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 16, memory_gib: 64}
+"""
+VM: Task = ("vm", {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "labels": {"team": "vision", "rank": 1}})
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlNode]:
+    scratch = tmp_path_factory.mktemp("collection")
+    (scratch / "fleet.yaml").write_text(FLEET)
+    state = scratch / "state"
+    pair = [str(file) for file in new_certificate(scratch)]
+    listening = ("--listen", "127.0.0.1:0", "--tls-cert", pair[0], "--tls-key", pair[1])
+    simulated = ("--simulate", str(scratch / "fleet.yaml"))
+    with running_server(state, *simulated, *listening, module="orchestrator.serve"):
+        yield ControlNode(scratch, {"VGPUCTL_STATE": str(state)})
+
+
+def test_a_vm_is_made_once_stopped_started_and_deleted(node: ControlNode) -> None:
+    name = {"name": "train"}
+    ran = node.run(
+        VM, VM, ("vm", {**name, "state": "stopped"}), ("vm", {**name, "state": "stopped"}), VM,
+        ("vm", {**name, "state": "started", "labels": {"rank": None}}), ("vm_info", name),
+        ("vm", {**name, "state": "absent"}), ("vm", {**name, "state": "absent"}), ("vm_info", {}),
+    )  # fmt: skip
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True, False, True, False, False, True, False, True, False, False]
+    made, _, stopped, _, kept, started, listed, gone, _, left = ran.results
+    assert (made["vm"]["state"], made["vm"]["labels"]) == ("running", {"team": "vision", "rank": "1"})
+    assert (stopped["vm"]["state"], kept["vm"]["state"]) == ("stopped", "stopped")
+    assert (started["vm"]["state"], started["vm"]["labels"]) == ("running", {"team": "vision"})
+    assert [vm["name"] for vm in listed["vms"]] == ["train"]
+    assert (gone["vm"], left["vms"]) == ({}, [])
+
+
+def test_check_mode_shows_what_would_be_and_changes_nothing(node: ControlNode) -> None:
+    tasks: tuple[Task, ...] = (
+        VM,
+        ("tenant", {"name": "research", "members": {"uid:1000": "tenant-admin"}}),
+        ("network", {"name": "blue", "subnet": "10.88.7.0/24"}),
+        ("quota", {"tenant": "default", "limits": {"gpus": 1}}),
+        ("offering", {"name": "quarter", "kind": "time_sliced", "vgpu_type": "GRID T4-4Q"}),
+        ("host", {"name": "t4-0", "cordoned": True, "labels": {"rack": 3}}),
+    )
+    ran = node.run(*tasks, flags=("--check", "--diff"))
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True] * 6
+    assert '+    "profile": "GRID T4-4Q"' in ran.printed
+    assert '+    "cordoned": true' in ran.printed
+    again = node.run(*tasks, flags=("--check",))
+    assert [one["diff"]["before"] for one in again.results] == [one["diff"]["before"] for one in ran.results]
+    assert again.results[0]["diff"]["before"] == again.results[1]["diff"]["before"] == {}
+
+
+def test_check_mode_refuses_what_the_server_would_refuse(node: ControlNode) -> None:
+    large = {"name": "large", "profile": "GRID T4-4Q", "image": "demo", "memory_mib": 16_000_000}
+    ran = node.run(("vm", large), ("vm_info", {"name": "large"}), flags=("--check",))
+    assert [line.split(":")[0] for line in ran.refusals] == ["gpu.no_capacity"]
+    assert ran.results[1]["vms"] == []
+
+
+def test_tenants_networks_quotas_and_offerings_are_there_once_and_go(node: ControlNode) -> None:
+    tenant: Task = ("tenant", {"name": "lab", "members": {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}})
+    network: Task = ("network", {"name": "blue", "tenant": "lab", "subnet": "10.88.9.0/24"})
+    quota: Task = ("quota", {"tenant": "lab", "limits": {"gpus": "2", "vms": 5}})
+    offering: Task = ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q", "numa": "strict"})
+    wanted = [tenant, network, quota, offering]
+    made = node.run(*wanted, *wanted)
+    assert made.refusals == [], made.printed
+    assert made.changed == [True] * 4 + [False] * 4
+    assert made.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin", "uid:1001": "tenant-user"}
+    assert made.results[2]["limits"] == {"gpus": 2, "vms": 5}
+    less = node.run(
+        ("tenant", {"name": "lab", "members": {"uid:1001": None}}),
+        ("quota", {"tenant": "lab", "limits": {"vms": None}}),
+        ("offering", {"name": "half", "kind": "time_sliced", "vgpu_type": "GRID T4-8Q"}),
+    )  # fmt: skip
+    assert less.changed == [True] * 3, less.printed
+    assert less.results[0]["tenant"]["members"] == {"uid:1000": "tenant-admin"}
+    assert (less.results[1]["limits"], less.results[2]["offering"]["numa"]) == ({"gpus": 2}, "prefer")
+    away: list[Task] = [
+        ("network", {"name": "blue", "tenant": "lab", "state": "absent"}),
+        ("offering", {"name": "half", "state": "absent"}), ("tenant", {"name": "lab", "state": "absent"}),
+    ]  # fmt: skip
+    gone = node.run(*away, *away[1:])
+    assert gone.refusals == [], gone.printed
+    assert gone.changed == [True, True, True, False, False]
+
+
+def test_a_network_of_the_site_is_shared_or_not(node: ControlNode) -> None:
+    kept: Task = ("network", {"name": "old", "shared": False})
+    ran = node.run(("network", {"name": "old"}), kept, kept, ("network", {"name": "old", "state": "absent"}))
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True, True, False, True]
+    assert [one["network"].get("shared") for one in ran.results[:3]] == [True, False, False]
+
+
+def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNode) -> None:
+    files = [node.scratch / name for name in ("one.img", "two.img")]
+    for number, file in enumerate(files):
+        file.write_bytes(bytes([number]) * 510 + b"\x55\xaa" + bytes(1024 * 1024))
+    image = {"name": "own", "src": str(files[0]), "format": "raw"}
+    ran = node.run(
+        ("image", image), ("image", image), ("image", {"name": "own", "guest_driver": "580.65.06"}),
+        ("image", {**image, "src": str(files[1])}), ("image", {**image, "src": str(node.scratch / "none.img")}),
+        ("image", {"name": "own", "state": "absent"}), ("image", {"name": "own"}),
+    )  # fmt: skip
+    assert ran.results[0]["image"]["sha256"] == hashlib.sha256(files[0].read_bytes()).hexdigest(), ran.printed
+    assert ran.changed == [True, False, True, False, False, True, False]
+    assert ran.results[2]["image"]["guest_driver"] == "580.65.06"
+    assert [line.split(":")[0] for line in ran.refusals] == ["image.exists", "file.unreadable", "image.unknown"]
+
+
+def test_a_host_is_cordoned_and_labelled(node: ControlNode) -> None:
+    wanted: Task = ("host", {"name": "t4-1", "cordoned": True, "labels": {"rack": 3}, "vcpu_overcommit": "2.0"})
+    free: Task = ("host", {"name": "t4-1", "cordoned": False, "labels": {"rack": None}, "vcpu_overcommit": "site"})
+    ran = node.run(wanted, wanted, free, free)
+    assert ran.refusals == [], ran.printed
+    assert ran.changed == [True, False, True, False]
+    assert ran.results[1]["host"]["labels"] == {"rack": "3"}
+    assert (ran.results[1]["host"]["cordoned"], ran.results[1]["host"]["vcpu_overcommit"]) == (True, 2.0)
+    assert ran.results[3]["host"]["vcpu_overcommit"] is None
+
+
+def test_a_refusal_is_one_line_with_its_code_and_changes_nothing(node: ControlNode) -> None:
+    vm = {"profile": "GRID T4-4Q", "image": "demo"}
+    ran = node.run(
+        ("vm", {"name": "new"}), ("vm", {**vm, "name": "new", "profile": "GRID T4-5Q"}),
+        ("vm", {**vm, "name": "new", "image": "none"}), ("vm", {**vm, "name": "new", "tenant": "nobody"}),
+        ("vm", {**vm, "name": "-"}), ("quota", {"tenant": "nobody", "limits": {"gpus": 1}}),
+        ("quota", {"tenant": "default", "limits": {"gpus": "many"}}),
+        ("tenant", {"name": "new", "members": {"uid:1": "king"}}), ("offering", {"name": "new", "kind": "mig"}),
+        ("host", {"name": "nobody"}), ("host", {"name": "t4-0", "address": "192.0.2.1"}),
+        ("network", {"name": "new", "subnet": "10.0.0.0/99"}), ("image", {"name": "new", "source": "/missing"}),
+        ("vm_info", {"context": "nowhere"}), ("vm_info", {"state": "asleep"}),
+    )  # fmt: skip
+    assert [one.get("code") for one in ran.results] == [
+        "vm.unknown", "profile.unknown", "image.unknown", "tenant.unknown", "vm.name_invalid", "tenant.unknown",
+        "quota.invalid", "role.invalid", "offering.invalid", "host.unknown", "host.exists",
+        "network.subnet_invalid", "image.source_refused", "context.unknown", "request.invalid",
+    ]  # fmt: skip
+    assert all(line.startswith(f"{one['code']}: ") for one, line in zip(ran.results, ran.refusals, strict=True))
+    assert not any("\n" in line for line in ran.refusals)
+    assert ran.changed == [False] * 15
+
+
+def test_a_vm_is_not_changed_under_its_name(node: ControlNode) -> None:
+    vm = {"name": "kept", "profile": "GRID T4-4Q", "image": "demo"}
+    ran = node.run(
+        ("vm", vm), ("vm", {**vm, "memory_mib": 8192}), ("vm", {**vm, "user_data": "#cloud-config\n"}),
+        ("vm", {"name": "kept", "state": "absent", "wait": False}), ("vm", {"name": "kept", "state": "absent"}),
+    )  # fmt: skip
+    assert [line.partition(" (")[0] for line in ran.refusals] == [
+        "vm.exists: there is already a VM kept: memory_mib is 4096, not 8192",
+        "vm.exists: there is already a VM kept: it was made without user data",
+    ]
+
+
+def test_a_server_elsewhere_is_reached_with_a_token_that_is_never_printed(node: ControlNode) -> None:
+    state, file = Path(node.environment["VGPUCTL_STATE"]), node.scratch / "reader.token"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VGPUCTL_STATE", str(state))
+        assert run(["token", "create", "--role", "read-only", "--save", str(file)]) == 0
+    found = re.search(r"127\.0\.0\.1:([0-9]+)", (state / "serve.log").read_text())
+    assert found is not None
+    there = {"api_url": f"https://{found[0]}", "ca_file": str(node.scratch / "server.pem")}
+    shown = {**there, "api_token": file.read_text().strip()}
+    ran = node.run(
+        ("vm_info", shown), ("vm_info", {**there, "api_token_file": str(file)}),
+        ("vm", {**shown, "name": "mine", "profile": "GRID T4-4Q", "image": "demo"}), ("vm_info", there),
+        ("vm_info", {"api_url": there["api_url"], "api_token_file": str(file)}), flags=("-vvv",),
+    )  # fmt: skip
+    assert "vms" in ran.results[0], ran.printed
+    assert ran.results[0]["vms"] == ran.results[1]["vms"]
+    assert [one["code"] for one in ran.results[2:]] == ["access.denied", "token.missing", "server.not_trusted"]
+    assert shown["api_token"] not in ran.printed
+
+
+def test_a_server_that_is_not_there_is_said_in_one_line(node: ControlNode) -> None:
+    (node.scratch / "token").write_text("vgpu_nothing\n")
+    (node.scratch / "token").chmod(0o644)
+    ran = node.run(
+        ("vm_info", {"state_dir": str(node.scratch / "none")}), ("vm_info", {"api_url": "https://127.0.0.1:1"}),
+        ("vm_info", {"api_url": "http://127.0.0.1"}), ("vm_info", {"api_token_file": str(node.scratch / "token")}),
+    )  # fmt: skip
+    assert [line.split(":")[0] for line in ran.refusals] == [
+        "server.unreachable", "server.unreachable", "context.url_invalid", "token.exposed",
+    ]  # fmt: skip
