@@ -18,7 +18,7 @@ from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
 from orchestrator.core.domain import BootPolicy
-from orchestrator.core.errors import InvalidInput, Reason
+from orchestrator.core.errors import InvalidInput, NotFound, Reason
 from orchestrator.core.labels import MAX_LABELS, check_labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
@@ -88,7 +88,7 @@ def _meant(resource: str, profiles: Profiles) -> str:
     """An offering that only the server has is looked up there."""
     try:
         return resolved_resource(resource, profiles)
-    except InvalidInput:
+    except NotFound:
         return resource
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from orchestrator.catalogue.catalogue import Catalogue, near_names, shipped
 from orchestrator.catalogue.geometries import find_model
 from orchestrator.catalogue.profiles import Profiles
-from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.errors import NotFound
 from orchestrator.core.gpu_model import GpuModel
 from orchestrator.core.quota import check_resource
 from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
@@ -18,7 +18,8 @@ from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 def resolved_resource(name: str, profiles: Profiles, *, host_types: Collection[str] = ()) -> str:
     """``vgpus:t4-2q`` → ``vgpus:GRID T4-2Q``, ``gpus:Tesla T4`` → ``gpus:T4``; what needs no look-up stays.
 
-    :raises InvalidInput: ``quota.resource_unknown``: it would limit nothing
+    :raises InvalidInput: ``quota.resource_unknown``: no quota is called so
+    :raises NotFound: ``quota.name_unknown``: it would limit nothing
     """
     kind, narrowed, wanted = check_resource(name).partition(":")
     if not narrowed:
@@ -68,9 +69,9 @@ def _board_of(type_name: str) -> str:
     return parse_vgpu_type_name(type_name).board
 
 
-def _unknown(resource: str, hint: str | None) -> InvalidInput:
-    return InvalidInput(
-        "quota.resource_unknown",
+def _unknown(resource: str, hint: str | None) -> NotFound:
+    return NotFound(
+        "quota.name_unknown",
         f"there is nothing that a quota for {resource[:80]!a} could count",
         hint=hint or "gpus:MODEL (gpus:L40S) or vgpus:PROFILE; 'vgpuctl profile list' has the profiles",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.manifest_file import read_manifest
-from orchestrator.core.errors import InvalidInput, QuotaExceeded
+from orchestrator.core.errors import InvalidInput, NotFound, QuotaExceeded
 from orchestrator.core.quota import Limit
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -29,11 +29,20 @@ def test_a_quota_holds_under_every_name_of_what_it_counts(plane: ControlPlane, l
         plane.services.vms.create(create_vm("b", profile=asked))
 
 
-@pytest.mark.parametrize("limited", ["vgpus:t4-2x", "vgpus:GRID T4-3Q", "gpus:T5", "gpus:", "vgpu", "gpus:GRID T4-2Q"])
-def test_a_key_that_would_limit_nothing_is_refused(plane: ControlPlane, limited: str) -> None:
+@pytest.mark.parametrize("limited", ["gpus:", "vgpu"])
+def test_a_key_that_no_quota_has_is_refused(plane: ControlPlane, limited: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         plane.services.tenancy.quotas.change("default", {limited: 1})
     assert caught.value.code == "quota.resource_unknown"
+
+
+@pytest.mark.parametrize("limited", ["vgpus:t4-2x", "vgpus:GRID T4-3Q", "gpus:T5", "gpus:GRID T4-2Q"])
+def test_a_key_that_names_what_is_not_there_is_not_found_as_elsewhere(plane: ControlPlane, limited: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        plane.services.tenancy.quotas.change("default", {limited: 1})
+    assert caught.value.code == "quota.name_unknown"
+    with plane.store.read() as tx:
+        assert tx.quotas.list() == ()
 
 
 def test_a_limit_that_was_stored_under_another_name_can_be_taken_away(plane: ControlPlane) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from functools import partial
 
+from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Denied, NotFound, Reason
 from orchestrator.core.manifest import Existing, Manifest, ManifestVm
@@ -15,14 +17,13 @@ from orchestrator.core.network import DEFAULT_NAME
 
 
 def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
-    """Of the VMs that are not there yet.
+    """Of the VMs and networks that are not there yet, and of limits that are not set yet.
 
     :raises NotFound: ``manifest.unknown_name``, a reason for each name that is none
     """
     new = [vm for vm in wanted.vms if vm.key not in there.vms]
-    if not new:
-        return
-    reasons = (*_by_list(client, wanted, there, new), *_asked_for(client, wanted, new))
+    of_vms = (*_by_list(client, wanted, there, new), *_asked_for(client, wanted, new)) if new else ()
+    reasons = (*_limits(client, wanted, there), *_owners(client, wanted, there), *of_vms)
     if reasons:
         raise NotFound(
             "manifest.unknown_name",
@@ -30,6 +31,38 @@ def check_references(client: Client, wanted: Manifest, there: Existing) -> None:
             hint="correct them, or have the file make what they name; nothing was changed",
             reasons=reasons,
         )
+
+
+def _limits(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reason]:
+    """What a quota counts is a name as well; whether it is one, the types of the hosts say too."""
+    set_there = {(tenant, resource) for tenant, limits in there.tenants.items() for resource in limits}
+    new = [
+        (tenant.name, resource)
+        for tenant in wanted.tenants
+        for resource, amount in tenant.quota
+        if ":" in resource and amount is not None and (tenant.name, resource) not in set_there
+    ]
+    if not new:
+        return
+    types = {str(one["vgpu_type"]) for one in client.profiles() if one["vgpu_type"]}
+    own = [*there.offerings.values(), *(one.offering for one in wanted.offerings)]
+    profiles = shipped_profiles().with_site(own)
+    for tenant, resource in new:
+        try:
+            resolved_resource(resource, profiles, host_types=types)
+        except NotFound as error:
+            yield Reason(code=error.code, message=error.message, subjects=(f"tenant {tenant}",))
+
+
+def _owners(client: Client, wanted: Manifest, there: Existing) -> Iterator[Reason]:
+    """Tenants of networks."""
+    new = [one for one in wanted.networks if one.tenant is not None and one.key not in there.networks]
+    if not new:
+        return
+    tenants = {str(tenant["name"]) for tenant in client.tenants()} | {one.name for one in wanted.tenants}
+    for name in sorted({str(one.tenant) for one in new} - tenants):
+        users = [f"network {one.name}" for one in new if one.tenant == name]
+        yield _unknown("tenant", name, users, near=tenants)
 
 
 def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
@@ -40,7 +73,7 @@ def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[Manife
     }
     for what, names in known.items():
         for name in sorted({getattr(vm, what) for vm in new} - names):
-            yield _unknown(what, name, [vm.key for vm in new if getattr(vm, what) == name], near=names)
+            yield _unknown(what, name, [_said(vm) for vm in new if getattr(vm, what) == name], near=names)
     yield from _networks(wanted, there, new)
 
 
@@ -51,7 +84,7 @@ def _networks(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Itera
     for name in sorted({vm.network for vm in new}):
         users = [vm for vm in new if vm.network == name and name not in usable[vm.tenant]]
         if users:
-            yield _unknown("network", name, [vm.key for vm in users], near=usable[users[0].tenant])
+            yield _unknown("network", name, [_said(vm) for vm in users], near=usable[users[0].tenant])
 
 
 def _of_tenant(keys: Collection[str], tenant: str) -> Iterator[str]:
@@ -65,14 +98,18 @@ def _asked_for(client: Client, wanted: Manifest, new: list[ManifestVm]) -> Itera
     """Profiles have many spellings, and hosts may not be ours to know: the server says whether a name is one."""
     made = {offering.name for offering in wanted.offerings}
     for name in sorted({vm.profile for vm in new} - made):
-        users = [vm.key for vm in new if vm.profile == name]
+        users = [_said(vm) for vm in new if vm.profile == name]
         yield from _refused(partial(client.profile, name), "profile", name, users)
     for name in sorted({vm.host for vm in new if vm.host is not None}):
-        users = [vm.key for vm in new if vm.host == name]
+        users = [_said(vm) for vm in new if vm.host == name]
         yield from _refused(partial(client.host, name), "host", name, users)
     for gpu, host in {(vm.gpu, vm.host): None for vm in new if vm.gpu is not None}:
-        users = [vm.key for vm in new if (vm.gpu, vm.host) == (gpu, host)]
+        users = [_said(vm) for vm in new if (vm.gpu, vm.host) == (gpu, host)]
         yield from _refused(partial(_gpu, client, gpu, host), "GPU", gpu, users)
+
+
+def _said(vm: ManifestVm) -> str:
+    return f"vm {vm.key}"
 
 
 def _gpu(client: Client, address: str, host: str | None) -> None:
@@ -100,4 +137,4 @@ def _unknown(what: str, name: str, users: list[str], *, near: Collection[str] = 
     found = get_close_matches(name, near)
     said = f"did you mean {', '.join(found)}?" if found else said
     message = f"no {what} is called {name[:63]!a}" + (f"; {said}" if said else "")
-    return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(f"vm {key}" for key in users))
+    return Reason(code=f"{what.lower()}.unknown", message=message, subjects=tuple(users))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.core.access import EVERYWHERE
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.quota import (
     MAX_LIMIT,
     RESOURCES,
@@ -55,7 +55,7 @@ def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, in
     for name, amount in limits.items():
         try:
             found[resolved_resource(name, known.profiles, host_types=known.types)] = amount
-        except InvalidInput:
+        except NotFound:
             if amount is not None:
                 raise
     return found
@@ -88,7 +88,8 @@ class QuotaService:
     def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[QuotaUse, ...]:
         """Set these limits, or with None take them away; others stay. What is held already stays held.
 
-        :raises InvalidInput: ``quota.resource_unknown``, ``quota.invalid``; :raises NotFound: ``tenant.unknown``
+        :raises InvalidInput: ``quota.resource_unknown``, ``quota.invalid``
+        :raises NotFound: ``tenant.unknown``, ``quota.name_unknown``
         """
         for resource, amount in limits.items():
             check_resource(resource)

@@ -241,6 +241,10 @@ def test_pruning_without_a_label_is_refused(cli: Cli, file: Path) -> None:
 
 UNKNOWN = """\
 schema_version: 1
+tenants:
+  - {name: red, quota: {"vgpus:t4-smal": 2, "gpus:T4": 1, "vgpus:GRID T4-1Q": 1, vms: 3}}
+networks:
+  - {name: lan, tenant: rad, subnet: 10.9.0.0/24}
 vms:
   - {name: one, profile: t4-smal, image: guest}
   - {name: two, profile: t4-small, image: gest, network: none, host: gpu7, tenant: nobody}
@@ -258,6 +262,8 @@ def test_a_file_that_names_what_is_not_there_is_refused_before_anything_is_plann
     error = json.loads(done.err)["error"]
     assert (done.code, done.out, error["code"]) == (4, "", "manifest.unknown_name")
     assert [(reason["code"], reason["subjects"]) for reason in error["reasons"]] == [
+        ("quota.name_unknown", ["tenant red"]),
+        ("tenant.unknown", ["network lan"]),
         ("tenant.unknown", ["vm nobody/two"]),
         ("image.unknown", ["vm nobody/two"]),
         ("network.unknown", ["vm nobody/two"]),
@@ -266,7 +272,7 @@ def test_a_file_that_names_what_is_not_there_is_refused_before_anything_is_plann
         ("gpu.unknown", ["vm default/three"]),
         ("gpu.unknown", ["vm default/four"]),
     ]
-    assert "did you mean guest?" in error["reasons"][1]["message"]
+    assert "did you mean guest?" in error["reasons"][3]["message"]
     assert _states(client) == {}
 
 
