@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, check_labels
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
@@ -23,6 +24,8 @@ from orchestrator.core.offering import (
 OfferingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTABLE)]
+LabelKey = Annotated[str, StringConstraints(pattern=f"^(?:{KEY_PATTERN})$")]
+LabelValue = Annotated[str, StringConstraints(pattern=f"^(?:{VALUE_PATTERN})$")]
 
 
 class _OfferingPart(BaseModel):
@@ -64,6 +67,9 @@ class OfferingForm(_OfferingPart):
     mig_profile: Text | None = Field(default=None, description="GPU-instance profile; for mig")
     gpu_count: int = Field(default=0, ge=0, le=1000, description="Whole GPUs; for passthrough")
     gpu_models: list[Text] = Field(default=[], max_length=64, description="GPU models that will do; none named: any")
+    hosts: dict[LabelKey, LabelValue] = Field(
+        default={}, max_length=MAX_LABELS, description="Labels that a host must have, all of them; none: any host"
+    )
     scheduler: SchedulerForm | None = None
     parameters: ParametersForm = ParametersForm()
     mixed_sizes: bool = Field(default=False, description="Needs a GPU in heterogeneous mode")
@@ -93,6 +99,7 @@ class OfferingForm(_OfferingPart):
             mig_profile=self.mig_profile,
             gpu_count=self.gpu_count,
             gpu_models=tuple(self.gpu_models),
+            hosts=check_labels(self.hosts),
             scheduler=Scheduler(**scheduler.model_dump()) if scheduler else None,
             parameters=VgpuParameters(**self.parameters.model_dump()),
             mixed_sizes=self.mixed_sizes,

@@ -1421,6 +1421,10 @@ class Profile(TypedDict):
     """
     Models that will do; none named: any
     """
+    host_labels: dict[str, str]
+    """
+    Labels that a host must have to offer it
+    """
     hosts: list[str]
     """
     Hosts that offer it; none are named to a tenant
@@ -2664,6 +2668,10 @@ class Offering(TypedDict):
     """
     Models that will do; none named: any
     """
+    hosts: dict[str, str]
+    """
+    Labels that a host must have to take its VMs
+    """
     scheduler: Scheduler | None
     """
     How the GPU's time is divided; null: the driver's default
@@ -2742,6 +2750,10 @@ class OfferingForm(TypedDict):
     gpu_models: NotRequired[list[GpuModel]]
     """
     GPU models that will do; none named: any
+    """
+    hosts: NotRequired[dict[str, str]]
+    """
+    Labels that a host must have, all of them; none: any host
     """
     scheduler: NotRequired[SchedulerForm | None]
     """

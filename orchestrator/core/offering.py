@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.labels import Labels
+
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
 """``mig``: a GPU-instance profile by its own name; the host's MIG-backed type for it is resolved there.
 How a device reaches the VM is the host's matter and not part of an offering."""
@@ -60,6 +62,8 @@ class Offering:
     """Whole GPUs, for passthrough."""
     gpu_models: tuple[str, ...] = ()
     """GPU models that will do; empty: any that offers the rest."""
+    hosts: Labels = ()
+    """Labels that a host must have, all of them, to take a VM of it."""
     scheduler: Scheduler | None = None
     parameters: VgpuParameters = VgpuParameters()
     mixed_sizes: bool = False

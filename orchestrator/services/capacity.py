@@ -218,6 +218,7 @@ class CapacityService:
             host=question.host,
             gpu=question.gpu,
             gpu_models=offering.gpu_models,
+            host_labels=ask.host_labels,
             scheduler=offering.scheduler,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
         )

@@ -24,7 +24,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.fleet_view import Overcommit
-from orchestrator.services.gpu_views import Viewed, Viewer
+from orchestrator.services.gpu_views import SiteRules, Viewed, Viewer
 from orchestrator.services.known_profiles import KnownProfiles, OfferedTypes
 
 _MANY = 1000
@@ -103,7 +103,8 @@ class FleetIndex:
         self._viewed: dict[str, Viewed] = {}
         self._stale: set[str] = set()
         self._types = OfferedTypes()
-        self._movable: dict[str, bool] = {}
+        self._resolved: dict[str, Offering] = {}
+        self._rules = SiteRules(offering=self._offering, apart=self.isolation_of)
         self._offerings: tuple[Offering, ...] | None = None
         self._isolations: dict[str, Isolation] = {}
         self._known = KnownProfiles(profiles=shipped_profiles(), types=frozenset())
@@ -185,10 +186,13 @@ class FleetIndex:
         if offerings == self._offerings and isolations == self._isolations:
             return
         self._offerings, self._isolations = offerings, isolations
-        self._movable.clear()
+        self._resolved.clear()
         self._know(shipped_profiles().with_site(offerings))
+        before = self._rules
+        keys = frozenset(key for offering in self._known.offerings for key, _ in offering.hosts)
+        self._rules = replace(before, label_keys=keys)
         for name, seen in self._seen.items():
-            if seen.vms:
+            if seen.vms or (seen.host.labels and before.label_keys != keys):
                 self._view(name)
 
     def _know(self, profiles: Profiles) -> None:
@@ -215,7 +219,7 @@ class FleetIndex:
             self._viewed.pop(name, None)
             self._engine.remove_host(name)
             return
-        viewed = self._viewer.view(self._with_reserved(seen), seen.facts, self._may_move, self.isolation_of)
+        viewed = self._viewer.view(self._with_reserved(seen), seen.facts, self._rules)
         self._viewed[name] = viewed
         self._engine.replace_host(viewed.view)
 
@@ -229,11 +233,11 @@ class FleetIndex:
         claims = tuple(one.claim for one in here if one.claim is not None)
         return replace(seen, claims=(*seen.claims, *claims), vms=(*others, *(one.vm for one in here)))
 
-    def _may_move(self, profile: str) -> bool:
-        """A release that no longer ships an offering says nothing of it; its VMs stay where they are."""
-        if profile not in self._movable:
+    def _offering(self, profile: str) -> Offering | None:
+        """None: a release that no longer ships it says nothing of it."""
+        if profile not in self._resolved:
             try:
-                self._movable[profile] = self._known.resolve(profile).migratable
+                self._resolved[profile] = self._known.resolve(profile)
             except NotFound:
-                return False
-        return self._movable[profile]
+                return None
+        return self._resolved[profile]

@@ -13,15 +13,25 @@ from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
-from orchestrator.core.placement.views import GpuView, HostView
+from orchestrator.core.offering import Offering
+from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, vms_coming
 
 _MOST_KEPT = 65_536
 
-Apart = Callable[[str], Isolation]
-"""Tenant → how far it is kept apart from others."""
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRules:
+    """What holds for the VMs of a site, wherever they are."""
+
+    offering: Callable[[str], Offering | None]
+    """Of a VM's profile; None: nobody knows it any more, so its VMs stay where they are."""
+    apart: Callable[[str], Isolation]
+    """Tenant → how far it is kept apart from others."""
+    label_keys: frozenset[str] = frozenset()
+    """Keys of the hosts' labels that offerings ask for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +60,31 @@ class Viewer:
     _known: dict[Hashable, tuple[tuple[HostVgpuType, ...], GpuTables]] = field(init=False, default_factory=dict)
     _idle: dict[tuple[int, bool], tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=dict)
 
-    def view(self, seen: HostRecord, facts: HostFacts, migratable: Callable[[str], bool], apart: Apart) -> Viewed:
-        """``migratable``: whether VMs of that profile may be moved. ``apart``: how far a tenant is kept apart."""
+    def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
         narrow = free_on_host(seen, facts, self.overcommit)
         tables = [self._tables_of(gpu) for gpu in facts.gpus]
-        gpus = self._gpus(seen, facts, tables, migratable, apart)
+        gpus = self._gpus(seen, facts, tables, rules)
         modes = tuple(
             OtherMode(host_id=narrow.host_id, gpu_id=gpu.gpu_id, mode=words, geometry=geometry)
             for gpu, found in zip(gpus, tables, strict=True)
             for words, geometry in found.others
         )
-        view = replace(narrow, gpus=gpus, fabric_partitions=_partitions(gpus, tables))
+        labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
+        view = replace(narrow, gpus=gpus, fabric_partitions=_partitions(gpus, tables), labels=labels)
         return Viewed(seen=seen, facts=facts, view=view, modes=modes, rooms=self.rooms)
 
     def _gpus(
-        self,
-        seen: HostRecord,
-        facts: HostFacts,
-        tables: list[GpuTables],
-        migratable: Callable[[str], bool],
-        apart: Apart,
+        self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], rules: SiteRules
     ) -> tuple[GpuView, ...]:
         vms = {vm.id: vm for vm in seen.vms}
         managed = frozenset(seen.host.managed_gpus)
         cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
         claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
-        movable = {vm.id for vm in seen.vms if migratable(vm.spec.profile)}
+        offerings = {vm.id: rules.offering(vm.spec.profile) for vm in seen.vms}
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
-            held = (
-                replace(item, migratable=item.vm_id in movable, isolation=apart(item.tenant) if item.tenant else None)
-                for item in view.occupied
-            )
+            held = (_ruled(item, offerings.get(item.vm_id), rules) for item in view.occupied)
             return replace(view, occupied=tuple(held))
 
         views = []
@@ -106,6 +108,15 @@ class Viewer:
             _make_room(self._known)
             self._known[key] = (gpu.types, self.tables(gpu))
         return self._known[key][1]
+
+
+def _ruled(item: Occupied, offering: Offering | None, rules: SiteRules) -> Occupied:
+    return replace(
+        item,
+        migratable=offering is not None and offering.migratable,
+        host_labels=() if offering is None else offering.hosts,
+        isolation=rules.apart(item.tenant) if item.tenant else None,
+    )
 
 
 def _make_room(kept: dict[Any, Any]) -> None:

@@ -144,6 +144,7 @@ class Planner:
             host=spec.host,
             gpu=spec.gpu,
             gpu_models=offering.gpu_models,
+            host_labels=ask.host_labels,
             scheduler=offering.scheduler,
             cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),

@@ -51,6 +51,8 @@ class ProfileService:
 
 def _offers(host: HostView, offering: Offering) -> bool:
     """Whether a VM of the offering could ever be there."""
+    if not set(offering.hosts).issubset(host.labels):
+        return False
     if offering.gpu_count:
         return len(whole_gpus(host, offering.gpu_models)) >= offering.gpu_count
     return any(gpu.geometry.supports(offering.vgpu_type or "") for gpu in host.gpus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import (
@@ -33,6 +33,7 @@ class OfferingAnswer(AnswerBody):
     mig_profile: str | None
     gpu_count: int
     gpu_models: tuple[str, ...]
+    hosts: dict[str, str] = Field(description="Labels that a host must have to take its VMs")
     scheduler: Scheduler | None
     parameters: VgpuParameters
     mixed_sizes: bool
@@ -47,4 +48,5 @@ class OfferingAnswer(AnswerBody):
     def of(cls, offering: Offering) -> OfferingAnswer:
         values = asdict(offering)
         del values["origin"]
+        values["hosts"] = dict(offering.hosts)
         return cls.model_validate(values)

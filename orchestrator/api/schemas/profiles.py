@@ -26,6 +26,7 @@ class ProfileAnswer(AnswerBody):
     mig_profile: str | None
     gpu_count: int
     gpu_models: tuple[str, ...]
+    host_labels: dict[str, str] = Field(description="Labels that a host must have to offer it")
     hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
     free: int | None = Field(
         description="How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity"
@@ -49,6 +50,7 @@ class ProfileAnswer(AnswerBody):
             mig_profile=offering.mig_profile,
             gpu_count=offering.gpu_count,
             gpu_models=offering.gpu_models,
+            host_labels=dict(offering.hosts),
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,
             available=bool(info.hosts) and not missing,

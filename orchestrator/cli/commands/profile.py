@@ -17,6 +17,7 @@ from orchestrator.cli.output import printable, render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
+from orchestrator.core.labels import show_labels
 
 app = new_group("What --profile takes: offerings, vGPU types, MIG profiles.")
 
@@ -42,7 +43,10 @@ COLUMNS: Final = (
 def _why_not(profile: Mapping[str, Any]) -> str:
     if profile["unsupported"]:
         return f"asks for {shown(profile['unsupported'])}, which is not set on hosts so far"
-    return "-" if profile["available"] else "no host offers it"
+    if profile["available"]:
+        return "-"
+    labels = show_labels(profile["host_labels"])
+    return f"no host labelled {shown(labels)} offers it" if labels else "no host offers it"
 
 
 ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))
@@ -84,6 +88,7 @@ def show_profile(
                 ("description", shown(profile["description"])),
                 ("gives", _gives(profile)),
                 ("GPU models", shown(profile["gpu_models"])),
+                ("host labels", shown(show_labels(profile["host_labels"]))),
                 ("hosts", shown(profile["hosts"])),
                 ("free", shown(profile["free"])),
                 ("why not", _why_not(profile)),

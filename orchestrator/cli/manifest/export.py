@@ -62,6 +62,8 @@ def _offering(offering: Offering) -> dict[str, Any]:
     """Only what it says otherwise than one that says nothing."""
     silent = asdict(Offering(name=offering.name, kind=offering.kind))
     said = {key: value for key, value in asdict(offering).items() if value != silent[key] and key != "origin"}
+    if offering.hosts:
+        said["hosts"] = dict(offering.hosts)
     found = {"name": offering.name, "kind": offering.kind, **said}
     return {key: list(value) if isinstance(value, tuple) else _without_none(value) for key, value in found.items()}
 

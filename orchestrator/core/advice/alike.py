@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
-from orchestrator.core.placement.constraints import gpu_obstacles
+from orchestrator.core.placement.constraints import gpu_obstacles, lacks_labels
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
@@ -95,7 +95,7 @@ class OneOfEach:
         """
         total, proved = 0, True
         for kind in self.kinds:
-            if kind.first.cordoned or not _offers(kind.first, request):
+            if kind.first.cordoned or lacks_labels(request, kind.first) or not _offers(kind.first, request):
                 continue
             here, most = self._known.room(kind, replace(request, vm_id=""), self._found)
             total += here * kind.count
@@ -169,14 +169,24 @@ def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
-        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus,
+        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus, host.labels,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
 
 def _held_on(gpu: GpuView) -> Hashable:
     held = tuple(
-        (one.profile, one.start, one.size, one.tenant, one.isolation, one.priority, one.migratable, one.scheduler)
+        (
+            one.profile,
+            one.start,
+            one.size,
+            one.tenant,
+            one.isolation,
+            one.priority,
+            one.migratable,
+            one.scheduler,
+            one.host_labels,
+        )
         for one in gpu.occupied
     )
     whole = gpu.reason_not_whole is None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
-from orchestrator.core.placement.views import Request
+from orchestrator.core.placement.views import HostView, Request
 
 
 def allows(request: Request, host: FleetHost, gpu: Gpu | None) -> bool:
@@ -21,6 +21,7 @@ _HostRule = Callable[[Request, FleetHost], bool]
 
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
+    ("host.labels", lambda r, h: lacks_labels(r, h.view)),
     ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
     ("host.too_small", lambda r, h: h.view.vcpus is not None and h.view.vcpus < r.vcpus),
     ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
@@ -29,6 +30,11 @@ _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other_tenant", kept_off_host),
     ("host.nic_vfs", lambda r, h: r.nic_vfs > 0 and h.nic_vfs is not None and h.nic_vfs < r.nic_vfs),
 )  # fmt: skip
+
+
+def lacks_labels(request: Request, host: HostView) -> bool:
+    """Whether the request asks for labels that the host does not have."""
+    return not set(request.host_labels).issubset(host.labels)
 
 
 def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.labels import Labels
 from orchestrator.core.offering import Offering
 
 
@@ -17,6 +18,7 @@ class Ask:
     profile: str
     devices: int
     cut_kinds: tuple[CutKind, ...]
+    host_labels: Labels
 
 
 def ask_of(offering: Offering) -> Ask:
@@ -34,7 +36,7 @@ def ask_of(offering: Offering) -> Ask:
     if offering.kind in {"mig", "mig_backed"}:
         kinds = ("mig",)
     if offering.kind == "passthrough":
-        return Ask(f"gpu:{offering.gpu_count}", 1, kinds)
+        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts)
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
         raise InvalidInput(
@@ -42,4 +44,4 @@ def ask_of(offering: Offering) -> Ask:
             f"profile {offering.name} names no vGPU type or MIG profile",
             hint="'vgpuctl profile list' shows what there is",
         )
-    return Ask(profile, offering.vgpu_count, kinds)
+    return Ask(profile, offering.vgpu_count, kinds, offering.hosts)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
+from orchestrator.core.labels import show_labels
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
@@ -34,6 +35,7 @@ _MESSAGES = {
     "host.cordoned": "the host is cordoned",
     "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
+    "host.labels": "the host is not labelled {labels}",
     "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",
@@ -144,5 +146,6 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),
+        labels=show_labels(dict(request.host_labels)),
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

@@ -9,7 +9,7 @@ from itertools import islice
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.constraints import closed_to, is_other_gpu
+from orchestrator.core.placement.constraints import closed_to, is_other_gpu, lacks_labels
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
@@ -38,8 +38,14 @@ class Target:
 def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
     """The key of what a request needs; an example of it is kept."""
     key = (demand_of(request), request.vcpus, request.memory_mib)
-    engine.layouts.examples.setdefault(key, request if request.gpu is None else replace(request, gpu=None))
+    engine.layouts.examples.setdefault(key, _anywhere(request))
     return key
+
+
+def _anywhere(request: Request) -> Request:
+    if request.gpu is None and not request.host_labels:
+        return request
+    return replace(request, gpu=None, host_labels=())
 
 
 def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:
@@ -80,10 +86,14 @@ def targets(
             if len(pattern.starts) <= most and (only is None or pattern.needs in only)
         ]
         if patterns:
-            named = (all_gpus[number] for number in members if not is_other_gpu(request, all_gpus[number]))
+            named = (all_gpus[number] for number in members if not _asked_elsewhere(request, all_gpus[number]))
             found = next((g for g in islice(named, _MAX_OBSERVED) if _has_room(request, g.host)), None)
             if found is not None:
                 yield from _on_gpu(engine, found, patterns, busy)
+
+
+def _asked_elsewhere(request: Request, gpu: Gpu) -> bool:
+    return is_other_gpu(request, gpu) or lacks_labels(request, gpu.host.view)
 
 
 def _patterns_of(engine: PlacementEngine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:

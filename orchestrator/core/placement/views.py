@@ -9,6 +9,7 @@ from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.isolation import Isolation
+from orchestrator.core.labels import Labels
 from orchestrator.core.offering import Scheduler
 from orchestrator.core.placement.state_table import Demand
 
@@ -35,6 +36,8 @@ class Occupied:
     """What moves along with it, for plans that move or preempt it. 0: unknown, plans count the GPU only."""
     scheduler: Scheduler | None = None
     """How the GPU has to divide its time for it; None: as the driver does by itself."""
+    host_labels: Labels = ()
+    """Labels that a host must have to take it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +88,8 @@ class HostView:
     """Whether GPUs of it may be given out as a whole."""
     vms: frozenset[str] = frozenset()
     """Every VM on it, for affinity."""
+    labels: Labels = ()
+    """Those that some offering asks for; the others say nothing about placement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +114,8 @@ class Request:
     """Models that will do; empty: any."""
     cut_kinds: tuple[CutKind, ...] = ()
     """Ways of cutting that will do, e.g. ``("mixed",)``; empty: any that has the profile."""
+    host_labels: Labels = ()
+    """On no host without all of these."""
     apart_from_vms: tuple[str, ...] = ()
     """On no host with any of these."""
     numa_strict: bool = False
@@ -134,7 +141,7 @@ class Request:
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
-        return bool(others) or self.isolation is not None or self.scheduler is not None
+        return bool(others) or bool(self.host_labels) or self.isolation is not None or self.scheduler is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,7 @@ class Refusal:
     ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``gpu.other_scheduler`` · ``gpu.no_scheduler`` ·
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
     was named) · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
-    ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` ·
+    ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
     """
 

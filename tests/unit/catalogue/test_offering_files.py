@@ -64,13 +64,14 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
     text = GOOD + (
         "    version: 3\n    description: for tests\n    scheduler: {policy: equal_share, time_slice_ms: 4}\n"
         "    parameters: {console: false}\n    numa: strict\n    cpu: pinned\n    anti_affinity: host\n"
-        "    migratable: true\n"
+        "    migratable: true\n    hosts: {tier: gold, rack: '3'}\n"
     )
     (tmp_path / "o.yaml").write_text(text)
     offering = load_offerings([tmp_path / "o.yaml"], shipped())["small"]
     assert (offering.version, offering.description, offering.vgpu_type) == (3, "for tests", "GRID T4-2Q")
     assert offering.scheduler == Scheduler(policy="equal_share", time_slice_ms=4)
     assert (offering.parameters.console, offering.numa, offering.cpu) == (False, "strict", "pinned")
+    assert offering.hosts == (("rack", "3"), ("tier", "gold"))
     assert (offering.anti_affinity, offering.migratable, offering.origin) == ("host", True, "catalogue")
 
 
@@ -87,6 +88,17 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
         (GOOD + "    version: 0\n", "6: offerings.0.version: input should be greater than or equal to 1, got 0"),
         (GOOD + "    migratable: 'yes'\n", "6: offerings.0.migratable: input should be a valid boolean, got 'yes'"),
         (GOOD + "    numa: near\n", "6: offerings.0.numa: input should be 'any', 'prefer' or 'strict', got 'near'"),
+        (
+            GOOD + "    hosts:\n      rack: '3'\n      Tier: gold\n",
+            "8: offerings.0.hosts.Tier.[key]: string should match",
+        ),
+        (GOOD + "    hosts:\n      rack: 3\n", "7: offerings.0.hosts.rack: input should be a valid string, got 3"),
+        (GOOD + "    hosts: {tier: 'a b'}\n", "6: offerings.0.hosts.tier: string should match"),
+        (GOOD + "    hosts: [gold]\n", "6: offerings.0.hosts: input should be a valid dictionary"),
+        (
+            GOOD + "    hosts:\n" + "".join(f"      l{n}: x\n" for n in range(33)),
+            "7: offerings.0.hosts: dictionary should have at most 32 items",
+        ),
         (HEAD + "  - name: Big One\n    kind: mig\n    mig_profile: 1g.10gb\n", "3: offerings.0.name: string should"),
         (HEAD + "  - name: x\n", "3: offerings.0.kind: field required"),
         (HEAD + "  - name: x\n   kind: mig\n", "4: not YAML: did not find expected"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orchestrator.client.autostart import connect
 from tests.fakes.running import running_server
@@ -19,6 +20,7 @@ offerings:
     kind: time_sliced
     vgpu_type: GRID M10-1Q
     gpu_models: [Tesla M10]
+    hosts: {tier: gold, rack: "3"}
     migratable: true
   - name: newer
     kind: time_sliced
@@ -44,6 +46,9 @@ def test_the_offerings_of_a_file_are_added_and_taken_away_again(cli: Cli, state:
     assert [(one["name"], one["gpu_models"], one["scheduler"]) for one in kept] == [
         ("m10-shared", ["Tesla M10"], None), ("newer", [], {"policy": "equal_share", "time_slice_ms": 2}),
     ]  # fmt: skip
+    assert [one["hosts"] for one in kept] == [{"rack": "3", "tier": "gold"}, {}]
+    exported = yaml.safe_load(cli("export").out)
+    assert [one.get("hosts") for one in exported["offerings"]] == [{"rack": "3", "tier": "gold"}, None]
     for name in ("m10-shared", "newer"):
         removed = cli("profile", "remove", name, "-o", "json")
         assert (removed.code, json.loads(removed.out)) == (0, {"name": name, "removed": True})
@@ -56,7 +61,7 @@ def test_a_file_with_a_mistake_adds_nothing(cli: Cli, state: Path, tmp_path: Pat
     file.write_text(FILE.replace("    unlisted: true\n", ""))
     refused = cli("profile", "add", str(file))
     assert refused.code == 2
-    assert "site.yaml:11: newer: vgpu_type 'NVIDIA Z9-1Q' is in no table" in refused.err
+    assert "site.yaml:12: newer: vgpu_type 'NVIDIA Z9-1Q' is in no table" in refused.err
     assert connect(state).call("GET", "/v1/offerings") == []
 
 
