@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.families.all import FAMILIES
-from tests.hostile.families.family import Attack, Family
+from tests.hostile.families.family import EFFECTLESS, Attack, Family
 
 SAMPLE = 12
 SAMPLED = [
@@ -23,8 +24,11 @@ def test_an_attack_of_a_family_ends_as_its_family_says(tmp_path: Path, attack: A
 
 @pytest.mark.soak
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_attack_of_a_family_ends_as_its_family_says(tmp_path: Path, family: Family) -> None:
+def test_every_attack_of_a_family_ends_as_its_family_says(
+    tmp_path: Path, family: Family, record_property: Callable[[str, object], None]
+) -> None:
     for number, attack in enumerate(family.cases.values()):
         place = tmp_path / str(number)
         place.mkdir()
         attack(place)
+    record_property(EFFECTLESS, len(family.cases))

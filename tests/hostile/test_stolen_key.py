@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.protocol import read_frame
 from orchestrator.core.wire import action_from_dict, action_to_dict
+from tests.hostile.families.family import EFFECTLESS
 from tests.unit.agent.bench import L40S, MDEV, T4, VF1, Bench, domain_of, mdev
 
 MINE, OTHER = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10", "0d1a4c2e-3a7f-4c55-9f9c-0f6bb5a3f1c2"
@@ -219,7 +220,9 @@ SHARES = [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytes
 
 
 @pytest.mark.parametrize("step", SHARES)
-def test_what_no_server_says_changes_nothing_that_is_not_the_vms(attack: Attack, step: int) -> None:
+def test_what_no_server_says_changes_nothing_that_is_not_the_vms(
+    attack: Attack, step: int, record_property: Callable[[str, object], None]
+) -> None:
     before, cases = attack.state(), 0
     for base in BASES[3:]:
         for case, request in attacks(base, step):
@@ -231,6 +234,7 @@ def test_what_no_server_says_changes_nothing_that_is_not_the_vms(attack: Attack,
                 attack.take_back(action_from_dict(request))
             assert attack.state() == before, case
     assert cases > 5_000 // step
+    record_property(EFFECTLESS, cases)
 
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**62, 2**63, 10**30])

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+EFFECTLESS = "generated attacks, each without an effect beyond the owner of what it attacked"
+"""Under which a whole run counts them for docs/reference/soak.md."""
 Attack = Callable[[Path], None]
 """Makes what it needs in an empty directory of its own, attacks, and asserts what must hold."""
 
