@@ -17,6 +17,8 @@ from orchestrator.core.errors import Fatal, Retryable, WorldError
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSED_MS = 10_000
+_LOCK_MS = BUSY_TIMEOUT_MS // 2
+"""Longer than a paused holder is left alone: whoever waits in vain ends it, and asks once more."""
 _STATEMENT_MS = 60_000
 _WRITERS = 0x76677075
 """The advisory lock that lets writers on PostgreSQL come one after the other, as SQLite's do by themselves."""
@@ -27,6 +29,12 @@ _BEGINNINGS: Final[dict[str, str]] = {
     "alone": f"SELECT pg_advisory_xact_lock({_WRITERS})",
     "beside claims": f"SELECT pg_advisory_xact_lock_shared({_WRITERS})",
 }
+_WAITED_IN_VAIN = "55P03"
+_END_PAUSED: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+AND state LIKE 'idle in transaction%%' AND state_change < clock_timestamp() - %s * interval '1 ms'
+"""
 _OTHERS_HOLD_IT = frozenset({"40001", "40P01", "55P03", "57014"})
 _SERVER_GOES = frozenset({"25P03", "57P01", "57P02", "57P03"})
 _READ_ONLY = frozenset({"25006"})
@@ -60,13 +68,19 @@ class Connections:
             with self._begun(how) as connection:
                 yield connection
         except DBAPIError as error:
+            self._ended_paused(error)
             raise _our_error(error) or error from error
         finally:
             self._free.release()
 
     @contextmanager
     def _begun(self, how: Mode) -> Iterator[Connection]:
-        connection, transaction = self._begin(how)
+        try:
+            connection, transaction = self._begin(how)
+        except DBAPIError as error:
+            if not self._ended_paused(error):
+                raise
+            connection, transaction = self._begin(how)
         try:
             with transaction:
                 yield connection
@@ -89,6 +103,18 @@ class Connections:
         self._close_idle()
         connection = self.engine.connect()
         return connection, connection.execution_options(how=how).begin()
+
+    def _ended_paused(self, error: DBAPIError) -> bool:
+        """Whether ``error`` was a wait for nothing, and transactions that have been idle for too long were ended.
+
+        The database's own limit does not see all of them: PostgreSQL stops its clock at whatever comes after an
+        answer, and the driver sends a Flush after the end of a pipeline (as executemany is run), which nothing
+        follows."""
+        if getattr(error.orig, "sqlstate", None) != _WAITED_IN_VAIN:
+            return False
+        with self.engine.connect().execution_options(how="reading") as connection:
+            ended = connection.exec_driver_sql(_END_PAUSED, (_PAUSED_MS,)).rowcount
+        return ended > 0
 
     def _kept(self) -> Connection | None:
         try:
@@ -139,7 +165,7 @@ def _engine(url: str) -> Engine:
 
 def _postgresql(url: str) -> Engine:
     settings = {
-        "lock_timeout": BUSY_TIMEOUT_MS,
+        "lock_timeout": _LOCK_MS,
         # One that is stopped while it reads an answer holds what it has locked, and is not idle to the database.
         "statement_timeout": _STATEMENT_MS,
         # A controller that is stopped inside a transaction must not stop the others.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,13 +16,11 @@ from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.queue_database import QueueDatabase
-from orchestrator.core.errors import Retryable
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
-from tests.fakes.control_plane import ControlPlane, control_plane
+from tests.fakes.control_plane import control_plane
 from tests.fakes.shared_hosts import SharedHosts
 
-_PATIENCE_S = 120.0
 _ACTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
@@ -38,21 +35,10 @@ def acting(reached: Path, act: Sequence[str]) -> Callable[[str, str], None]:
     return at
 
 
-def _started(directory: Path, hosts: SharedHosts, url: str) -> ControlPlane:
-    """Started again, as servers are, while one that was stopped holds what it has locked."""
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return control_plane(directory, hosts=hosts, url=url)
-        except Retryable:
-            if time.monotonic() > until:
-                raise
-
-
 def main(name: str, url: str, directory: Path, *act: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: only sigwait gets it
     at = acting(directory / f"{name}.reached", act)
-    plane = _started(directory, SharedHosts(directory / "hosts", at), url)
+    plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
     queue = url.replace("vgpuctl.sqlite", "queue.sqlite")
     engine = DurableEngine(
         plane.store,

@@ -75,8 +75,9 @@ def test_a_controller_that_was_paused_in_a_step_can_do_nothing_when_it_wakes(
 
 
 @pytest.mark.fault("F96")
+@pytest.mark.parametrize("asks", [b"SELECT", b"FROM operations"])
 def test_a_controller_that_was_paused_inside_a_read_can_do_nothing_when_it_wakes(
-    site_on: Callable[[str], Site], postgres: Cluster
+    site_on: Callable[[str], Site], postgres: Cluster, asks: bytes
 ) -> None:
     """Half of the answer has arrived: no limit of the database ends that transaction for it."""
     site = site_on("postgresql")
@@ -92,7 +93,7 @@ def test_a_controller_that_was_paused_inside_a_read_can_do_nothing_when_it_wakes
             paused.send_signal(signal.SIGSTOP)
             stopped.set()
 
-        relay.asks, relay.on_answer = b"SELECT", stop
+        relay.asks, relay.on_answer = asks, stop
         paused = site.controller(
             "one", url=postgres.url(site.url.rpartition("/")[2].partition("?")[0], Path(directory))
         )
