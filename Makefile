@@ -64,7 +64,7 @@ test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS ch
 LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
   $(addprefix tests/lab/test_,confinement.py driver_upgrade.py server_under_its_unit.py)
 # Each brings its own host up and ends it.
-LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py bare_host.py)
+LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py kinds_confined.py bare_host.py)
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \

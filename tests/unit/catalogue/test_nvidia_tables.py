@@ -14,7 +14,7 @@ CATALOGUE = shipped()
 TABLES = sorted(CATALOGUE.directory.glob("*.csv"))
 
 
-@pytest.mark.parametrize("name, rows", [("gpu_models", 81), ("vgpu_types", 1225), ("mig_profiles", 169),
+@pytest.mark.parametrize("name, rows", [("gpu_models", 84), ("vgpu_types", 1233), ("mig_profiles", 169),
                                         ("fabric_partitions", 15), ("xid_actions", 176)])  # fmt: skip
 def test_no_row_of_a_table_is_lost(name: str, rows: int) -> None:
     assert len(getattr(CATALOGUE, name)) == rows
@@ -65,6 +65,11 @@ def test_inferred_type_ids_are_not_taken_for_facts() -> None:
         ("2bb3", "227a", "RTX PRO 5000 72GB Blackwell"),
         ("20b8", "1581", "A100X"),
         ("2336", "16c2", "H100 SXM5 80GB"),
+        ("2336", "ffff", "H100 SXM5 80GB (2336)"),
+        ("20b1", "ffff", "A100 40GB (20B1)"),
+        ("233d", "ffff", "H100 96GB (233D)"),
+        ("20b6", "1492", "PG506-232 96GB"),
+        ("2c3a", "21f4", "RTX PRO 4500 Blackwell Server Edition"),
         ("26b9", "1851", "L40S"),
         ("ffff", "ffff", None),
     ],
@@ -72,6 +77,33 @@ def test_inferred_type_ids_are_not_taken_for_facts() -> None:
 def test_pci_ids_tell_the_model_or_nothing(device: str, subsystem: str, model: str | None) -> None:
     found = CATALOGUE.model_of_pci(device, subsystem)
     assert (found.name if found else None) == model
+
+
+@pytest.mark.parametrize(
+    "name, most",
+    [
+        ("NVIDIA RTX 6000D-1-42C", 2),
+        ("NVIDIA RTX 6000D-1-42Q", 2),
+        ("NVIDIA RTX 6000D-2-84C", 1),
+        ("NVIDIA RTX 6000D-2-84Q", 1),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-1-16C", 1),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-2-8C", 4),
+        ("NVIDIA RTX Pro 4500 Blackwell DC-2-32C", 1),
+    ],
+)
+def test_a_type_in_a_gpu_instance_has_its_maximum(name: str, most: int) -> None:
+    found = CATALOGUE.vgpu_type(name)
+    assert found is not None
+    assert (found.mode, found.max_per_gpu) == ("mig_backed", most)
+
+
+def test_a_power_limit_is_known_with_its_source_or_left_empty() -> None:
+    known = {model.name: model.power_limit_max_w for model in CATALOGUE.gpu_models if model.power_limit_max_w}
+    assert known == {
+        "A100 SXM4 40GB": 400, "A100 SXM4 80GB": 500, "A10G": 300, "B200 SXM 180GB": 1200, "GB200": 1200, "GB300": 1600,
+        "H100 NVL (PCIe 94GB)": 400, "H100 SXM5 80GB": 700, "H200 SXM5 141GB": 700, "L4": 72, "L40S": 350,
+        "RTX PRO 4500 Blackwell Server Edition": 165, "Tesla T4": 70,
+    }  # fmt: skip
 
 
 def test_a_board_that_carries_another_models_types_offers_them() -> None:

@@ -95,8 +95,9 @@ FORBIDDEN: list[tuple[str, Offering]] = [
     ("power_cap.passthrough", Offering(name="x", kind="passthrough", gpu_count=1, power_cap_w=300)),
     ("power_cap.shared_gpu", Offering(name="x", kind="time_sliced", vgpu_type="GRID A100X-20C", power_cap_w=300)),
     ("power_cap.too_high", Offering(name="x", kind="time_sliced", vgpu_type="GRID A100X-40C", power_cap_w=401)),
+    ("power_cap.too_high", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", power_cap_w=9000)),
     ("power_cap.limit_unknown", Offering(
-        name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", power_cap_w=9000)),
+        name="x", kind="time_sliced", vgpu_type="NVIDIA A40-48C", power_cap_w=9000)),
     ("gpu_models.offer_nothing_of_it", Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-12Q", gpu_models=("Tesla T4",))),
     ("gpu_models.offer_nothing_of_it", Offering(name="x", kind="mig", mig_profile="1g.5gb", gpu_models=H100)),
