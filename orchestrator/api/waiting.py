@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,9 +21,12 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
 
 from orchestrator.core.contained import Contained
+from orchestrator.core.errors import Retryable
 from orchestrator.core.operation import FINISHED, Watched
 from orchestrator.services.operations import OperationService
 
+MAX_WAITS_OF_TENANT: Final = 256
+"""Each has a descriptor, and a turn of the event loop at each change. Who watches the pool is not counted."""
 ELSEWHERE_S: Final = 1.0
 """How late what another controller has done may be noticed."""
 
@@ -91,20 +95,37 @@ class Waiting:
         self._operations = operations
         self.watches: dict[str, _Watch] = {}
         """Operations that somebody waits for, by id."""
+        self._of_tenant: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = False
         self._closed = False
 
-    async def until_changed(self, first: Watched, *, since: int, timeout_s: float, request: Request) -> Watched:
+    async def until_changed(
+        self, first: Watched, *, since: int, timeout_s: float, request: Request, tenant: str | None = None
+    ) -> Watched:
         """The operation, which has just been read as ``first``, as soon as its revision is above ``since`` or it is
         finished; as it is after ``timeout_s``, when ``request``'s client has gone, and when the process leaves.
+        ``tenant``: whose wait it is; None: of somebody who watches the pool.
 
-        :raises NotFound: ``operation.unknown``
+        :raises NotFound: ``operation.unknown``; :raises Retryable: ``server.waits_busy``
         """
         if timeout_s <= 0 or _over(first, since):
             return first
-        with self.watching(first.operation.id, first) as watcher, _noticing(request, watcher):
+        self.check_room(tenant)
+        with self.watching(first.operation.id, first, tenant) as watcher, _noticing(request, watcher):
             return await watcher.until_changed(since, timeout_s)
+
+    def check_room(self, tenant: str | None) -> None:
+        """That one more may wait.
+
+        :raises Retryable: ``server.waits_busy``
+        """
+        if tenant is not None and self._of_tenant[tenant] >= MAX_WAITS_OF_TENANT:
+            raise Retryable(
+                "server.waits_busy",
+                f"{MAX_WAITS_OF_TENANT} requests of the tenant wait for operations already",
+                hint="let one of them end, or ask without waiting",
+            )
 
     async def read(self, operation_id: str) -> Watched:
         """The operation as it is now.
@@ -114,15 +135,18 @@ class Waiting:
         return await to_thread.run_sync(self._operations.watched, operation_id)
 
     @contextmanager
-    def watching(self, operation_id: str, first: Watched | None = None) -> Iterator[Watcher]:
+    def watching(self, operation_id: str, first: Watched | None = None, tenant: str | None = None) -> Iterator[Watcher]:
         """For somebody who waits for one change after the other. ``first``: the operation, if it has just been read."""
         watch = self.watches.get(operation_id) or self._begin(operation_id)
         watcher = Watcher(watch, partial(self.read, operation_id), first)
         watcher.leaving = self._closed
         watch.watchers.add(watcher)
+        counted: Counter[str] = Counter() if tenant is None else Counter({tenant: 1})
+        self._of_tenant += counted
         try:
             yield watcher
         finally:
+            self._of_tenant -= counted
             watch.watchers.discard(watcher)
             if not watch.watchers:
                 watch.leave()

@@ -16,6 +16,7 @@ from orchestrator.api.schemas.operations import OperationAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.api.telling import watches_pool
 from orchestrator.api.waiting import WaitingOf
+from orchestrator.core.access import Caller
 from orchestrator.core.operation import Watched
 
 router = APIRouter(prefix="/operations", tags=["operations"])
@@ -66,7 +67,10 @@ async def get(
     since: Annotated[int, Query(ge=-1, le=MAX_REVISION, description="Revision that is known already")] = -1,
 ) -> OperationAnswer:
     """One operation, as soon as it differs from revision ``since`` or is finished, at the latest after ``wait``."""
-    watched = await waiting.until_changed(just_read(request), since=since, timeout_s=wait, request=request)
+    first = just_read(request)
+    watched = await waiting.until_changed(
+        first, since=since, timeout_s=wait, request=request, tenant=_whose_wait(caller, first)
+    )
     return OperationAnswer.of(watched.operation, watched.revision, watching=watches_pool(caller))
 
 
@@ -86,14 +90,20 @@ async def stream(
     """Server-sent events, one for each change: the operation as JSON under its revision."""
     deadline = time.monotonic() + wait
     first = just_read(request)
+    tenant = _whose_wait(caller, first)
+    waiting.check_room(tenant)
 
     async def poll(since: int) -> Watched | None:
         left = deadline - time.monotonic()
-        with waiting.watching(operation_id) as watcher:
+        with waiting.watching(operation_id, tenant=tenant) as watcher:
             return None if left <= 0 or watcher.leaving else await watcher.until_changed(since, min(left, ALIVE_S))
 
     stream = events.events(first, last_event_id, poll, watching=watches_pool(caller))
     return StreamingResponse(stream, media_type=events.MEDIA_TYPE, headers={"cache-control": "no-store"})
+
+
+def _whose_wait(caller: Caller, watched: Watched) -> str | None:
+    return None if watches_pool(caller) else watched.operation.tenant
 
 
 @router.post("/{operation_id}/retry")

@@ -14,6 +14,7 @@ from starlette.types import Message
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.api import waiting
 from orchestrator.api.waiting import Waiting
+from orchestrator.core.errors import Retryable
 from orchestrator.core.operation import Watched
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -47,15 +48,17 @@ class Scene:
     def revision(self) -> int:
         return self.first.revision
 
-    def begin(self, client: Client) -> asyncio.Task[Watched]:
+    def begin(self, client: Client, tenant: str | None = None) -> asyncio.Task[Watched]:
         return asyncio.ensure_future(
-            self.waiting.until_changed(self.first, since=self.revision, timeout_s=LONG_S, request=client.request)
+            self.waiting.until_changed(
+                self.first, since=self.revision, timeout_s=LONG_S, request=client.request, tenant=tenant
+            )
         )
 
     async def all_wait(self, clients: int) -> None:
         """Until as many wait and nothing is being read."""
         while (
-            len([one for watch in self.waiting.watches.values() for one in watch.watchers]) < clients
+            len([one for watch in self.waiting.watches.values() for one in watch.watchers]) != clients
             or to_thread.current_default_thread_limiter().borrowed_tokens
         ):
             await asyncio.sleep(0.01)
@@ -147,3 +150,25 @@ def test_every_commit_of_an_operation_is_told_from_its_beginning_to_its_end(scen
     with scene.plane.store.begin() as tx:
         tx.operations.request_cancel(scene.operation)
     assert seen[-1] == operations.watched(scene.operation).revision - 1
+
+
+def test_a_tenant_waits_so_often_and_others_and_whoever_watches_the_pool_wait_as_before(scene: Scene) -> None:
+    async def play() -> list[Watched]:
+        mine = [scene.begin(Client(), "red") for _ in range(waiting.MAX_WAITS_OF_TENANT)]
+        await scene.all_wait(len(mine))
+        for _ in range(600 - len(mine)):
+            with pytest.raises(Retryable) as refused:
+                await scene.begin(Client(), "red")
+            assert refused.value.code == "server.waits_busy"
+        others = [scene.begin(Client(), tenant) for tenant in ("blue", "default", None) for _ in range(8)]
+        await scene.all_wait(len(mine) + len(others))
+        mine.pop().cancel()
+        await scene.all_wait(len(mine) + len(others))
+        mine.append(scene.begin(Client(), "red"))
+        await scene.all_wait(len(mine) + len(others))
+        await to_thread.run_sync(scene.plane.services.operations.cancel, scene.operation)
+        return await asyncio.gather(*mine, *others)
+
+    assert {watched.revision for watched in asyncio.run(play())} == {scene.revision + 1}
+    scene.waiting.check_room("red")
+    assert not scene.waiting.watches
