@@ -106,6 +106,10 @@ IMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "vhdx": (_made("vhdx"), "image.unsafe"),
     "vpc": (_made("vpc"), "image.unsafe"),
     "qed": (_made("qed"), "image.unsafe"),
+    "parallels": (_made("parallels"), "image.unsafe"),
+    "bochs": (_written(b"Bochs Virtual HD Image".ljust(4096, b"\0")), "image.unsafe"),
+    "BitLocker": (_written(b"\xeb\x58\x90-FVE-FS-".ljust(4096, b"\0")), "image.unsafe"),
+    "7z": (_written(b"7z\xbc\xaf\x27\x1c".ljust(4096, b"\0")), "image.unsafe"),
     "a planted header": (_planted, "image.unsafe"),
     "a bomb of 60 TiB": (_bomb, "image.too_large"),
     "cut": (_cut, "image.unsafe"),
@@ -133,6 +137,15 @@ def test_a_hostile_image_is_refused_and_nothing_of_it_is_kept(site: Site, tmp_pa
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"error: ")
     assert code.encode() in done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind", ["vmdk", "vdi", "vhdx", "vpc", "qed", "parallels", "bochs", "LUKS", "BitLocker", "7z", "gzip"]
+)
+def test_what_is_something_else_is_no_raw_disk_because_somebody_says_so(site: Site, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "image"
+    IMAGES[kind][0](path)
+    site.refused("POST", "/v1/images", {"name": "bad", "source": str(path), "format": "raw"}, code="image.unsafe")
 
 
 def _symlink(path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,17 @@ from orchestrator.core.host_actions import ImageFormat
 
 _SECTOR: Final = 512
 _VMDK_TEXT: Final = b"# Disk DescriptorFile"
-_COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"7z\xbc\xaf": "7z",
+}
+_OTHERS: Final = {b"WithoutFreeSpace": "parallels", b"WithouFreSpacExt": "parallels", b"Bochs Virtual HD": "bochs"}
+"""Formats of QEMU's that the inspector does not know."""
+_BITLOCKER: Final = b"-FVE-FS-"
+"""In place of a file system's name, behind the jump of a boot sector."""
 _RAW: Final = frozenset({"raw", "gpt"})
 """The inspector calls a raw disk with a partition table ``gpt``."""
 _CONVERT: Final = "convert it with qemu-img convert -O qcow2"
@@ -69,9 +80,14 @@ def _refuse_other_formats(path: Path, first: bytes) -> None:
     """What begins like a raw disk and is something else, to QEMU or to those who made it."""
     if first == _VMDK_TEXT:
         raise unsafe("is a VMDK descriptor, which refers to other files")
-    compressed = next((name for magic, name in _COMPRESSED.items() if first.startswith(magic)), None)
+    compressed = _begins_with(_COMPRESSED, first)
     if compressed is not None:
         raise unsafe(f"is compressed with {compressed}", "unpack it first")
+    other = _begins_with(_OTHERS, first)
+    if other is not None:
+        raise unsafe(f"is {other}, not qcow2 or raw", _CONVERT)
+    if first[3:].startswith(_BITLOCKER):
+        raise unsafe("is encrypted (BitLocker)", "a base image is not encrypted")
     try:
         found = str(format_inspector.detect_file_format(str(path)))
     except format_inspector.ImageFormatError as error:
@@ -80,6 +96,10 @@ def _refuse_other_formats(path: Path, first: bytes) -> None:
         raise unsafe("is encrypted (LUKS)", "a base image is not encrypted")
     if found not in _RAW:
         raise unsafe(f"is {found}, not qcow2 or raw", _CONVERT)
+
+
+def _begins_with(magics: Mapping[bytes, str], first: bytes) -> str | None:
+    return next((name for magic, name in magics.items() if first.startswith(magic)), None)
 
 
 def _check_raw(path: Path, *, named: bool) -> int:

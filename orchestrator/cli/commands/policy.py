@@ -79,7 +79,7 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
 def _lines(policy: Json) -> list[str]:
     spans = [(name, "none" if policy[key] is None else show_span(policy[key])) for name, key in _SPANS.items()]
     choices = [
-        (name, next(word for word, value in values.items() if value == policy[key]))
+        (name, next((word for word, value in values.items() if value == policy[key]), str(policy[key])))
         for name, (key, values) in _CHOICES.items()
     ]
     return render_details([*spans, *choices])
