@@ -65,8 +65,13 @@ class Parts:
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
-        image = self.storage.image_beneath(action.vm, action.domain.volume)
-        xml = domain_xml(action.vm, action.domain, storage=str(self.storage.directory), image=image)
+        xml = domain_xml(
+            action.vm,
+            action.domain,
+            storage=str(self.storage.directory),
+            image=self.storage.image_beneath(action.vm, action.domain.volume),
+            dhcp_servers=self.networks.dhcp_servers(action.domain.network),
+        )
         parts = parts_of(xml)
         names = tuple(device.name for device in action.domain.devices)
         if parts.devices != names:

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
+from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.network import own_name
 from orchestrator.core.vm import VmSpec
@@ -18,6 +20,7 @@ from tests.unit.core.test_domain_xml import DEVICES, SPEC, text_of, vm
 
 NETWORKS = ("default", "red", "a" * 63)
 TENANTS = ("default", "red", "x-1")
+SERVER = "10.88.0.1"
 
 
 @pytest.fixture
@@ -60,7 +63,9 @@ def test_no_vm_is_defined_on_a_network_of_another_tenant(network: str) -> None:
 
 
 def card_of(connection: libvirt.virConnect, spec: VmSpec) -> ET.Element:
-    read = ET.fromstring(connection.defineXML(text_of(vm(DEVICES["mdev"], spec))).XMLDesc())
+    asked = vm(DEVICES["mdev"], spec)
+    text = domain_xml(asked.id, asked.domain, dhcp_servers=(SERVER,))
+    read = ET.fromstring(connection.defineXML(text).XMLDesc())
     (card,) = read.findall("devices/interface")
     return card
 
@@ -68,5 +73,6 @@ def card_of(connection: libvirt.virConnect, spec: VmSpec) -> ET.Element:
 def assert_guarded(card: ET.Element) -> None:
     guard = card.find("filterref")
     assert guard is not None
-    assert guard.get("filter") == "clean-traffic"
-    assert [(one.get("name"), one.get("value")) for one in guard] == [("CTRL_IP_LEARNING", "dhcp")]
+    assert guard.get("filter") == GUARD
+    learning = [("CTRL_IP_LEARNING", "dhcp"), ("DHCPSERVER", SERVER)]
+    assert [(one.get("name"), one.get("value")) for one in guard] == learning

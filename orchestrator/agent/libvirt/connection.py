@@ -53,6 +53,7 @@ _RETRYABLE = frozenset(
         libvirt.VIR_ERR_RESOURCE_BUSY,
     }
 )
+_ABSENT = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_NETWORK, libvirt.VIR_ERR_NO_NWFILTER)
 _CONNECTION_LOST = frozenset({libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE, libvirt.VIR_FROM_STREAMS})
 
 
@@ -167,5 +168,5 @@ def _dotted(number: int) -> str:
 
 
 def is_absent(error: Any) -> bool:
-    """Whether libvirt says that there is no such domain or network."""
-    return error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_NETWORK)
+    """Whether libvirt says that there is no such domain, network or filter."""
+    return error.get_error_code() in _ABSENT

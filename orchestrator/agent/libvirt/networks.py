@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult
@@ -59,6 +60,7 @@ class LibvirtNetworks:
         wanted = Network(name=check_host_name(name), subnet=parse_subnet(subnet, ()))
 
         def ensure(connection: Any) -> bool:
+            guard.ensure(connection)
             self._make_room(connection, wanted)
             network = _lookup(connection, name)
             if network is None:
@@ -99,6 +101,15 @@ class LibvirtNetworks:
         if not self._is_known(name) and not self._libvirt.call(is_nat):
             raise _foreign(name)
 
+    def dhcp_servers(self, name: str) -> tuple[str, ...]:
+        """Addresses that DHCP answers come from on a network; none: it is not there, or they are not known."""
+
+        def addresses(connection: Any) -> tuple[str, ...]:
+            network = _lookup(connection, name)
+            return () if network is None else tuple(ip.get("address", "") for ip in _read(network).findall("ip[dhcp]"))
+
+        return self._libvirt.call(addresses)
+
     def _is_known(self, name: str) -> bool:
         return any(self._ledger.owner(key) is not None for key in (_key(name), _used_key(name)))
 
@@ -124,21 +135,20 @@ class LibvirtNetworks:
 
     def remove(self, name: str) -> ActionResult:
         """Leave the network as it was before :meth:`ensure`."""
-        self._ledger.release(_used_key(name))
         owner = self._ledger.owner(_key(name))
-        if owner is None:
-            return ActionResult(changed=False, message="not made here")
 
         def remove(connection: Any) -> bool:
-            network = _lookup(connection, name)
-            if network is None:
-                return False
-            _take_away(network, undefine=owner.detail == _MADE)
-            return True
+            network = None if owner is None else _lookup(connection, name)
+            if network is not None and owner is not None:
+                _take_away(network, undefine=owner.detail == _MADE)
+            self._ledger.release(_used_key(name))
+            self._ledger.release(_key(name))
+            if not any(self._is_known(other.name()) for other in connection.listAllNetworks()):
+                guard.remove(connection)
+            return network is not None
 
         changed = self._libvirt.call(remove, code="network.remove_failed", message=f"network {name} was not removed")
-        self._ledger.release(_key(name))
-        return ActionResult(changed=changed)
+        return ActionResult(changed=changed, message="not made here" if owner is None else "")
 
 
 def _take_away(network: Any, *, undefine: bool) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
@@ -18,9 +19,17 @@ METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
 ET.register_namespace("vgpuctl", METADATA_NAMESPACE)
 
 
-def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE, image: str | None = None) -> str:
+def domain_xml(
+    vm_id: str,
+    domain: DomainDescription,
+    *,
+    storage: str = STORAGE,
+    image: str | None = None,
+    dhcp_servers: Iterable[str] = (),
+) -> str:
     """The whole definition, with the drawn devices. ``storage``: the agent's directory. ``image``: the file there that
-    its disk lies on (``sha256.format``); None: the disk is not made yet.
+    its disk lies on (``sha256.format``); None: the disk is not made yet. ``dhcp_servers``: addresses that its network's
+    DHCP answers come from, as the host knows them.
 
     BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
     whatever is not written here is the host's libvirt's decision.
@@ -38,7 +47,7 @@ def domain_xml(vm_id: str, domain: DomainDescription, *, storage: str = STORAGE,
     _machine(root)
     devices = ET.SubElement(root, "devices")
     devices.extend([volume_disk(domain, storage, image), seed_disk(domain, storage)])
-    devices.extend([interface(vm_id, domain.network), *serial_console(vm_id)])
+    devices.extend([interface(vm_id, domain.network, dhcp_servers), *serial_console(vm_id)])
     devices.extend(hostdev(device) for device in domain.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.network import tenant_of
 
 _PREFIX = "52:54:00"
@@ -18,15 +20,17 @@ def mac_address(vm_id: str) -> str:
     return ":".join((_PREFIX, *(f"{byte:02x}" for byte in digest[:3])))
 
 
-def interface(vm_id: str, network: str) -> ET.Element:
-    """The one network card."""
+def interface(vm_id: str, network: str, dhcp_servers: Iterable[str]) -> ET.Element:
+    """The one network card. ``dhcp_servers``: whose answers alone give it an address; none: any that reaches it."""
     element = ET.Element("interface", type="network")
     ET.SubElement(element, "mac", address=mac_address(vm_id))
     ET.SubElement(element, "source", network=network)
     ET.SubElement(element, "model", type="virtio")
     if tenant_of(network) is None:  # of many tenants: to its host and beyond, to no other VM
         ET.SubElement(element, "port", isolated="yes")
-    guard = ET.SubElement(element, "filterref", filter="clean-traffic")
+    guard = ET.SubElement(element, "filterref", filter=GUARD)
     # Else the address of a guest's first packet is taken for its own, and may be another VM's.
     ET.SubElement(guard, "parameter", name="CTRL_IP_LEARNING", value="dhcp")
+    for server in dhcp_servers:
+        ET.SubElement(guard, "parameter", name="DHCPSERVER", value=server)
     return element

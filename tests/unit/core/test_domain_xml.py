@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
+from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.network import Network, network_xml
@@ -127,7 +128,7 @@ def test_a_guest_is_confined_and_cannot_spoof() -> None:
     label, guard = root.find("seclabel"), root.find("devices/interface/filterref")
     assert label is not None
     assert guard is not None
-    assert (label.get("type"), guard.get("filter")) == ("dynamic", "clean-traffic")
+    assert (label.get("type"), guard.get("filter")) == ("dynamic", GUARD)
     assert all(driver.get("type") in {"qcow2", "raw"} for driver in root.iterfind("devices/disk/driver"))
 
 
