@@ -108,8 +108,8 @@ def services_of(
     """All of them over one world."""
     overcommit = site.overcommit
     store, clock, ids = world.store, world.clock, world.ids
-    networks = NetworkService(store=store, clock=clock)
     index = FleetIndex(store, overcommit)
+    networks = NetworkService(store=store, clock=clock, index=index)
     planner = Planner(index=index, clock=clock, ids=ids)
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,

@@ -24,6 +24,7 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.settling import Settler
+from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.sysfs.machine import driver_epoch
 from orchestrator.agent.timing import Timing
 from orchestrator.agent.turns import Turns
@@ -50,7 +51,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths))
     storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
-    domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger)
+    domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger, HostBridges(paths))
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)

@@ -87,6 +87,7 @@ class Observer:
             seeds=self.storage.seeds(),
             images=self.storage.images(),
             networks=problems.read(self.networks.active, ()),
+            bridges=problems.read(self.networks.bridges, ()),
             problems=(*problems.found, *self.wanted.problems()),
             epoch=self.ledger.epoch(),
             ledger_lost=self.ledger.is_lost(),

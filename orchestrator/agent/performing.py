@@ -20,6 +20,7 @@ from orchestrator.agent.settling import Settler
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.host_actions import (
@@ -32,6 +33,7 @@ from orchestrator.core.host_actions import (
     DeleteVolume,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
+    EnsureBridgedNetwork,
     EnsureNetwork,
     FencingToken,
     HostAction,
@@ -79,6 +81,10 @@ class Parts:
                 "vm.domain_invalid", "a device of the VM is called otherwise than its kind wants", details=str(names)
             )
         return self.domains.define(action.vm, xml, lambda: self._belongings.check_defined(action.vm, parts))
+
+    def ensure_bridged(self, action: EnsureBridgedNetwork) -> ActionResult:
+        uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
+        return self.networks.ensure_bridged(action.name, uplink, action.dhcp_servers)
 
     def start(self, action: StartDomain) -> ActionResult:
         """What it was defined as may be older than this agent, or somebody else's."""
@@ -132,6 +138,7 @@ class Parts:
             EnableVirtualFunctions: lambda a: switches.enable_virtual_functions(a.gpu),
             DisableVirtualFunctions: lambda a: switches.disable_virtual_functions(a.gpu),
             EnsureNetwork: lambda a: networks.ensure(a.name, a.subnet),
+            EnsureBridgedNetwork: self.ensure_bridged,
             RemoveNetwork: lambda a: networks.remove(a.name),
             DefineDomain: self.define,
             UndefineDomain: self.undefine,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from orchestrator.core.access import Role
+from orchestrator.core.access import Caller, Role
 
 Scope = Literal["pool", "anybody", "query", "body", "path", "list", "operation"]
 """Whose the thing is that a route is about.
@@ -136,6 +136,12 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tokens": Rule("query", _OWN),
     "DELETE /v1/tokens/{token_id}": Rule("query", _OWN),
 }
+
+
+def may_operate(caller: Caller) -> bool:
+    """Whether what is the pool's is the caller's to change."""
+    return bool(_OPERATE & caller.everywhere)
+
 
 WATCHING: Final = Rule("pool", _WATCH)
 """For ``/metrics``."""

@@ -161,6 +161,40 @@ class AddNetwork(TypedDict):
     """
 
 
+DhcpServer: TypeAlias = str
+
+
+class AddSiteNetwork(TypedDict):
+    """
+    The same, or a network on a bridge that hosts have: of the site or of one tenant.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    subnet: NotRequired[str | None]
+    """
+    None: the next free one
+    """
+    bridge: NotRequired[str | None]
+    """
+    Linux bridge of hosts; null: a NAT network
+    """
+    vlan: NotRequired[int | None]
+    """
+    The bridge that hosts have for this VLAN of it
+    """
+    dhcp_servers: NotRequired[list[DhcpServer]]
+    """
+    IPv4 addresses whose answers give VMs theirs; none: any that is no VM
+    """
+    tenant: NotRequired[str | None]
+    """
+    Of one with a bridge: whose alone it is; null: the site's
+    """
+
+
 class AdoptVm(TypedDict):
     """
     A libvirt domain that somebody else made, with one vGPU on a GPU of ours.
@@ -995,6 +1029,25 @@ class QuotaLine(TypedDict):
     """
 
 
+class HostBridge(TypedDict):
+    """
+    A bridge that the host has by itself.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    kind: Literal["linux", "openvswitch"]
+    """
+    No VM is put on one of Open vSwitch
+    """
+    vlans: list[str]
+    """
+    VLANs that leave through it, as ``br0.120``
+    """
+
+
 class HostGpu(TypedDict):
     """
     A GPU of a host, in short.
@@ -1215,10 +1268,16 @@ class Network(TypedDict):
     """
     What it is called
     """
-    subnet: str
+    subnet: str | None
     """
-    Addresses of its guests
+    null: it is on a bridge of hosts
     """
+    bridge: str | None
+    """
+    Of the hosts' own; null: a NAT network of ours
+    """
+    vlan: int | None
+    dhcp_servers: list[str]
     tenant: str | None
     """
     Whose it is; null: the site's
@@ -2520,6 +2579,10 @@ class Host(TypedDict):
     agent_differs: bool
     """
     The agent is of another build than the server's; upgrade-agent mends it
+    """
+    bridges: list[HostBridge] | None
+    """
+    That networks can be put on; null: not seen yet
     """
     gpus: list[HostGpu]
     """

@@ -17,6 +17,7 @@ from orchestrator.core.host_actions import (
     DestroyGpuInstance,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
+    EnsureBridgedNetwork,
     EnsureNetwork,
     HostAction,
     ManageGpus,
@@ -46,7 +47,7 @@ ACTIONS: dict[str, type[HostAction]] = {
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
         SetVgpuScheduler, RestoreVgpuScheduler, SetVgpuParameters, ClearVgpuParameters,
-        CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork,
+        CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork, EnsureBridgedNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
         RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,
     )

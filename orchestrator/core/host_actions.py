@@ -266,6 +266,21 @@ class EnsureNetwork(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnsureBridgedNetwork(HostAction):
+    """Define, start and autostart a libvirt network on a bridge that the host has by itself. The bridge is left as it
+    is; so is a network of that name on the same bridge. Refused where the bridge is not, or is of Open vSwitch."""
+
+    since = 7
+    no_inverse = "it stays for the next VM"
+    name: str
+    bridge: str
+    vlan: int | None
+    """The bridge meant is that of this VLAN of ``bridge``."""
+    dhcp_servers: tuple[str, ...]
+    """IPv4 addresses whose answers give VMs theirs; empty: any that reaches them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DefineDomain(HostAction):
     since = 5
     vm: str
@@ -329,7 +344,7 @@ class ReleaseDomain(HostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveNetwork(HostAction):
-    """Remove a network that EnsureNetwork made here; one that was there before is left alone."""
+    """Remove a libvirt network that was made here; one that was there before is left alone, as are bridges."""
 
     no_inverse = "it is made again for the next VM"
     name: str

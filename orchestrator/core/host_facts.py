@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import observed_on
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
 
@@ -26,6 +27,7 @@ class HostFacts:
     agent_too_old: bool = False
     unconfined: bool = False
     """Its agent said so; one that does not tell is not judged by it."""
+    bridges: tuple[Bridge, ...] = ()
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -37,6 +39,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         gpus=tuple(_gpu_facts(gpu) for gpu in snapshot.gpus),
         agent_too_old=snapshot.agent_too_old,
         unconfined=snapshot.confinement == "none",
+        bridges=snapshot.bridges,
     )
 
 

@@ -113,8 +113,8 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
-    """What exists: limits of tenants, offerings of the site, subnets of networks by their keys, digests by name, VMs by
-    ``tenant/name``."""
+    """What exists: limits of tenants, offerings of the site, subnets or bridges of networks by their keys, digests by
+    name, VMs by ``tenant/name``."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that VMs are put on: a libvirt NAT network with DHCP on every host that needs it.
+"""A network that VMs are put on: a libvirt NAT network with DHCP on every host that needs it, or a bridge that hosts
+have by themselves.
 
 A tenant's network is the tenant's alone, and its VMs reach each other there. One of the site has VMs of many tenants,
 each with a port that passes nothing to the others.
@@ -12,7 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.host_actions import EnsureBridgedNetwork, EnsureNetwork
 from orchestrator.core.names import is_name, near
 
 DEFAULT_NAME = "default"
@@ -27,14 +30,19 @@ _PRIVATE = tuple(ipaddress.IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Addresses of VMs are only meaningful on their host: every host has the same subnet behind its own NAT."""
+    """It has a subnet or an uplink. Addresses out of a subnet are only meaningful on their host: every host has the
+    same one behind its own NAT."""
 
     name: str
     """On hosts, where no two have the same: of a tenant ``tenant.network``, of the site as it is called."""
-    subnet: str
+    subnet: str | None = None
     """IPv4 network in CIDR form; the first address is the host's."""
     shared: bool = False
     """Of one of the site: every tenant may put VMs on it. A tenant's never is."""
+    uplink: Uplink | None = None
+    """The bridge of a network that is not ours to make."""
+    dhcp_servers: tuple[str, ...] = ()
+    """Of one with an uplink: whose answers alone give a VM its address; empty: any that is no VM of ours."""
 
     @property
     def tenant(self) -> str | None:
@@ -45,6 +53,19 @@ class Network:
     def short(self) -> str:
         """What its users call it."""
         return short_name(self.name)
+
+    @property
+    def place(self) -> str:
+        """Its subnet or its uplink, for people."""
+        return self.subnet or str(self.uplink)
+
+    def ensure(self) -> EnsureNetwork | EnsureBridgedNetwork:
+        """What makes it on a host."""
+        if self.uplink is not None:
+            return EnsureBridgedNetwork(
+                name=self.name, bridge=self.uplink.bridge, vlan=self.uplink.vlan, dhcp_servers=self.dhcp_servers
+            )
+        return EnsureNetwork(name=self.name, subnet=self.subnet or "")
 
 
 def unknown_network(name: str, known: Iterable[str]) -> NotFound:
@@ -124,11 +145,27 @@ def free_subnet(taken: tuple[str, ...]) -> str:
     raise Conflict("network.subnets_used_up", f"every subnet of {_POOL} is taken", hint="give one with --subnet")
 
 
-def network_xml(network: Network) -> str:
-    """The libvirt network: NAT, DHCP over all addresses but the host's."""
-    subnet = ipaddress.IPv4Network(network.subnet)
+def dhcp_servers(made: EnsureNetwork | EnsureBridgedNetwork) -> tuple[str, ...]:
+    """Addresses that DHCP answers come from on such a network."""
+    if isinstance(made, EnsureBridgedNetwork):
+        return made.dhcp_servers
+    return (str(ipaddress.IPv4Network(made.subnet)[1]),)
+
+
+def bridged_xml(name: str, bridge: str) -> str:
+    """The libvirt network on a bridge that the host has: libvirt changes nothing of it."""
     root = ET.Element("network")
-    ET.SubElement(root, "name").text = network.name
+    ET.SubElement(root, "name").text = name
+    ET.SubElement(root, "forward", mode="bridge")
+    ET.SubElement(root, "bridge", name=bridge)
+    return ET.tostring(root, encoding="unicode")
+
+
+def network_xml(name: str, text: str) -> str:
+    """The libvirt network: NAT, DHCP over all addresses but the host's. ``text``: its subnet."""
+    subnet = ipaddress.IPv4Network(text)
+    root = ET.Element("network")
+    ET.SubElement(root, "name").text = name
     ET.SubElement(root, "forward", mode="nat")
     ip = ET.SubElement(root, "ip", address=str(subnet[1]), prefix=str(subnet.prefixlen))
     dhcp = ET.SubElement(ip, "dhcp")

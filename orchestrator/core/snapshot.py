@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
 
@@ -198,6 +199,9 @@ class HostSnapshot:
 
     confinement: Confinement | None = None
     """None from an agent that does not tell, and while libvirt does not answer."""
+
+    bridges: tuple[Bridge, ...] = ()
+    """Those that the host has by itself, libvirt's own left out; none from an agent that does not tell."""
 
     @property
     def agent_too_old(self) -> bool:

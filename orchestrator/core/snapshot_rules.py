@@ -52,6 +52,8 @@ def _names(snapshot: HostSnapshot) -> Iterator[str]:
     yield from (snapshot.hostname, snapshot.agent_version, snapshot.kernel, snapshot.os_name)
     yield from (snapshot.libvirt_version, snapshot.qemu_version, snapshot.driver_version or "")
     yield from snapshot.networks
+    for bridge in snapshot.bridges:
+        yield from (bridge.name, *bridge.vlans)
     for gpu in snapshot.gpus:
         yield from _gpu_names(gpu)
     for domain in snapshot.domains:

@@ -29,6 +29,7 @@ from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.known_profiles import KnownProfiles
+from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
 from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
@@ -51,6 +52,8 @@ class Question:
     disk_bytes: int = DEFAULT_DISK_BYTES
     host: str | None = None
     gpu: str | None = None
+    network: str | None = None
+    """What its tenant calls it; None: one that any host has."""
     priority: Priority | None = None
     """Whom it would preempt with that one; None: nobody asks."""
 
@@ -81,18 +84,20 @@ class CapacityService:
     index: FleetIndex
     clock: Clock
 
-    def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
+    def room(self, question: Question | None, tenant: str, network: str | None = None) -> tuple[Room, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
 
-        :raises NotFound: ``profile.unknown``
+        :raises NotFound: ``profile.unknown``, ``network.unknown``
         """
         with self.index.current(), self.store.read() as tx:
             now = self._fleet()
             quota = QuotaRoom.of(tx, tenant)
             names = [] if question is not None else _possible(now.each, now.known)
-            questions = [question] if question is not None else [Question(profile=name) for name in names]
+            questions = (
+                [question] if question is not None else [Question(profile=name, network=network) for name in names]
+            )
             requests = [(one, self._request(tx, replace(one, tenant=tenant), now.known)) for one in questions]
             places = {request: now.each.room(request)[0] for request in dict.fromkeys(one for _, one in requests)}
         rows = []
@@ -111,17 +116,22 @@ class CapacityService:
             disk_bytes=question.disk_bytes,
         )
 
-    def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:
+    def capacity(self, question: Question | None, network: str | None = None) -> tuple[CapacityRow, ...]:
         """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
 
         That is every offering, and every vGPU type that no offering gives. Modes are not switched.
 
-        :raises NotFound: ``profile.unknown``
+        ``network``: where no question names one.
+
+        :raises NotFound: ``profile.unknown``, ``network.unknown``
         """
         with self.index.current() as index, self.store.read() as tx:
             fleet = index.fleet()
             names = _possible(fleet.each, fleet.known) if question is None else [question.profile]
-            asked = {name: self._request(tx, question or Question(profile=name), fleet.known) for name in names}
+            asked = {
+                name: self._request(tx, question or Question(profile=name, network=network), fleet.known)
+                for name in names
+            }
             rows = {one: without_filling(one, fleet.each, index.engine) for one in dict.fromkeys(asked.values())}
         found = {one: row or placed(one, fleet.views) for one, row in rows.items()}
         if question is not None:
@@ -131,7 +141,7 @@ class CapacityService:
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
 
-        :raises NotFound: ``profile.unknown``
+        :raises NotFound: ``profile.unknown``, ``network.unknown``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``
         """
         with self.index.current() as index, self.store.read() as tx:
@@ -221,6 +231,7 @@ class CapacityService:
             host_labels=ask.host_labels,
             scheduler=offering.scheduler,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
+            uplink=None if question.network is None else network_for(tx, question.tenant, question.network).uplink,
         )
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 
 from orchestrator.core.attachments import make
 from orchestrator.core.domain_xml import domain_xml
-from orchestrator.core.host_actions import CreateVolume, DefineDomain, EnsureNetwork, HostAction, StartDomain, WriteSeed
-from orchestrator.core.network import Network
+from orchestrator.core.host_actions import (
+    CreateVolume,
+    DefineDomain,
+    EnsureBridgedNetwork,
+    EnsureNetwork,
+    HostAction,
+    StartDomain,
+    WriteSeed,
+)
+from orchestrator.core.network import Network, dhcp_servers
 from orchestrator.core.vm import Vm
 from orchestrator.operations.steps.storage import create_volume_action
 from orchestrator.ports.store.transaction import Transaction
@@ -15,13 +23,14 @@ from orchestrator.ports.store.transaction import Transaction
 def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
     """The definition that the host will write, in the directory that agents have by themselves."""
     image = next((one.base_file for one in actions if isinstance(one, CreateVolume)), None)
-    return domain_xml(vm.id, vm.domain, image=image)
+    servers = next((dhcp_servers(one) for one in actions if isinstance(one, (EnsureNetwork, EnsureBridgedNetwork))), ())
+    return domain_xml(vm.id, vm.domain, image=image, dhcp_servers=servers)
 
 
 def actions_of(tx: Transaction, vm: Vm, network: Network) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
     actions: list[HostAction] = [
-        EnsureNetwork(name=network.name, subnet=network.subnet),
+        network.ensure(),
         create_volume_action(vm, tx.images.get(vm.spec.image)),
         WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
     ]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that VMs are put on: of a tenant alone, or of the site and for every tenant."""
+"""Networks that VMs are put on: of a tenant alone, or of the site and for every tenant; ours, or a bridge of hosts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, Uplink, bridge_of, check_uplink, why_not
+from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.network import (
     DEFAULT_NAME,
@@ -21,6 +22,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
+from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.tenancy.tenants import known_tenant
 
 _SHOWN = 10
@@ -34,6 +36,7 @@ class NetworkService:
 
     store: Store
     clock: Clock
+    index: FleetIndex
 
     def add(self, name: str, subnet: str | None, tenant: str | None = None) -> Network:
         """A libvirt NAT network of a tenant; None: of the site, and shared. ``subnet`` as ``10.88.1.0/24``, None: the
@@ -47,7 +50,7 @@ class NetworkService:
             if tenant is not None:
                 known_tenant(tx, tenant)
             there = tx.networks.find(name if tenant is None else own_name(tenant, name))
-            if there is not None and subnet in {None, there.subnet}:
+            if there is not None and there.uplink is None and subnet in {None, there.subnet}:
                 return there
             if there is not None:
                 raise _exists(name)
@@ -55,7 +58,7 @@ class NetworkService:
             return self._add(tx, name, subnet, tenant)
 
     def _add(self, tx: Transaction, name: str, subnet: str | None, tenant: str | None) -> Network:
-        others = tuple(network.subnet for network in tx.networks.list())
+        others = _subnets(tx)
         chosen = free_subnet(others) if subnet is None else parse_subnet(subnet, others)
         if tenant is None:
             network = Network(name=name, subnet=chosen, shared=True)
@@ -65,6 +68,53 @@ class NetworkService:
         tx.networks.add(network)
         self._note(tx, "add_network", network, chosen)
         return network
+
+    def add_bridged(
+        self, name: str, uplink: Uplink, dhcp_servers: tuple[str, ...] = (), tenant: str | None = None
+    ) -> Network:
+        """A network on a bridge that hosts have; ``tenant``: whose alone it is, None: of the site, and shared. Hosts
+        without the bridge take no VM of it. The same again is answered with what is there.
+
+        :raises InvalidInput: ``network.name_invalid``, ``network.bridge_invalid``, ``network.vlan_invalid``,
+            ``network.dhcp_server_invalid``
+        :raises NotFound: ``tenant.unknown``
+        :raises Conflict: ``network.exists``, ``network.too_many``, ``network.bridge_taken``; ``host.no_bridge``,
+            ``host.openvswitch``: no host can take a VM of it
+        """
+        check_name(name, what="network")
+        check_uplink(uplink, dhcp_servers)
+        self._check_on_a_host(uplink)
+        wanted = Network(
+            name=name if tenant is None else own_name(tenant, name),
+            shared=tenant is None,
+            uplink=uplink,
+            dhcp_servers=dhcp_servers,
+        )
+        with self.store.begin() as tx:
+            if tenant is not None:
+                known_tenant(tx, tenant)
+                _check_number(tx, tenant)
+            there = tx.networks.find(wanted.name)
+            if there is not None and replace(there, shared=wanted.shared) == wanted:
+                return there
+            if there is not None:
+                raise _exists(name)
+            _check_name_free(tx, name, tenant)
+            _check_bridge_free(tx, uplink)
+            tx.networks.add(wanted)
+            self._note(tx, "add_network", wanted, wanted.place)
+        return wanted
+
+    def _check_on_a_host(self, uplink: Uplink) -> None:
+        """Of a site that has no host yet nothing is known."""
+        with self.index.current() as index:
+            found = [bridge_of(view.bridges, uplink) for view in index.fleet().views]
+        codes = [one for one in found if isinstance(one, str)]
+        if not found or len(codes) < len(found):
+            return
+        code = OPEN_VSWITCH if OPEN_VSWITCH in codes else NO_BRIDGE
+        hint = "'vgpuctl host show' names the bridges of a host; they are made there, not by vgpuctl"
+        raise Conflict(code, f"no host can take VMs of {uplink}: {why_not(code, uplink)}", hint=hint)
 
     def make_default(self, tenant: str) -> None:
         """Its first VM needs it.
@@ -117,18 +167,22 @@ class NetworkService:
             self._note(tx, "share_network" if shared else "unshare_network", network, "done")
         return network
 
-    def delete(self, name: str, tenant: str | None = None) -> None:
+    def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:
         """A network of the tenant, None: of the site. Hosts drop it when they need its subnet, or are given back.
 
         :raises NotFound: ``network.unknown``; :raises Conflict: ``network.in_use`` with the VMs that are on it
         """
         with self.store.begin() as tx:
             network = _of_site(tx, name) if tenant is None else _own(tx, known_tenant(tx, tenant).name, name)
+            if network.uplink is not None and not operator:
+                raise Denied(
+                    "network.bridged", f"network {name} is a bridge of hosts", hint="an operator gives and takes it"
+                )
             there = [vm for vm in tx.vms.list(tenant=network.tenant) if vm.spec.network == network.name]
             if there:
                 raise _in_use(network, there)
             tx.networks.remove(network.name)
-            self._note(tx, "delete_network", network, network.subnet)
+            self._note(tx, "delete_network", network, network.place)
 
     def _note(self, tx: Transaction, action: str, network: Network, outcome: str) -> None:
         subject = network.short if network.tenant is None else f"{network.tenant}/{network.short}"
@@ -144,8 +198,11 @@ def network_for(tx: Transaction, tenant: str, name: str) -> Network:
     except NotFound:
         if name != DEFAULT_NAME:
             raise
-        subnet = free_subnet(tuple(network.subnet for network in tx.networks.list()))
-        return Network(name=own_name(tenant, name), subnet=subnet)
+        return Network(name=own_name(tenant, name), subnet=free_subnet(_subnets(tx)))
+
+
+def _subnets(tx: Transaction) -> tuple[str, ...]:
+    return tuple(network.subnet for network in tx.networks.list() if network.subnet is not None)
 
 
 def _usable(tx: Transaction, tenant: str, name: str) -> Network:
@@ -183,6 +240,18 @@ def _check_name_free(tx: Transaction, name: str, tenant: str | None) -> None:
         meets = other.tenant is not None if tenant is None else other.shared
         if other.short == name and meets:
             raise _exists(name)
+
+
+def _check_bridge_free(tx: Transaction, uplink: Uplink) -> None:
+    """:raises Conflict: ``network.bridge_taken``: two networks that are one would keep no tenants apart"""
+    for other in tx.networks.list():
+        if other.uplink == uplink:
+            whose = other.short if other.tenant is None else f"{other.short} of tenant {other.tenant}"
+            raise Conflict(
+                "network.bridge_taken",
+                f"{uplink} is network {whose} already",
+                hint="a bridge is one network: take another VLAN, or remove that network first",
+            )
 
 
 def _check_number(tx: Transaction, tenant: str) -> None:

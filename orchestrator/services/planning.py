@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.attachments import draw, draw_whole
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
@@ -148,6 +149,7 @@ class Planner:
             scheduler=offering.scheduler,
             cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
+            uplink=uplink_of(tx, spec.network),
             now_s=self.clock.now(),
         )
 
@@ -205,6 +207,12 @@ class Planner:
                 hint="'vgpuctl explain' tells what would make room",
             )
         return device
+
+
+def uplink_of(tx: Transaction, network: str) -> Uplink | None:
+    """Of the network that is called so on hosts; one that is not there yet is made on any."""
+    found = tx.networks.find(network)
+    return None if found is None else found.uplink
 
 
 def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:

@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.host_actions import FencingToken
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
+
+BRIDGES: Final = (
+    Bridge(name="br0", kind="linux"),
+    Bridge(name="br120", kind="linux", vlans=("br0.120",)),
+    Bridge(name="ovsbr0", kind="openvswitch"),
+)
+"""What a host in memory has of its own."""
 
 
 @dataclass(slots=True)
@@ -86,6 +95,7 @@ class SimulatedMachine:
     seeds: dict[str, int] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
+    bridges: tuple[Bridge, ...] = BRIDGES
     effects: list[Effect] = field(default_factory=list)
     keep_effects: bool = False
     driver_version: str = "580.95.02"

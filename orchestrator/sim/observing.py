@@ -45,6 +45,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         seeds=_files(machine, "seed", machine.seeds),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
+        bridges=machine.bridges,
         ledger_lost=machine.ledger.lost,
         confinement="apparmor",
     )

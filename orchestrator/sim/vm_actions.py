@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -11,6 +12,7 @@ from orchestrator.core.host_actions import (
     DeleteImage,
     DeleteSeed,
     DeleteVolume,
+    EnsureBridgedNetwork,
     EnsureNetwork,
     RemoveNetwork,
     StartDomain,
@@ -170,6 +172,16 @@ def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:
 
 
 def ensure_network(machine: SimulatedMachine, action: EnsureNetwork) -> ActionResult:
+    changed = action.name not in machine.networks
+    machine.networks.add(action.name)
+    return ActionResult(changed=changed)
+
+
+def ensure_bridged(machine: SimulatedMachine, action: EnsureBridgedNetwork) -> ActionResult:
+    uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
+    found = bridge_of(machine.bridges, uplink)
+    if isinstance(found, str):
+        raise Conflict(found, why_not(found, uplink))
     changed = action.name not in machine.networks
     machine.networks.add(action.name)
     return ActionResult(changed=changed)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import (
@@ -23,6 +24,7 @@ from orchestrator.core.host_actions import (
     DestroyGpuInstance,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
+    EnsureBridgedNetwork,
     EnsureNetwork,
     HostAction,
     ManageGpus,
@@ -328,6 +330,14 @@ def _ensure_network(machine: FakeMachine, action: EnsureNetwork) -> None:
     machine.networks.add(action.name)
 
 
+def _ensure_bridged(machine: FakeMachine, action: EnsureBridgedNetwork) -> None:
+    uplink = Uplink(bridge=action.bridge, vlan=action.vlan)
+    found = bridge_of(machine.bridges, uplink)
+    if isinstance(found, str):
+        raise Conflict(found, why_not(found, uplink))
+    machine.networks.add(action.name)
+
+
 def _remove_network(machine: FakeMachine, action: RemoveNetwork) -> None:
     machine.networks.discard(action.name)
 
@@ -379,6 +389,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     AdoptDomain: _adopt,
     ReleaseDomain: _release,
     EnsureNetwork: _ensure_network,
+    EnsureBridgedNetwork: _ensure_bridged,
     RemoveNetwork: _remove_network,
     DeleteImage: _delete_image,
     ManageGpus: _manage,

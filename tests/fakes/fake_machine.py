@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.errors import Denied, Fatal
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
@@ -83,6 +84,7 @@ class FakeMachine:
     seeds: dict[str, str] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
+    bridges: tuple[Bridge, ...] = (Bridge(name="br0", kind="linux"),)
     attempts: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
     ledger_lost: bool = False
@@ -186,6 +188,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         seeds=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, o in sorted(machine.seeds.items())),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
+        bridges=machine.bridges,
     )
 
 

@@ -10,6 +10,7 @@ from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
 from orchestrator.core.advice.explain import TenantExplanation, explain, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.bridges import Uplink, check_uplink
 from orchestrator.core.diff import Finding, Repair, StoredFinding
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
@@ -201,6 +202,14 @@ class Networks:
         self._world.networks[key] = Network(name=key, subnet=subnet or "10.88.0.0/24", shared=tenant is None)
         return self._world.networks[key]
 
+    def add_bridged(
+        self, name: str, uplink: Uplink, dhcp_servers: tuple[str, ...] = (), tenant: str | None = None
+    ) -> Network:
+        check_uplink(uplink, dhcp_servers)
+        key = name if tenant is None else own_name(tenant, name)
+        self._world.networks[key] = Network(name=key, shared=tenant is None, uplink=uplink, dhcp_servers=dhcp_servers)
+        return self._world.networks[key]
+
     def get(self, name: str, *, everybody: bool) -> Network:
         if name not in self._world.networks or not (everybody or self._world.networks[name].shared):
             raise NotFound("network.unknown", f"no network is called {name[:60]!a}")
@@ -214,7 +223,8 @@ class Networks:
         self._world.networks[name] = replace(self.get(name, everybody=True), shared=shared)
         return self._world.networks[name]
 
-    def delete(self, name: str, tenant: str | None = None) -> None:
+    def delete(self, name: str, tenant: str | None = None, *, operator: bool = True) -> None:
+        del operator
         found = self.get(name, everybody=True) if tenant is None else self.usable(tenant, name)
         del self._world.networks[found.name]
 

@@ -32,6 +32,7 @@ from orchestrator.core.host_actions import (
     DeleteSeed,
     DeleteVolume,
     DestroyGpuInstance,
+    EnsureBridgedNetwork,
     EnsureNetwork,
     FencingToken,
     HostAction,
@@ -81,6 +82,7 @@ class Attack(Bench):
         super().__init__(root)
         self.host.add_t4(FOREIGN_GPU)
         self.host.make_mdev(FOREIGN_GPU, "nvidia-231", FOREIGN_MDEV)
+        (root / "sys/class/net/br0/bridge").mkdir(parents=True)
         for vm in (MINE, OTHER):
             self.furnish(vm)
         self.do(CreateMdev(vm=OTHER, uuid=MDEV, parent=T4, type_name="GRID T4-2Q"))
@@ -113,7 +115,7 @@ class Attack(Bench):
         inverse = action.inverse()
         if inverse is not None and isinstance(action, (CreateVolume, WriteSeed, CreateMdev)):
             self.do(inverse)
-        if not isinstance(action, (EnsureNetwork, RemoveNetwork)):
+        if not isinstance(action, (EnsureNetwork, EnsureBridgedNetwork, RemoveNetwork)):
             return
         self.do(EnsureNetwork(name="default", subnet="192.168.122.0/24"))
         for network in self.libvirt.listAllNetworks():
@@ -149,6 +151,7 @@ BASES: tuple[HostAction, ...] = (
     DefineDomain(vm=MINE, domain=domain_of(MINE, mdev())),
     DefineDomain(vm=MINE, domain=domain_of(MINE, VF)),
     EnsureNetwork(name="backbone", subnet="10.10.0.0/24"),
+    EnsureBridgedNetwork(name="backbone", bridge="br0", vlan=None, dhcp_servers=("192.0.2.1",)),
     RemoveNetwork(name="backbone"),
     CreateVolume(vm=MINE, volume=f"{OTHER}.qcow2", base_sha256=SHA, base_format="raw", size_bytes=2**20),
     DeleteVolume(vm=MINE, volume=f"{OTHER}.qcow2"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.snapshot import GpuSnapshot
 
@@ -26,7 +27,7 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined")
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges")
     of_host = {name: getattr(facts, name) for name in own}
     return to_json({**of_host, "kinds": list(kinds), "gpus": gpus}).decode()
 
@@ -42,6 +43,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         gpus=tuple(_gpu(kinds[number], own) for number, own in found["gpus"]),
         agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
         unconfined=found.get("unconfined", False),
+        bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Row, Text, cast
 
 from orchestrator.adapters.store.tables import hosts, vms
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.driver_bundle import DriverBundle
@@ -184,7 +185,18 @@ def image_of(row: AnyRow) -> Image:
 
 
 def network_of(row: AnyRow) -> Network:
-    return Network(**row._asdict())
+    if row.uplink is None:
+        return Network(name=row.name, subnet=row.subnet, shared=row.shared)
+    uplink = Uplink(bridge=row.uplink["bridge"], vlan=row.uplink["vlan"])
+    servers = tuple(row.uplink["dhcp_servers"])
+    return Network(name=row.name, shared=row.shared, uplink=uplink, dhcp_servers=servers)
+
+
+def network_values(network: Network) -> dict[str, object]:
+    """The row of :func:`network_of`."""
+    found = network.uplink
+    uplink = found and {"bridge": found.bridge, "vlan": found.vlan, "dhcp_servers": network.dhcp_servers}
+    return {"name": network.name, "subnet": network.subnet, "shared": network.shared, "uplink": uplink}
 
 
 _LOCK: Final = TypeAdapter(DriverLock)

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from orchestrator.adapters.store.rows import image_of, network_of, offering_of
+from orchestrator.adapters.store.rows import image_of, network_of, network_values, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.tables import images, networks, offerings, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
@@ -70,7 +70,7 @@ class SqlNetworks:
         """:raises Conflict: ``network.exists``"""
         if self.find(network.name) is not None:
             raise Conflict("network.exists", f"there is already a network {network.name}", hint="choose another name")
-        self._db.execute(insert(networks).values(asdict(network)))
+        self._db.execute(insert(networks).values(network_values(network)))
 
     def find(self, name: str) -> Network | None:
         row = self._db.execute(_NETWORK, {"its_name": name}).one_or_none()
@@ -87,7 +87,7 @@ class SqlNetworks:
         return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
 
     def update(self, network: Network) -> None:
-        self._db.execute(update(networks).where(networks.c.name == network.name).values(asdict(network)))
+        self._db.execute(update(networks).where(networks.c.name == network.name).values(network_values(network)))
 
     def remove(self, name: str) -> None:
         self._db.execute(delete(networks).where(networks.c.name == name))

@@ -118,8 +118,9 @@ networks = Table(
     "networks",
     metadata,
     Column("name", String(127), primary_key=True),
-    Column("subnet", String(18), nullable=False, unique=True),
+    Column("subnet", String(18), unique=True),
     Column("shared", Boolean, nullable=False),
+    Column("uplink", JSON(none_as_null=True)),
 )
 """By their names on hosts."""
 

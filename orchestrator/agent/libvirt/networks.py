@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt networks: made when missing, taken away again only when we made them."""
+"""libvirt networks, with NAT or on a bridge of the host: made when missing, taken away only when we made them."""
 
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -12,9 +13,11 @@ import libvirt
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt import guard
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
+from orchestrator.agent.sysfs.bridges import HostBridges
+from orchestrator.core.bridges import Bridge, Uplink, bridge_of, check_uplink, why_not
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult
-from orchestrator.core.network import DEFAULT_NAME, Network, check_host_name, network_xml, parse_subnet
+from orchestrator.core.network import DEFAULT_NAME, bridged_xml, check_host_name, network_xml, parse_subnet
 
 _MADE, _STARTED = "made", "started"
 _NOBODY = "host"
@@ -39,10 +42,63 @@ def _lookup(connection: Any, name: str) -> Any:
         raise
 
 
+def _servers_key(name: str) -> str:
+    """Of a network on a bridge: its detail are the DHCP servers there."""
+    return f"dhcp-servers:{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """A network as libvirt shall have it: on a ``bridge`` of the host, or with a ``subnet`` behind NAT."""
+
+    name: str
+    subnet: str | None = None
+    bridge: str | None = None
+
+    @property
+    def xml(self) -> str:
+        return bridged_xml(self.name, self.bridge) if self.bridge else network_xml(self.name, self.subnet or "")
+
+    def is_like(self, root: ET.Element) -> bool:
+        """Whether a network that somebody else made serves as well: one that hides its guests behind the host, as ours
+        do. Under any name but that of libvirt's own it must be the very subnet; a bridge is always the very bridge."""
+        if self.bridge:
+            return _is_bridged(root) and _bridge(root) == self.bridge
+        return _is_nat(root) and (self.name == DEFAULT_NAME or self.subnet in map(_subnet, root.findall("ip")))
+
+    def may_be(self, root: ET.Element, *, known: bool) -> bool:
+        """Whether VMs of it may be on what is there. One of ours that VMs are on keeps its subnet, and its bridge."""
+        return self.is_like(root) or (known and self.bridge is None and not _is_bridged(root))
+
+    def is_same(self, root: ET.Element) -> bool:
+        """Of ours: with the same subnet, or on the same bridge."""
+        if self.bridge:
+            return self.is_like(root)
+        return self.subnet in map(_subnet, root.findall("ip"))
+
+    def overlaps(self, root: ET.Element) -> bool:
+        """Under another name."""
+        if self.bridge:
+            return self.is_like(root)
+        mine = ipaddress.IPv4Network(self.subnet or "")
+        others = (_subnet(ip) for ip in root.findall("ip"))
+        return any(mine.overlaps(ipaddress.IPv4Network(other)) for other in others if other is not None)
+
+
 class LibvirtNetworks:
-    def __init__(self, connection: Libvirt, ledger: Ledger) -> None:
+    def __init__(self, connection: Libvirt, ledger: Ledger, bridges: HostBridges) -> None:
         self._libvirt = connection
         self._ledger = ledger
+        self._bridges = bridges
+
+    def bridges(self) -> tuple[Bridge, ...]:
+        """Of the host's own: those that libvirt made for other networks are none."""
+        made = self._libvirt.call(
+            lambda connection: {
+                _bridge(root) for root in map(_read, connection.listAllNetworks()) if not _is_bridged(root)
+            }
+        )
+        return tuple(bridge for bridge in self._bridges.read() if bridge.name not in made)
 
     def active(self) -> tuple[str, ...]:
         """Names of the active networks."""
@@ -57,7 +113,27 @@ class LibvirtNetworks:
 
         :raises InvalidInput: ``network.name_invalid``, ``network.subnet_invalid``
         :raises Conflict: ``network.foreign``; :raises Fatal: ``network.refused``"""
-        wanted = Network(name=check_host_name(name), subnet=parse_subnet(subnet, ()))
+        return self._ensure(_Wanted(name=check_host_name(name), subnet=parse_subnet(subnet, ())))
+
+    def ensure_bridged(self, name: str, uplink: Uplink, dhcp_servers: tuple[str, ...]) -> ActionResult:
+        """The same on a bridge that the host has.
+
+        :raises InvalidInput: ``network.name_invalid``, ``network.bridge_invalid``, ``network.vlan_invalid``,
+            ``network.dhcp_server_invalid``
+        :raises Conflict: ``host.no_bridge``, ``host.openvswitch``, ``network.foreign``
+        :raises Fatal: ``network.refused``
+        """
+        check_host_name(name)
+        check_uplink(uplink, dhcp_servers)
+        found = bridge_of(self.bridges(), uplink)
+        if isinstance(found, str):
+            raise Conflict(found, why_not(found, uplink), hint="make the bridge on the host, or use another network")
+        result = self._ensure(_Wanted(name=name, bridge=found.name))
+        self._ledger.claim(_servers_key(name), _NOBODY, detail=",".join(dhcp_servers))
+        return result
+
+    def _ensure(self, wanted: _Wanted) -> ActionResult:
+        name = wanted.name
 
         def ensure(connection: Any) -> bool:
             guard.ensure(connection)
@@ -65,10 +141,11 @@ class LibvirtNetworks:
             network = _lookup(connection, name)
             if network is None:
                 self._ledger.claim(_key(name), _NOBODY, detail=_MADE)
-                network = connection.networkDefineXML(network_xml(wanted))
+                network = connection.networkDefineXML(wanted.xml)
                 network.setAutostart(True)
+            elif not wanted.may_be(_read(network), known=self._is_known(name)):
+                raise _foreign(name)
             elif not self._is_known(name):
-                _check_like(network, wanted)
                 self._ledger.claim(_used_key(name), _NOBODY)
             if network.isActive():
                 return False
@@ -103,6 +180,9 @@ class LibvirtNetworks:
 
     def dhcp_servers(self, name: str) -> tuple[str, ...]:
         """Addresses that DHCP answers come from on a network; none: it is not there, or they are not known."""
+        of_bridge = self._ledger.owner(_servers_key(name))
+        if of_bridge is not None:
+            return tuple(filter(None, of_bridge.detail.split(",")))
 
         def addresses(connection: Any) -> tuple[str, ...]:
             network = _lookup(connection, name)
@@ -113,7 +193,7 @@ class LibvirtNetworks:
     def _is_known(self, name: str) -> bool:
         return any(self._ledger.owner(key) is not None for key in (_key(name), _used_key(name)))
 
-    def _make_room(self, connection: Any, wanted: Network) -> None:
+    def _make_room(self, connection: Any, wanted: _Wanted) -> None:
         for network in connection.listAllNetworks():
             key = _key(network.name())
             owner = self._ledger.owner(key)
@@ -121,6 +201,7 @@ class LibvirtNetworks:
             if ours and _is_in_the_way(network, wanted) and not _is_used(connection, network.name()):
                 _take_away(network, undefine=True)
                 self._ledger.release(key)
+                self._ledger.release(_servers_key(network.name()))
 
     def _start(self, name: str, network: Any) -> None:
         """A network that does not start is left as it was found."""
@@ -143,6 +224,7 @@ class LibvirtNetworks:
                 _take_away(network, undefine=owner.detail == _MADE)
             self._ledger.release(_used_key(name))
             self._ledger.release(_key(name))
+            self._ledger.release(_servers_key(name))
             if not any(self._is_known(other.name()) for other in connection.listAllNetworks()):
                 guard.remove(connection)
             return network is not None
@@ -158,12 +240,9 @@ def _take_away(network: Any, *, undefine: bool) -> None:
         network.undefine()
 
 
-def _is_in_the_way(network: Any, wanted: Network) -> bool:
-    subnets = [_subnet(ip) for ip in _read(network).findall("ip")]
-    if network.name() == wanted.name:
-        return wanted.subnet not in subnets
-    subnet = ipaddress.IPv4Network(wanted.subnet)
-    return any(subnet.overlaps(ipaddress.IPv4Network(other)) for other in subnets if other is not None)
+def _is_in_the_way(network: Any, wanted: _Wanted) -> bool:
+    root = _read(network)
+    return not wanted.is_same(root) if network.name() == wanted.name else wanted.overlaps(root)
 
 
 def _is_used(connection: Any, name: str) -> bool:
@@ -176,19 +255,17 @@ def _read(network: Any) -> ET.Element:
     return ET.fromstring(network.XMLDesc())  # noqa: S314 - libvirt's own
 
 
-def _check_like(network: Any, wanted: Network) -> None:
-    """One that somebody else made is taken when it hides its guests behind the host, as ours do; under any name but
-    that of libvirt's own it must be the very subnet.
-
-    :raises Conflict: ``network.foreign``"""
-    root = _read(network)
-    subnets = [_subnet(ip) for ip in root.findall("ip")]
-    if not _is_nat(root) or (wanted.name != DEFAULT_NAME and wanted.subnet not in subnets):
-        raise _foreign(wanted.name)
-
-
 def _is_nat(root: ET.Element) -> bool:
     return root.find("forward[@mode='nat']") is not None
+
+
+def _is_bridged(root: ET.Element) -> bool:
+    return root.find("forward[@mode='bridge']") is not None
+
+
+def _bridge(root: ET.Element) -> str | None:
+    found = root.find("bridge")
+    return None if found is None else found.get("name")
 
 
 def _subnet(ip: ET.Element) -> str | None:

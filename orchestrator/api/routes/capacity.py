@@ -40,10 +40,10 @@ def get(
     question = query.to_question()
     tenants = caller.visible(tenant)
     if tenants is None:
-        return CapacityAnswer.of(services.capacity.capacity(question))
+        return CapacityAnswer.of(services.capacity.capacity(question, query.network))
     if len(tenants) > 1:
         raise InvalidInput("tenant.choose", "you belong to several tenants", hint=f"one of {', '.join(tenants)}")
-    return CapacityAnswer.of_room(services.capacity.room(question, tenants[0]))
+    return CapacityAnswer.of_room(services.capacity.room(question, tenants[0], query.network))
 
 
 @router.get("/explain")

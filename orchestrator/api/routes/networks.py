@@ -7,9 +7,10 @@ from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
 from orchestrator.api.paging import PagingOf
+from orchestrator.api.permissions import may_operate
 from orchestrator.api.routes.tenants import TenantInPath
 from orchestrator.api.schemas.base import NameInPath
-from orchestrator.api.schemas.networks import AddNetworkBody, NetworkAnswer
+from orchestrator.api.schemas.networks import AddNetworkBody, AddSiteNetworkBody, NetworkAnswer
 from orchestrator.api.services import ServicesOf, TenantFilter
 
 router = APIRouter(prefix="/networks", tags=["networks"])
@@ -17,9 +18,15 @@ of_tenant = APIRouter(prefix="/tenants/{tenant}/networks", tags=["networks"])
 
 
 @router.post("", status_code=201)
-def add(body: AddNetworkBody, services: ServicesOf) -> NetworkAnswer:
-    """Create a NAT network of the site, shared with every tenant; hosts get it when a VM needs it."""
-    return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
+def add(body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
+    """Create a NAT network of the site, shared with every tenant; or take a bridge of hosts, shared or for one tenant.
+
+    Hosts get a NAT network when a VM needs it. A bridge is theirs: a host without it takes no VM of that network.
+    """
+    uplink = body.uplink()
+    if uplink is None:
+        return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
+    return NetworkAnswer.of(services.networks.add_bridged(body.name, uplink, body.dhcp_servers, body.tenant))
 
 
 @router.get("")
@@ -68,6 +75,6 @@ def get_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) 
 
 
 @of_tenant.delete("/{name}", status_code=204)
-def delete_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf) -> None:
-    """Delete a network of the tenant's own that no VM is on."""
-    services.networks.delete(name, tenant)
+def delete_of_tenant(tenant: TenantInPath, name: NameInPath, services: ServicesOf, caller: CallerOf) -> None:
+    """Delete a network of the tenant's own that no VM is on; one on a bridge of hosts is an operator's to take."""
+    services.networks.delete(name, tenant, operator=may_operate(caller))

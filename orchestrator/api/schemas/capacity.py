@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.api.schemas.base import AnswerBody, Name
 from orchestrator.core.advice.capacity import CapacityRow, Room
 from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
@@ -42,6 +42,7 @@ class _Query(BaseModel):
     vcpus: Vcpus = DEFAULT_VCPUS
     memory_mib: MemoryMib = DEFAULT_MEMORY_MIB
     disk_bytes: DiskBytes = DEFAULT_DISK_BYTES
+    network: Name | None = Field(default=None, description="The VM would be on; null: one that any host has")
 
 
 class CapacityQuery(_Query):
@@ -54,7 +55,13 @@ class CapacityQuery(_Query):
         """None: everything that hosts offer."""
         if self.profile is None:
             return None
-        return Question(profile=self.profile, vcpus=self.vcpus, memory_mib=self.memory_mib, disk_bytes=self.disk_bytes)
+        return Question(
+            profile=self.profile,
+            vcpus=self.vcpus,
+            memory_mib=self.memory_mib,
+            disk_bytes=self.disk_bytes,
+            network=self.network,
+        )
 
 
 class ExplainQuery(_Query):
@@ -79,6 +86,7 @@ class ExplainQuery(_Query):
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),
             priority=self.priority,
+            network=self.network,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
+from orchestrator.core.bridges import Bridge
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.snapshot import Confinement, HostSnapshot
@@ -196,6 +197,20 @@ class HostGpuAnswer(AnswerBody):
     managed: bool
 
 
+class HostBridgeAnswer(AnswerBody):
+    """A bridge that the host has by itself."""
+
+    model_config = ConfigDict(title="HostBridge")
+
+    name: str
+    kind: Literal["linux", "openvswitch"] = Field(description="No VM is put on one of Open vSwitch")
+    vlans: tuple[str, ...] = Field(description="VLANs that leave through it, as ``br0.120``")
+
+    @classmethod
+    def of(cls, bridge: Bridge) -> HostBridgeAnswer:
+        return cls(name=bridge.name, kind=bridge.kind, vlans=bridge.vlans)
+
+
 class HostAnswer(AnswerBody):
     """A host with what was last seen on it; what nobody has seen yet is null."""
 
@@ -225,6 +240,7 @@ class HostAnswer(AnswerBody):
     claimed_memory_mib: int
     software: SoftwareAnswer | None
     agent_differs: bool = Field(description="The agent is of another build than the server's; upgrade-agent mends it")
+    bridges: tuple[HostBridgeAnswer, ...] | None = Field(description="That networks can be put on; null: not seen yet")
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
     problems: tuple[str, ...]
@@ -257,6 +273,7 @@ class HostAnswer(AnswerBody):
             claimed_memory_mib=info.claimed_memory_mib,
             software=SoftwareAnswer.of(seen) if seen else None,
             agent_differs=info.agent_differs,
+            bridges=tuple(map(HostBridgeAnswer.of, seen.bridges)) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)
                 for gpu in (seen.gpus if seen else ())

@@ -219,6 +219,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
+    pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
     pairs += [("problem", shown(problem)) for problem in host["problems"]]
     return render_details(pairs)
@@ -255,6 +256,12 @@ def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> s
 
 def _gpu_line(gpu: Mapping[str, Any]) -> str:
     return f"{shown(gpu['address'])}  {shown(gpu['model'])}" + ("" if gpu["managed"] else "  (not ours)")
+
+
+def _bridge_line(bridge: Mapping[str, Any]) -> str:
+    if bridge["kind"] == "openvswitch":
+        return f"{shown(bridge['name'])}  Open vSwitch: no VM is put there"
+    return f"{shown(bridge['name'])}" + (f"  {shown(bridge['vlans'])}" if bridge["vlans"] else "")
 
 
 @app.command("set")

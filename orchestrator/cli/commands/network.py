@@ -11,7 +11,7 @@ from orchestrator.cli.complete import networks
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
-from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant
+from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, listed_tenant, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
@@ -28,10 +28,18 @@ def _owner(network: Json) -> str:
     return shown(network["tenant"] or (_SHARED if network["shared"] else _NOT_SHARED))
 
 
+def _place(network: Json) -> str:
+    """Its subnet, or the bridge of hosts that it is on."""
+    if network["bridge"] is None:
+        return shown(network["subnet"])
+    vlan = "" if network["vlan"] is None else f"VLAN {shown(network['vlan'])} of "
+    return f"{vlan}{shown(network['bridge'])}"
+
+
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     Column("OF", _owner),
-    field("SUBNET", "subnet"),
+    Column("SUBNET", _place),
 )
 
 
@@ -46,7 +54,7 @@ OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the 
 
 
 def _show(network: Json, output: Format) -> None:
-    show(network, output, lambda: [f"{shown(network['name'])}: {shown(network['subnet'])}, {_owner(network)}"])
+    show(network, output, lambda: [f"{shown(network['name'])}: {_place(network)}, {_owner(network)}"])
 
 
 @app.command("create")
@@ -64,9 +72,34 @@ def create(
 
 
 @app.command("add")
-def add(ctx: typer.Context, name: NewName, subnet: Subnet = None, output: Output = Format.TABLE) -> None:
-    """The same as create --shared."""
-    _show(session_of(ctx).client.add_network({"name": name, "subnet": subnet}), output)
+def add(
+    ctx: typer.Context,
+    name: NewName,
+    subnet: Subnet = None,
+    bridge: Annotated[str | None, typer.Option("--bridge", help="Linux bridge that hosts have by themselves.")] = None,
+    vlan: Annotated[
+        int | None, typer.Option("--vlan", min=1, max=4094, help="The bridge that hosts have for this VLAN of it.")
+    ] = None,
+    dhcp_server: Annotated[
+        list[str] | None,
+        typer.Option("--dhcp-server", help="IPv4 address of a DHCP server there that is believed; may be repeated."),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", help="Whose alone the bridge is; shared otherwise.", callback=tenant_if_named),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Add a bridge that hosts have as a network (operators). Without one: the same as create --shared."""
+    wanted = {
+        "name": name,
+        "subnet": subnet,
+        "bridge": bridge,
+        "vlan": vlan,
+        "dhcp_servers": dhcp_server or [],
+        "tenant": tenant,
+    }
+    _show(session_of(ctx).client.add_network(wanted), output)
 
 
 @app.command("list")
@@ -94,7 +127,8 @@ def show_network(
     pairs = [
         ("name", shown(network["name"])),
         ("of", _owner(network)),
-        ("subnet", shown(network["subnet"])),
+        ("subnet" if network["bridge"] is None else "bridge", _place(network)),
+        ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
         ("VMs", shown(vms)),
     ]
     show({**network, "vms": vms}, output, lambda: render_details(pairs))
@@ -125,3 +159,19 @@ def delete(
     confirm("delete network", [name], yes=yes)
     session_of(ctx).client.delete_network(name, None if of_site else tenant)
     show({"name": name, "deleted": True}, output, lambda: [f"{name} is deleted"])
+
+
+@app.command("remove")
+def remove(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Whose it is; the site's otherwise.", callback=tenant_if_named)
+    ] = None,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Remove what add added, when no VM is on it (operators). Bridges of hosts stay as they are."""
+    confirm("remove network", [name], yes=yes)
+    session_of(ctx).client.delete_network(name, tenant)
+    show({"name": name, "deleted": True}, output, lambda: [f"{name} is removed"])

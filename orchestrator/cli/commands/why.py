@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.complete import hosts, profiles
+from orchestrator.cli.complete import hosts, networks, profiles
 from orchestrator.cli.output import show_plain, text_width
 from orchestrator.cli.parameters import Gpu, Tenant, VmPriority, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
@@ -19,6 +19,16 @@ from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MA
 Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtual CPUs of the VM.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
 Disk = Annotated[str, typer.Option("--disk", help="Disk of the VM.")]
+
+
+def _network_name(text: str | None) -> str | None:
+    return None if text is None else check_name(text, what="network")
+
+
+OnNetwork = Annotated[
+    str | None,
+    typer.Option("--network", help="Network of the VM.", autocompletion=networks, callback=_network_name),
+]
 
 NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""
@@ -35,6 +45,7 @@ def capacity(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
+    network: OnNetwork = None,
     output: Output = Format.TABLE,
 ) -> None:
     """How many more VMs fit now, and with moves; how many a tenant could create now.
@@ -48,6 +59,7 @@ def capacity(
             "vcpus": vcpus,
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),
+            "network": network,
         }
     )
     from orchestrator.cli.advice.capacity import render_capacity
@@ -70,6 +82,7 @@ def explain(
     priority: Annotated[
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
+    network: OnNetwork = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
@@ -88,6 +101,7 @@ def explain(
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": None if priority is None else priority.value,
+            "network": network,
         }
     )
     from orchestrator.cli.advice.explain import render_explanation

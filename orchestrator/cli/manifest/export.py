@@ -23,8 +23,8 @@ from orchestrator.core.units import MIB, show_size
 def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     """``tenant``: only what is its own; None: everything that the caller may see.
 
-    Images are named by VMs and left out, as nobody keeps where they came from. So is user data, which is never shown,
-    and what was adopted.
+    Images are named by VMs and left out, as nobody keeps where they came from. So are networks on bridges of hosts, as
+    those are made elsewhere, user data, which is never shown, and what was adopted.
 
     :raises NotFound: ``tenant.unknown``"""
     if tenant is not None:
@@ -37,7 +37,9 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "tenants": [_tenant(client, name) for name in names if tenant in {None, name} and name != DEFAULT_TENANT],
         "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
         "networks": [
-            _network(*one) for one in there.networks.items() if tenant is None or one[0].startswith(f"{tenant}/")
+            _network(*one)
+            for one in there.networks.items()
+            if (tenant is None or one[0].startswith(f"{tenant}/")) and "/" in one[1]
         ],
         "vms": [_vm(one) for one in _settled(vms)],
     }

@@ -20,7 +20,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
-        networks={_key(network): network["subnet"] for network in client.networks()},
+        networks={_key(network): network["subnet"] or str(network["bridge"]) for network in client.networks()},
         images={image["name"]: image["sha256"] for image in client.images()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
     )

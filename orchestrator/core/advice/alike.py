@@ -169,7 +169,7 @@ def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
-        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus, host.labels,
+        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 

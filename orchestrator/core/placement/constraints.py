@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from orchestrator.core.bridges import bridge_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import HostView, Request
@@ -41,6 +42,10 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"
+    if request.uplink is not None:
+        found = bridge_of(host.view.bridges, request.uplink)
+        if isinstance(found, str):
+            yield found
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.labels import show_labels
@@ -143,6 +144,8 @@ def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ..
 
 
 def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
+    if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplink is not None:
+        return why_not(code, request.uplink)
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),

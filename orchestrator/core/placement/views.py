@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.core.bridges import Bridge, Uplink
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import CutKind
 from orchestrator.core.geometry.geometry import Geometry
@@ -90,6 +91,8 @@ class HostView:
     """Every VM on it, for affinity."""
     labels: Labels = ()
     """Those that some offering asks for; the others say nothing about placement."""
+    bridges: tuple[Bridge, ...] = ()
+    """Of the host's own, for networks that leave by one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +124,8 @@ class Request:
     numa_strict: bool = False
     """vCPUs must come from the NUMA node of the GPU."""
     nic_vfs: int = 0
+    uplink: Uplink | None = None
+    """The bridge that its network leaves by; None: a network that is made on any host."""
     scheduler: Scheduler | None = None
     """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
     priority: int = 0
@@ -141,7 +146,8 @@ class Request:
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
-        return bool(others) or bool(self.host_labels) or self.isolation is not None or self.scheduler is not None
+        named = (self.isolation, self.scheduler, self.uplink)
+        return bool(others) or bool(self.host_labels) or any(one is not None for one in named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +211,7 @@ class Refusal:
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
     was named) · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
+    ``host.no_bridge`` · ``host.openvswitch`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
     """
 

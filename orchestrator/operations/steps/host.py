@@ -12,7 +12,6 @@ from orchestrator.core.host_actions import (
     DeleteImage,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
-    EnsureNetwork,
     ImageFormat,
     ManageGpus,
     RemoveNetwork,
@@ -194,7 +193,9 @@ def _default_network(context: Context) -> str:
         network = tx.networks.find(DEFAULT_NAME)
     if network is None:
         return "each tenant has its own"
-    context.perform(EnsureNetwork(name=network.name, subnet=network.subnet))
+    if network.uplink is not None:
+        return "on a bridge, where there is one"
+    context.perform(network.ensure())
     return network.name
 
 

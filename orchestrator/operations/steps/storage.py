@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 
-from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, EnsureNetwork, WriteSeed
+from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
@@ -42,7 +42,7 @@ def _ensure_network(context: Context) -> str:
         return "left as it is"
     with context.world.store.read() as tx:
         network = tx.networks.get(vm.spec.network)
-    context.perform(EnsureNetwork(name=network.name, subnet=network.subnet))
+    context.perform(network.ensure())
     return network.name
 
 

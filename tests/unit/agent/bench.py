@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import uuid
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
+from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
@@ -71,6 +73,7 @@ class Bench:
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.ledger.manage_gpus((T4, L40S))
         connection, timing = Libvirt("test:///default"), FakeTiming()
+        self.drivers_of_interfaces: defaultdict[str, str] = defaultdict(str)
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         self.schedulers = FakeSchedulers({T4: BEST_EFFORT, L40S: BEST_EFFORT})
@@ -78,7 +81,9 @@ class Bench:
         files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
         storage = Storage(self.host.paths, self.ledger)
-        networks = LibvirtNetworks(connection, self.ledger)
+        networks = LibvirtNetworks(
+            connection, self.ledger, HostBridges(self.host.paths, self.drivers_of_interfaces.__getitem__)
+        )
         self.belongings = Belongings(storage, kinds, networks)
         parts = Parts(
             storage,

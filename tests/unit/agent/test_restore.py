@@ -22,6 +22,7 @@ from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
 from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.settling import Settler
+from orchestrator.agent.sysfs.bridges import HostBridges
 from orchestrator.agent.turns import Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
@@ -155,7 +156,7 @@ class Machine:
         files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         kinds = kinds_of(files, self.mig, Nvml())
         storage = Storage(self.host.paths, self.ledger)
-        networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger)
+        networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger, HostBridges(self.host.paths))
         settler = Settler(self.ledger, storage, kinds, self.libvirt)
         made = (VgpuParameterFiles(files, kinds), ConsoleLogs(self.host.paths))
         parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler, *made)

@@ -19,7 +19,7 @@ from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
 from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.network import Network, network_xml
+from orchestrator.core.network import bridged_xml, network_xml
 from orchestrator.core.vm import Vm, VmSpec
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "domain_xml"
@@ -156,7 +156,13 @@ def test_a_mac_address_is_local_fixed_and_not_multicast(vm_id: object) -> None:
 
 
 def test_libvirt_takes_the_network(judge: libvirt.virConnect) -> None:
-    xml = network_xml(Network(name="tenants", subnet="10.88.1.0/24"))
+    xml = network_xml("tenants", "10.88.1.0/24")
     judge.networkDefineXMLFlags(xml, libvirt.VIR_NETWORK_DEFINE_VALIDATE).undefine()
     assert 'address="10.88.1.1"' in xml
     assert 'start="10.88.1.2" end="10.88.1.254"' in xml
+
+
+def test_libvirt_takes_the_network_on_a_bridge_of_the_host(judge: libvirt.virConnect) -> None:
+    xml = bridged_xml("office", "br0")
+    judge.networkDefineXMLFlags(xml, libvirt.VIR_NETWORK_DEFINE_VALIDATE).undefine()
+    assert ET.fromstring(xml).find("forward[@mode='bridge']") is not None

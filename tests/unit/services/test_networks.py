@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.bridges import Bridge, Uplink
+from orchestrator.core.errors import Conflict, Denied, NoCapacity, NotFound
+from orchestrator.services.capacity import Question
 from orchestrator.services.networks import NetworkService
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 
@@ -91,3 +94,90 @@ def test_a_host_that_is_given_back_loses_networks_that_were_deleted_meanwhile(pl
     plane.services.hosts.remove(T4_HOST)
     plane.engine.drain()
     assert plane.machine(T4_HOST).networks == set()
+
+
+BR0, VLAN = Uplink(bridge="br0"), Uplink(bridge="br0", vlan=120)
+
+
+def test_a_bridge_of_hosts_is_one_network(networks: NetworkService) -> None:
+    office = networks.add_bridged("office", BR0, ("192.0.2.1",))
+    assert (office.subnet, office.shared, office.place) == (None, True, "br0")
+    assert networks.add_bridged("office", BR0, ("192.0.2.1",)) == office == networks.get("office", everybody=False)
+    for name, code in (("office", "network.exists"), ("other", "network.bridge_taken")):
+        with pytest.raises(Conflict) as caught:
+            networks.add_bridged(name, BR0, tenant="red" if name == "other" else None)
+        assert caught.value.code == code
+    assert networks.add("behind", None).subnet == "10.88.0.0/24"
+    networks.delete("office")
+    assert networks.add_bridged("office", BR0, tenant="red").tenant == "red"
+
+
+def test_a_bridge_that_is_one_tenants_is_given_and_taken_by_an_operator(networks: NetworkService) -> None:
+    networks.add_bridged("office", BR0, tenant="red")
+    with pytest.raises(Denied) as caught:
+        networks.delete("office", "red", operator=False)
+    assert caught.value.code == "network.bridged"
+    assert networks.usable("red", "office").uplink == BR0
+    with pytest.raises(NotFound):
+        networks.usable("default", "office")
+    networks.delete("office", "red")
+
+
+def test_a_bridge_that_no_host_has_is_refused_with_the_reason(plane: ControlPlane, networks: NetworkService) -> None:
+    """Of a site without hosts nothing is known."""
+    networks.add_bridged("early", Uplink(bridge="br9"))
+    plane.add_host(T4_HOST)
+    plane.machine(T4_HOST).bridges = (Bridge(name="br0", kind="linux"), Bridge(name="br-int", kind="openvswitch"))
+    plane.look(T4_HOST)
+    for uplink, code in ((VLAN, "host.no_bridge"), (Uplink(bridge="br-int"), "host.openvswitch")):
+        with pytest.raises(Conflict) as caught:
+            networks.add_bridged("office", uplink)
+        assert caught.value.code == code
+    plane.machine(T4_HOST).bridges += (Bridge(name="br120", kind="linux", vlans=("br0.120",)),)
+    plane.look(T4_HOST)
+    assert networks.add_bridged("office", VLAN).place == "VLAN 120 of br0"
+
+
+@pytest.mark.parametrize(
+    ("bridges", "code", "message"),
+    [
+        ((), "host.no_bridge", "the host has no Linux bridge for br0"),
+        (
+            (Bridge(name="br0", kind="openvswitch"),),
+            "host.openvswitch",
+            "the host's br0 is of Open vSwitch, where libvirt filters nothing that a guest sends",
+        ),
+    ],
+)
+def test_a_host_that_lost_its_bridge_gives_one_answer_to_all_who_ask(
+    plane: ControlPlane, networks: NetworkService, bridges: tuple[Bridge, ...], code: str, message: str
+) -> None:
+    plane.add_host(T4_HOST)
+    networks.add_bridged("office", BR0)
+    capacity = plane.services.capacity
+    question, wanted = Question(profile="GRID T4-2Q", network="office"), replace(create_vm(), network="office")
+    assert capacity.explain(question).explanation.fits
+    assert capacity.capacity(question)[0].fits_now > 0
+    plane.machine(T4_HOST).bridges = bridges
+    plane.look(T4_HOST)
+    assert [(one.code, one.message) for one in capacity.explain(question).explanation.reasons] == [(code, message)]
+    assert capacity.capacity(question)[0].fits_now == 0
+    assert {row.fits_now for row in capacity.capacity(None, "office")} == {0}
+    assert capacity.explain(replace(question, network=None)).explanation.fits
+    for ask in (plane.services.vms.plan, plane.services.vms.create):
+        with pytest.raises(NoCapacity) as caught:
+            ask(wanted)
+        assert [(one.code, one.message) for one in caught.value.reasons] == [(code, message)]
+    assert not plane.services.vms.list(None)
+
+
+def test_a_vm_on_a_bridge_is_made_where_the_bridge_is(plane: ControlPlane, networks: NetworkService) -> None:
+    plane.add_host(T4_HOST)
+    networks.add_bridged("office", BR0)
+    plane.services.vms.create(replace(create_vm(), network="office"))
+    plane.engine.drain()
+    assert "office" in plane.machine(T4_HOST).networks
+    assert plane.services.vms.get("default", "train").state == "running"
+    with pytest.raises(Conflict) as caught:
+        networks.delete("office")
+    assert caught.value.code == "network.in_use"

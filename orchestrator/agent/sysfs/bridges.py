@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bridges of the host's own, as the kernel shows them. Nothing of them is ever changed."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import reading
+from orchestrator.core.bridges import Bridge
+
+_ASK_ETHTOOL, _DRIVER_INFO = 0x8946, 3  # SIOCETHTOOL of linux/sockios.h, ETHTOOL_GDRVINFO of linux/ethtool.h
+_OPENVSWITCH = "openvswitch"
+
+
+def driver_of(interface: str) -> str:
+    """What ethtool calls the driver; empty: it does not say. Of a bridge of Open vSwitch nothing else tells."""
+    info = array.array("B", struct.pack("I", _DRIVER_INFO) + bytes(192))
+    asked = struct.pack("16sP", interface.encode(), info.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            fcntl.ioctl(any_socket, _ASK_ETHTOOL, asked)
+        except OSError:
+            return ""
+    return info.tobytes()[4:36].split(b"\0")[0].decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class HostBridges:
+    paths: Paths
+    driver: Callable[[str], str] = driver_of
+
+    def read(self) -> tuple[Bridge, ...]:
+        """By name; libvirt's own are among them."""
+        net = self.paths.root / "sys/class/net"
+        bridges = [name for name in reading.names(net) if (net / name / "bridge").is_dir()]
+        ports = {name: reading.names(net / name / "brif") for name in bridges}
+        masters = {port: bridge for bridge, of_it in ports.items() for port in of_it}
+        tags = self._tags()
+        found = [Bridge(name=name, kind="linux", vlans=_carried(of_it, tags, masters)) for name, of_it in ports.items()]
+        switched = self._of_open_vswitch(net, [name for name in reading.names(net) if name not in ports])
+        return tuple(sorted((*found, *switched), key=lambda bridge: bridge.name))
+
+    def _of_open_vswitch(self, net: Path, others: list[str]) -> list[Bridge]:
+        if not (net / "ovs-system").exists():  # without its kernel module nobody needs to be asked
+            return []
+        return [Bridge(name=name, kind="openvswitch") for name in others if self.driver(name) == _OPENVSWITCH]
+
+    def _tags(self) -> dict[str, tuple[str, str]]:
+        """VLAN interface → (tag, what it is a part of): lines of ``name | tag | part of``."""
+        lines = (reading.text(self.paths.proc / "net/vlan/config") or "").splitlines()
+        rows = ([word.strip() for word in line.split("|")] for line in lines)
+        return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3 and row[1].isdigit()}
+
+
+def _carried(ports: tuple[str, ...], tags: dict[str, tuple[str, str]], masters: dict[str, str]) -> tuple[str, ...]:
+    found = set()
+    for tag, below in (tags[port] for port in ports if port in tags):
+        found |= {f"{parent}.{tag}" for parent in (below, masters.get(below)) if parent is not None}
+    return tuple(sorted(found))

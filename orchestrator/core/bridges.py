@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bridges that hosts have by themselves, and what of them a network may be put on."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.core.errors import InvalidInput
+
+NO_BRIDGE = "host.no_bridge"
+OPEN_VSWITCH = "host.openvswitch"
+"""Codes of what keeps a VM off a host, in a refusal of placement as in one of the host."""
+MAX_DHCP_SERVERS = 4
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}", re.ASCII)
+"""As the kernel bounds them, and no word that begins with a dash or a dot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bridge:
+    """One of a host's. ``openvswitch``: libvirt's filters do nothing on its ports, so no VM of ours is put there."""
+
+    name: str
+    kind: Literal["linux", "openvswitch"]
+    vlans: tuple[str, ...] = ()
+    """VLANs that leave the host tagged through it, each as ``BRIDGE.VLAN`` by the bridge that it is a part of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uplink:
+    """Where a network leaves its host, on every host alike."""
+
+    bridge: str
+    vlan: int | None = None
+    """The bridge that is meant has a port with this tag on ``bridge``, or on a port of it; None: ``bridge`` itself."""
+
+    def __str__(self) -> str:
+        return self.bridge if self.vlan is None else f"VLAN {self.vlan} of {self.bridge}"
+
+
+def check_uplink(uplink: Uplink, dhcp_servers: tuple[str, ...]) -> None:
+    """:raises InvalidInput: ``network.bridge_invalid``, ``network.vlan_invalid``, ``network.dhcp_server_invalid``"""
+    if _NAME.fullmatch(uplink.bridge) is None:
+        raise InvalidInput(
+            "network.bridge_invalid",
+            f"{ascii(uplink.bridge)[:60]} cannot be a bridge",
+            hint="as 'ip link show type bridge' names it on the host",
+        )
+    if uplink.vlan is not None and not 1 <= uplink.vlan <= 4094:
+        raise InvalidInput("network.vlan_invalid", f"there is no VLAN {str(uplink.vlan)[:20]}", hint="1 to 4094")
+    if len(dhcp_servers) > MAX_DHCP_SERVERS or not all(map(_is_address, dhcp_servers)):
+        raise InvalidInput(
+            "network.dhcp_server_invalid",
+            f"{ascii(', '.join(dhcp_servers))[:60]} cannot be DHCP servers",
+            hint=f"IPv4 addresses of at most {MAX_DHCP_SERVERS} servers or relays on the network",
+        )
+
+
+def bridge_of(bridges: Iterable[Bridge], uplink: Uplink) -> Bridge | str:
+    """What VMs are put on; else the code of why there is none: :data:`NO_BRIDGE`, :data:`OPEN_VSWITCH`."""
+    tagged = f"{uplink.bridge}.{uplink.vlan}"
+    for bridge in bridges:
+        if bridge.name == uplink.bridge and bridge.kind == "openvswitch":
+            return OPEN_VSWITCH
+    for bridge in bridges:
+        if bridge.kind == "linux" and (bridge.name == uplink.bridge if uplink.vlan is None else tagged in bridge.vlans):
+            return bridge
+    return NO_BRIDGE
+
+
+def why_not(code: str, uplink: Uplink) -> str:
+    """For people; ``code`` as from :func:`bridge_of`."""
+    if code == OPEN_VSWITCH:
+        return f"the host's {uplink.bridge} is of Open vSwitch, where libvirt filters nothing that a guest sends"
+    return f"the host has no Linux bridge for {uplink}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return str(ipaddress.IPv4Address(text)) == text
+    except ValueError:
+        return False
