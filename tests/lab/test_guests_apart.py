@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indi
 _SOURCE = Path(__file__).with_name("frames.c")
 _KEY, _PROGRAM = "/run/guests-apart-key", "/run/guests-apart-frames"
 _SSH = f"ssh -q -i {_KEY} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=10"
-_SECONDS = 240
+_SECONDS = 400
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ def started(enrolled: Enrolled, name: str, *options: str) -> Guest:
     """A VM that answers on ssh; the filter opens for its address only after the lease."""
     enrolled.product.ok(*enrolled.request(name, "--ssh-key", enrolled.public_key, *options))
     tenant = options[1] if "--tenant" in options else "default"
-    shown = enrolled.product.json("show-vm", name, "--tenant", tenant)
-    (address,) = shown["addresses"]
-    mac = enrolled.shell(f"virsh domiflist {shown['id']} | awk '/network/ {{print $5}}'").strip()
-    guest = Guest(enrolled, Card(mac, address))
     deadline = time.monotonic() + _SECONDS
-    while "up" not in enrolled.shell(f"{_SSH} root@{address} echo up || echo no"):
+    while not (shown := enrolled.product.json("show-vm", name, "--tenant", tenant))["addresses"]:
+        assert time.monotonic() < deadline, enrolled.shell(f"virsh dumpxml {shown['id']}")
+        time.sleep(2)
+    mac = enrolled.shell(f"virsh domiflist {shown['id']} | awk '/network/ {{print $5}}'").strip()
+    guest = Guest(enrolled, Card(mac, shown["addresses"][0]))
+    while "up" not in enrolled.shell(f"{_SSH} root@{guest.card.address} echo up || echo no"):
         assert time.monotonic() < deadline, enrolled.shell(f"virsh dumpxml {shown['id']}")
         time.sleep(2)
     guest.watch()
