@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.mig import NvmlMig
+from orchestrator.agent.nvml.mixed_sizes import NvmlMixedSizes
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.nvml.scheduler import NvmlSchedulers
 from orchestrator.agent.observing import Observer
@@ -55,7 +56,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)
     kinds = kinds_of(files, mig, nvml)
-    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml)))
+    switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml), NvmlMixedSizes(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
     settler = Settler(ledger, storage, kinds, domains)
     parameters = VgpuParameterFiles(files, kinds)

@@ -10,7 +10,9 @@ from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
+from orchestrator.agent.mixed_sizes import MixedSizes
 from orchestrator.agent.nvml.mig import Mig
+from orchestrator.agent.nvml.mixed_sizes import GpuMixedSizes
 from orchestrator.agent.nvml.reading import Driver
 from orchestrator.agent.nvml.scheduler import GpuSchedulers
 from orchestrator.agent.paths import Paths
@@ -28,6 +30,7 @@ class Chosen:
 
     mig: Mig
     schedulers: GpuSchedulers
+    mixed_sizes: GpuMixedSizes
 
 
 class GpuSwitches:
@@ -44,6 +47,7 @@ class GpuSwitches:
         functions = Functions(enabled, enable, self.disable_virtual_functions, self._check_no_vgpus)
         self.modes = MigModes(ledger, chosen.mig, functions)
         self.schedulers = Schedulers(ledger, chosen.schedulers, self._check_no_vgpus)
+        self.mixed_sizes = MixedSizes(ledger, chosen.mixed_sizes, self._check_no_vgpus)
 
     def manage(self, addresses: tuple[str, ...]) -> ActionResult:
         """:raises InvalidInput: ``gpu.unknown``
@@ -58,6 +62,7 @@ class GpuSwitches:
         for gpu in sorted((before - wanted) & here):
             self._check_no_vgpus(gpu)
             self.schedulers.put_back(gpu)
+            self.mixed_sizes.put_back(gpu)
             self.modes.put_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)

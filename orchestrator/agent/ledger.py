@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.agent.ledger_file import LedgerFile
-from orchestrator.agent.scheduler_records import SchedulerRecords
+from orchestrator.agent.setting_records import SettingRecords
 from orchestrator.core.epoch import highest_epoch
 from orchestrator.core.errors import Conflict, Denied
 from orchestrator.core.host_actions import FencingToken, HostAction, SettleLedger
@@ -44,7 +44,12 @@ CREATE TABLE schedulers (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, before TEX
 CREATE TABLE scheduler_users (gpu TEXT NOT NULL, vm TEXT NOT NULL, PRIMARY KEY (gpu, vm));
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS)
+_MIXED_SIZES = """
+CREATE TABLE mixed_sizes (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, before TEXT NOT NULL);
+CREATE TABLE mixed_sizes_users (gpu TEXT NOT NULL, vm TEXT NOT NULL, PRIMARY KEY (gpu, vm));
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 
@@ -70,7 +75,8 @@ class Ledger:
         :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._site, self._boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
-        self.schedulers = SchedulerRecords(self.file, boot_id)
+        self.schedulers = SettingRecords(self.file, boot_id, table="schedulers", users="scheduler_users")
+        self.mixed_sizes = SettingRecords(self.file, boot_id, table="mixed_sizes", users="mixed_sizes_users")
         with self.file.write():
             if found and self.file.meta("site") is None:
                 self.file.set_meta(_LOST, "1")

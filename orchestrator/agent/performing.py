@@ -148,7 +148,7 @@ class Parts:
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,
         }
-        found |= {**switches.schedulers.handlers, **self.parameters.handlers}
+        found |= {**switches.schedulers.handlers, **switches.mixed_sizes.handlers, **self.parameters.handlers}
         for kind in self.kinds.values():
             found |= kind.handlers
         return found

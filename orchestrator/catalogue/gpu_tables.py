@@ -22,6 +22,7 @@ from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 _NONE: frozenset[str] = frozenset()
 _EQUAL = frozenset({"time_sliced"})
 _MIXED = frozenset({"time_sliced", "mixed"})
+_MIXABLE = frozenset({"time_sliced", "mixable"})
 _MIG = frozenset({"mig"})
 _ALL = _MIXED | _MIG
 _NO_PROFILE = "unknown"
@@ -78,6 +79,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     model = _model(known, seen)
     rows = type_rows(known, model) if model is not None else []
     types = [row for row in _types(seen.types, rows) if (row.max_per_gi or 1) == 1]  # others share a GPU instance
+    types = [_among_others(row) for row in types] if seen.heterogeneous else types
     mig = mig_rows(known, model) if model is not None else []
 
     def cut(kinds: frozenset[str]) -> Geometry:
@@ -113,6 +115,12 @@ def _types(listed: tuple[HostVgpuType, ...], rows: list[TypeRow]) -> list[TypeRo
     return kept
 
 
+def _among_others(row: TypeRow) -> TypeRow:
+    """A GPU that mixes sizes has as many places for each as the tables say, also while it has only one of them."""
+    most = min(row.max_per_gpu or 0, len(row.placement_ids))
+    return replace(row, max_per_gpu=most) if most else row
+
+
 def _is_backed(name: str, known: dict[str, TypeRow]) -> bool:
     row = known.get(name)
     return (_unlisted_profile(name) if row is None else row.gi_profile) is not None
@@ -125,10 +133,10 @@ def _unlisted_profile(name: str) -> str | None:
 
 
 def _now(seen: _Seen) -> frozenset[str]:
-    """The MIG mode of an empty GPU is switched when a vGPU is made (core/attachments), so both count."""
+    """The modes of an empty GPU are switched when a vGPU is made (core/attachments), so all count."""
     if not seen.offers_vgpus or (seen.mig and not seen.switches_mig):
         return _NONE
-    sliced = _MIXED if seen.heterogeneous else _EQUAL
+    sliced = _MIXED if seen.heterogeneous else _EQUAL if seen.heterogeneous is None else _MIXABLE
     return sliced | _MIG if seen.switches_mig else sliced
 
 

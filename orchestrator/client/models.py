@@ -2402,6 +2402,10 @@ class Gpu(TypedDict):
     """
     null: its driver lets nobody choose, or does not say
     """
+    mixed_sizes: bool | None
+    """
+    Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say
+    """
     managed: bool
     """
     Given to us at host add; no other GPU is ever touched

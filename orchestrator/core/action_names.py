@@ -34,9 +34,12 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.vgpu_settings import (
     ClearVgpuParameters,
+    RestoreMixedSizes,
     RestoreVgpuScheduler,
+    SetMixedSizes,
     SetVgpuParameters,
     SetVgpuScheduler,
 )
@@ -47,6 +50,7 @@ ACTIONS: dict[str, type[HostAction]] = {
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
         SetVgpuScheduler, RestoreVgpuScheduler, SetVgpuParameters, ClearVgpuParameters,
+        SetMixedSizes, RestoreMixedSizes, CreatePlacedMdev, SetPlacedType,
         CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork, EnsureBridgedNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
         RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,

@@ -9,6 +9,7 @@ from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
+from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, GpuSnapshot, HostSnapshot
@@ -86,6 +87,8 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
     """
     here = [one for claim in claims for one in claim.devices if one.gpu == device.gpu]
     cuts = [cut for cut, _ in geometry.options.get(device.type_name, ())]
+    if device.placement_id is not None:
+        cuts = [cut for cut in cuts if cut == MIXED]
     if not cuts:
         raise Conflict(
             "domain.type_unknown",
@@ -101,9 +104,10 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
             hint="delete the stopped VMs that hold it, or start them elsewhere",
         )
     taken = {slot for claim in here for slot in claim.slots}
-    shape, place = geometry.shape_in(device.type_name, cut), device.instance
-    if place is not None and shape is not None:
-        slots = tuple(range(place.start, place.start + shapes.size(shape)))
+    shape = geometry.shape_in(device.type_name, cut)
+    start = device.placement_id if device.instance is None else device.instance.start
+    if start is not None and shape is not None:
+        slots = tuple(range(start, start + shapes.size(shape)))
         if taken.isdisjoint(slots):
             return DeviceClaim(gpu=device.gpu, cut=cut, slots=slots, function=device.function)
         taken = set(range(shapes.slots))

@@ -45,6 +45,8 @@ class Device:
     """How its GPU divides its time; None: as the driver does by itself."""
     parameters: VgpuParameters | None = None
     """Of the vGPU plugin; None: the driver's own."""
+    placement_id: int | None = None
+    """Where it lies on a GPU with mixed sizes, in GiB of profile size; None: all vGPUs there are of one size."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Device:
@@ -57,8 +59,8 @@ class Device:
         return cls(**{**fields, **made})
 
     def set_like(self, other: Device) -> Device:
-        """The same with what was asked for another one of the VM."""
-        return replace(self, scheduler=other.scheduler, parameters=other.parameters)
+        """The same with what was asked for another one, in whose place it comes."""
+        return replace(self, scheduler=other.scheduler, parameters=other.parameters, placement_id=other.placement_id)
 
     def inside(self, place: InstancePlace | None) -> Device:
         """The same in that GPU instance."""

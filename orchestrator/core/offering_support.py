@@ -18,7 +18,7 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
     asked = {
         "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",
         "a console": parameters.console is True,
-        "mixed sizes": offering.mixed_sizes,
+        "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
         "NVLink between vGPUs": offering.nvlink_p2p,
         "one NUMA node": offering.numa == "strict",
         "pinned CPUs": offering.cpu == "pinned",

@@ -46,6 +46,8 @@ class Mdev:
     type_name: str
     owner: str | None
     """VM id from the agent's ledger; None: not made by us."""
+    placement_id: int | None = None
+    """Where it lies on its GPU, read back from the driver; None: it does not say, or an old agent does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,8 @@ class VgpuParent:
     """Whether a process holds the VFIO device open; None: could not tell (counts as in use)."""
     gpu_instance: int | None = None
     """Id of the GPU instance that its vGPU lies in; None: time-sliced, or no vGPU."""
+    placement_id: int | None = None
+    """Where its vGPU lies, as with :class:`Mdev`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,9 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
         yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
         for instance in gpu.instances:
             yield from (instance.id, instance.start, instance.size, *instance.compute)
+        for parent in gpu.parents:
+            yield parent.placement_id or 0
+            yield from (mdev.placement_id or 0 for mdev in parent.mdevs)
         for found in gpu.types:
             yield from (found.type_id, found.framebuffer_mib, found.max_instances)
     yield from (file.size_bytes for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images))

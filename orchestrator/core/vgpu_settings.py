@@ -41,6 +41,31 @@ class RestoreVgpuScheduler(RemovesDevice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetMixedSizes(MakesDevice):
+    """Have a GPU take vGPUs of several sizes (heterogeneous mode), for as long as VMs want it. What it was before is
+    written down first. Refused while there is a vGPU on the GPU, whoever made it, unless it is so already."""
+
+    since = 7
+    gpu: str
+
+    @property
+    def function(self) -> str:
+        return self.gpu
+
+    def inverse(self) -> HostAction:
+        return RestoreMixedSizes(vm=self.vm, gpu=self.gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreMixedSizes(RemovesDevice):
+    """The VM wants it no more. With the last that did, the GPU is as before; where somebody else's vGPU is on it by
+    then, when the GPU is given back."""
+
+    since = 7
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetVgpuParameters(MakesDevice):
     """Give a vGPU that is there these parameters and no others. Refused while a VM has it open."""
 

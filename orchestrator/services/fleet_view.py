@@ -10,8 +10,9 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.device import Device
 from orchestrator.core.geometry.board import WHOLE
-from orchestrator.core.geometry.build import MIG
+from orchestrator.core.geometry.build import MIG, MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import HostFacts
@@ -118,6 +119,8 @@ def gpu_view(
         reason = "it is being cleared for a VM of higher priority"
     if reason is None and (None in cuts or len(cuts) > 1):
         reason = f"vGPUs that we did not make are on it: {', '.join(one.profile for _, one in foreign)}"
+    if reason is None and cut == MIXED:
+        reason = _lies_elsewhere(gpu, occupied, vms)
     if reason is None and (lost or (gpu.mig_enabled and cut not in {None, MIG})):
         reason = "it is in MIG mode" if gpu.mig_enabled else "its driver offers no vGPUs"
     if reason is None and foreign:
@@ -191,15 +194,34 @@ def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[t
             size = next((there.size for there in gpu.instances if there.start == place.start), 1)
             found.append((MIG, Occupied(vm_id=FOREIGN, profile=place.profile, start=place.start, size=size)))
         else:
-            name = one.device.type_name
-            cut = next((cut for cut, _ in geometry.options.get(name, ())), None)
-            found.append((None if gpu.mig_enabled else cut, Occupied(vm_id=FOREIGN, profile=name, start=-1, size=1)))
+            found.append(_foreign_vgpu(geometry, gpu, one.device))
     return found
 
 
+def _foreign_vgpu(geometry: Geometry, gpu: GpuSnapshot, device: Device) -> tuple[str | None, Occupied]:
+    name = device.type_name
+    mixed, shape = geometry.cut(MIXED), geometry.shape_in(name, MIXED)
+    if device.placement_id is not None and mixed is not None and shape is not None:
+        return MIXED, Occupied(vm_id=FOREIGN, profile=name, start=device.placement_id, size=mixed.size(shape))
+    cut = next((cut for cut, _ in geometry.options.get(name, ())), None)
+    return None if gpu.mig_enabled else cut, Occupied(vm_id=FOREIGN, profile=name, start=-1, size=1)
+
+
+def _lies_elsewhere(gpu: GpuSnapshot, occupied: list[Occupied], vms: dict[str, Vm]) -> str | None:
+    """Where the driver says that a vGPU of ours lies elsewhere than its claim: what is free is not known then."""
+    there = {one.device.name: one.device.placement_id for one in observed_on(gpu) if one.owner in vms}
+    for number, one in enumerate(occupied):
+        for device in vms[one.vm_id].devices:
+            now = there.get(device.name)
+            if device.gpu == gpu.address and device.placement_id == one.start and now not in {None, one.start}:
+                occupied[number] = replace(one, start=int(now or 0))
+                return f"the vGPU of VM {vms[one.vm_id].full_name} lies at placement {now} and not at {one.start}"
+    return None
+
+
 def _placed(geometry: Geometry, cut: str, occupied: list[Occupied], foreign: list[Occupied]) -> list[Occupied]:
-    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one. A GPU instance where
-    a stopped VM of ours claims slots takes the others of its slots."""
+    """Which place a foreign vGPU has in an equal-size cut does not matter, only that it has one. What lies where a
+    stopped VM of ours claims slots takes the others of its slots."""
     taken = {slot for one in occupied for slot in range(one.start, one.start + one.size)}
     shapes = geometry.cut(cut)
     free = iter([slot for slot in range(shapes.slots if shapes is not None else 0) if slot not in taken])
@@ -212,5 +234,6 @@ def _placed(geometry: Geometry, cut: str, occupied: list[Occupied], foreign: lis
             placed.append(one)
         else:
             left = (slot for slot in slots if slot not in taken)
-            placed += [replace(one, profile="another GPU instance", start=slot, size=1) for slot in left]
+            name = "another vGPU" if cut == MIXED else "another GPU instance"
+            placed += [replace(one, profile=name, start=slot, size=1) for slot in left]
     return placed

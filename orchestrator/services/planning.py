@@ -12,6 +12,7 @@ from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound, Reason
 from orchestrator.core.geometry.board import WHOLE
+from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.offering import Offering, VgpuParameters
 from orchestrator.core.offering_support import MADE, check_supported
@@ -187,6 +188,8 @@ class Planner:
             else:
                 asked = _Asked(type_name, _instance_at(_geometry(viewed, part), part, type_name))
                 device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), asked, frozenset(taken))
+                if part.cut == MIXED:
+                    device = replace(device, placement_id=part.start)
             devices.append(device)
             if device.function is not None:
                 taken.add(device.function)

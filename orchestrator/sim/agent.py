@@ -33,7 +33,16 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
-from orchestrator.sim import adopting, mig_actions, settling, vgpu_actions, vgpu_settings, vm_actions, whole_gpus
+from orchestrator.sim import (
+    adopting,
+    mig_actions,
+    mixed_sizes,
+    settling,
+    vgpu_actions,
+    vgpu_settings,
+    vm_actions,
+    whole_gpus,
+)
 from orchestrator.sim.machine import Effect, SimulatedMachine
 from orchestrator.sim.upkeep import admit
 
@@ -60,6 +69,7 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
     for gpu in sorted(machine.ledger.managed - frozenset(action.gpus)):
         vgpu_actions.check_no_vgpus(machine, gpu)
         vgpu_settings.put_scheduler_back(machine, gpu)
+        mixed_sizes.put_mixed_sizes_back(machine, gpu)
     return vgpu_actions.manage(machine, action)
 
 
@@ -68,6 +78,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **mig_actions.HANDLERS,
     **whole_gpus.HANDLERS,
     **vgpu_settings.HANDLERS,
+    **mixed_sizes.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,
     WriteSeed: vm_actions.write_seed,

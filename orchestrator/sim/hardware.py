@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,12 +35,20 @@ class GpuKind:
     """Of GPU instances; empty: no MIG."""
     backed: tuple[tuple[str, str], ...] = ()
     """(MIG-backed type, profile of its GPU instance)"""
+    places: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    """(type, where it may begin among other sizes, its size)"""
     keeps_mig: bool = True
     """Whether the MIG mode outlives a reboot: it does on Ampere, where it takes a reset."""
 
     def profile_of(self, type_name: str) -> str | None:
         """None: time-sliced."""
         return next((profile for name, profile in self.backed if name == type_name), None)
+
+    def places_of(self, type_name: str) -> Iterator[range]:
+        """Where it may lie among other sizes."""
+        for name, starts, size in self.places:
+            if name == type_name:
+                yield from (range(start, start + size) for start in starts)
 
     def type_named(self, name: str) -> HostVgpuType | None:
         return next((one for one in self.types if one.name == name), None)
@@ -84,5 +93,6 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         types=types,
         profiles=profiles,
         backed=tuple((row.name, row.gi_profile) for row in rows if row.gi_profile is not None),
+        places=tuple((row.name, row.placement_ids, row.placement_size) for row in rows if row.placement_size),
         keeps_mig=model.architecture == "ampere",
     )

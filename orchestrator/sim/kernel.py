@@ -2,8 +2,8 @@
 """A host's kernel and NVIDIA driver: what they hold, what they lose at a reboot, and which errno they answer with.
 
 The rules are those of linux drivers/vfio/mdev and of NVIDIA's vendor-specific VFIO: a UUID is unique over the host,
-all vGPUs of a GPU have one size, a typed function refuses every further write but 0 with EPERM, an untyped one
-refuses 0 with EPERM.
+all vGPUs of a GPU have one size unless it mixes them, a typed function refuses every further write but 0 with EPERM,
+an untyped one refuses 0 with EPERM.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class SimulatedGpu:
     """GPU instances: id → (profile, first memory slot)."""
     driver: str = "nvidia"
     scheduler: SchedulerState = BEST_EFFORT
+    mixes: bool = False
+    """Takes vGPUs of several sizes."""
 
     def parents(self) -> list[str]:
         """PCI functions that vGPUs can be made on now."""
@@ -63,6 +65,8 @@ class Kernel:
     """Virtual function → id of the GPU instance that its vGPU lies in."""
     parameters: dict[str, str] = field(default_factory=dict)
     """mdev UUID or virtual function → what its ``vgpu_params`` holds."""
+    places: dict[str, range] = field(default_factory=dict)
+    """mdev UUID or virtual function → where its vGPU lies, on cards that take several sizes."""
     opened: set[str] = field(default_factory=set)
     """mdev UUIDs and functions that a QEMU holds open."""
     next_errno: int = 0
@@ -87,10 +91,57 @@ class Kernel:
         """What the driver would take on this card now."""
         if gpu.mig:
             return tuple(one for one in gpu.kind.types if self._free_instance(gpu, one.name) is not None)
+        if gpu.mixes:
+            return tuple(one for one in gpu.kind.types if self._free_place(gpu, one.name) is not None)
         there = list(self.types_on(gpu))
         sliced = [one for one in gpu.kind.types if gpu.kind.profile_of(one.name) is None]
         sizes = {one.framebuffer_mib for one in sliced if one.name in there}
         return tuple(one for one in sliced if sizes <= {one.framebuffer_mib} and len(there) < one.max_instances)
+
+    def _free_place(self, gpu: SimulatedGpu, type_name: str) -> range | None:
+        """The first one, which the driver would choose."""
+        free = (place for place in gpu.kind.places_of(type_name) if self._is_free(gpu, place))
+        return min(free, default=None, key=lambda place: place.start)
+
+    def _is_free(self, gpu: SimulatedGpu, place: range, but: str = "") -> bool:
+        others = (taken for name, taken in self.places.items() if name != but and gpu.has(self._function_of(name)))
+        return all(taken.stop <= place.start or place.stop <= taken.start for taken in others)
+
+    def _function_of(self, device: str) -> str:
+        return self.mdevs[device][0] if device in self.mdevs else device
+
+    def mixed_sizes_of(self, gpu: SimulatedGpu) -> bool | None:
+        """``nvidia-smi vgpu -q``; None where it answers that there is no such mode."""
+        return gpu.mixes if gpu.kind.total_vfs and gpu.driver == "nvidia" and not gpu.mig else None
+
+    def set_mixed_sizes(self, gpu: SimulatedGpu, *, on: bool) -> None:
+        """``nvidia-smi vgpu -shm``.
+
+        :raises OSError: EOPNOTSUPP, EBUSY while a vGPU is on it, or the errno that was planted
+        """
+        self._planted()
+        if self.mixed_sizes_of(gpu) is None:
+            raise OSError(errno.EOPNOTSUPP, "no such mode")
+        if any(True for _ in self.types_on(gpu)):
+            raise OSError(errno.EBUSY, "in use by another client")
+        gpu.mixes = on
+
+    def write_place(self, device: str, start: int) -> None:
+        """``echo START > …/nvidia/placement_id``.
+
+        :raises OSError: EOPNOTSUPP, EBUSY while it is open, EINVAL where it may not lie, or the errno that was planted
+        """
+        self._planted()
+        gpu = self.gpu_of(self._function_of(device))
+        if gpu is None or device not in self.places:
+            raise OSError(errno.EOPNOTSUPP, "no place to choose")
+        if device in self.opened:
+            raise OSError(errno.EBUSY, "open")
+        type_name = self.mdevs[device][1] if device in self.mdevs else self.typed[device]
+        place = next((one for one in gpu.kind.places_of(type_name) if one.start == start), None)
+        if place is None or not self._is_free(gpu, place, but=device):
+            raise OSError(errno.EINVAL, "not there")
+        self.places[device] = place
 
     def _free_instance(self, gpu: SimulatedGpu, type_name: str) -> int | None:
         """The one that the driver would choose: nobody is asked."""
@@ -170,7 +221,10 @@ class Kernel:
             raise OSError(errno.ENOENT, "no such type")
         if all(one.name != type_name for one in self.creatable(gpu)):
             raise OSError(errno.ENOSPC, "full, or another size")
+        place = self._free_place(gpu, type_name) if gpu.mixes else None
         self.mdevs[uuid] = (parent, type_name)
+        if place is not None:
+            self.places[uuid] = place
 
     def remove_mdev(self, uuid: str) -> None:
         """:raises OSError: ENOENT, or the errno that was planted"""
@@ -179,7 +233,7 @@ class Kernel:
             raise OSError(errno.ENOENT, "gone")
         self._not_open(uuid)
         del self.mdevs[uuid]
-        self.parameters.pop(uuid, None)
+        self._forget(uuid)
 
     def write_type(self, function: str, type_id: int) -> None:
         """``echo ID > <function>/nvidia/current_vgpu_type``.
@@ -195,8 +249,7 @@ class Kernel:
         if not type_id:
             self._not_open(function)
             del self.typed[function]
-            self.inside.pop(function, None)
-            self.parameters.pop(function, None)
+            self._forget(function)
             return
         found = gpu.kind.type_of_id(type_id)
         if found is None:
@@ -206,18 +259,25 @@ class Kernel:
         instance = self._free_instance(gpu, found.name) if gpu.mig else None
         if instance is not None:
             self.inside[function] = instance
+        place = self._free_place(gpu, found.name) if gpu.mixes else None
+        if place is not None:
+            self.places[function] = place
         self.typed[function] = found.name
+
+    def _forget(self, device: str) -> None:
+        self.inside.pop(device, None)
+        self.parameters.pop(device, None)
+        self.places.pop(device, None)
 
     def switch_functions(self, gpu: SimulatedGpu, *, on: bool) -> None:
         """sriov-manage: -d clears the types of all functions, and either destroys all GPU instances."""
         gpu.instances.clear()
-        gpu.scheduler = BEST_EFFORT
+        gpu.scheduler, gpu.mixes = BEST_EFFORT, False
         if not on:
             for function in [one for one in self.typed if gpu.has(one)]:
                 self._not_open(function)
                 del self.typed[function]
-                self.inside.pop(function, None)
-                self.parameters.pop(function, None)
+                self._forget(function)
         gpu.functions = gpu.kind.total_vfs if on else 0
 
     def bind(self, gpu: SimulatedGpu, driver: str) -> None:
@@ -229,7 +289,7 @@ class Kernel:
         if driver == VFIO and gpu.functions:
             raise OSError(errno.EBUSY, "virtual functions are on")
         self._not_open(gpu.address)
-        gpu.driver, gpu.scheduler = driver, BEST_EFFORT
+        gpu.driver, gpu.scheduler, gpu.mixes = driver, BEST_EFFORT, False
 
     def reset(self, gpu: SimulatedGpu) -> None:
         """``echo 1 > …/reset``. :raises OSError: ENOTTY when it fails, as one that does not come back"""
@@ -243,11 +303,12 @@ class Kernel:
         self.typed.clear()
         self.inside.clear()
         self.parameters.clear()
+        self.places.clear()
         self.opened.clear()
         self.next_errno = 0
         self.stuck_resets.clear()
         for gpu in self.gpus:
-            gpu.functions, gpu.driver, gpu.scheduler = 0, "nvidia", BEST_EFFORT
+            gpu.functions, gpu.driver, gpu.scheduler, gpu.mixes = 0, "nvidia", BEST_EFFORT, False
             gpu.mig = gpu.mig and gpu.kind.keeps_mig
             gpu.instances.clear()
 

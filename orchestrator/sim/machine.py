@@ -55,6 +55,10 @@ class SimulatedLedger:
     """GPU whose scheduler we have set → (boot, policy, time slice in µs before)."""
     scheduler_users: dict[str, list[str]] = field(default_factory=dict)
     """GPU → VMs that want it so."""
+    mixed_sizes: dict[str, int] = field(default_factory=dict)
+    """GPU that took one size only until we had it take several → boot."""
+    mixed_sizes_users: dict[str, list[str]] = field(default_factory=dict)
+    """GPU → VMs that want that."""
 
 
 @dataclass(slots=True)

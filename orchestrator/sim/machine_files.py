@@ -61,6 +61,8 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "mig": [gpu.mig for gpu in kernel.gpus],
         "instances": [sorted(gpu.instances.items()) for gpu in kernel.gpus],
         "schedulers": [dataclasses.asdict(gpu.scheduler) for gpu in kernel.gpus],
+        "mixes": [gpu.mixes for gpu in kernel.gpus],
+        "places": {name: (place.start, place.stop) for name, place in kernel.places.items()},
         "opened": sorted(kernel.opened),
         "boot": machine.boot,
         "driver_version": machine.driver_version,
@@ -84,6 +86,9 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         gpu.driver = driver
     for gpu, scheduler in zip(kernel.gpus, kept.get("schedulers", ()), strict=False):
         gpu.scheduler = SchedulerState(**scheduler)
+    for gpu, mixes in zip(kernel.gpus, kept.get("mixes", ()), strict=False):
+        gpu.mixes = mixes
+    kernel.places = {name: range(start, stop) for name, (start, stop) in kept.get("places", {}).items()}
     kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
     ledger = kept["ledger"]

@@ -17,7 +17,7 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
-from orchestrator.sim.kernel import VFIO, SimulatedGpu
+from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 
 
@@ -100,7 +100,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         sriov_total_vfs=kind.total_vfs,
         sriov_enabled_vfs=gpu.functions,
         mig_enabled=gpu.mig if kind.profiles else None,
-        heterogeneous=False,
+        heterogeneous=machine.kernel.mixed_sizes_of(gpu),
         module_id=None,
         types=kind.types,
         parents=(
@@ -147,7 +147,7 @@ def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatabl
     if gpu.kind.total_vfs and typed is None:
         return _idle_function(address, creatable)
     mdevs = tuple(
-        Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"))
+        Mdev(uuid=uuid, type_name=name, owner=machine.owner(f"mdev:{uuid}"), placement_id=_place(kernel, uuid))
         for uuid, (parent, name) in sorted(kernel.mdevs.items())
         if parent == address
     )
@@ -160,4 +160,10 @@ def _parent(machine: SimulatedMachine, gpu: SimulatedGpu, address: str, creatabl
         owner=machine.owner(f"vf:{address}") if typed is not None else None,
         in_use=address in kernel.opened or any(one.uuid in kernel.opened for one in mdevs),
         gpu_instance=kernel.inside.get(address),
+        placement_id=_place(kernel, address),
     )
+
+
+def _place(kernel: Kernel, device: str) -> int | None:
+    place = kernel.places.get(device)
+    return None if place is None else place.start

@@ -25,6 +25,7 @@ HOMES: dict[str, str] = {
     "orchestrator/agent/attachments/": "one file per kind",
     "orchestrator/core/device.py": "the list of kinds",
     "orchestrator/core/host_actions.py": "the list of everything that is done to a host",
+    "orchestrator/core/placed_vgpus.py": "those at chosen places",
     "orchestrator/core/action_names.py": "the same by name",
     "orchestrator/core/snapshot.py": "what an agent reports of a GPU's functions, as stored and sent",
     "orchestrator/core/snapshot_rules.py": "what may stand there",
@@ -40,6 +41,7 @@ HOMES: dict[str, str] = {
     "orchestrator/sim/machine_files.py": "that kernel kept in a file",
     "orchestrator/sim/observing.py": "what an agent reports of it",
     "orchestrator/sim/vgpu_actions.py": "what an agent does to it",
+    "orchestrator/sim/mixed_sizes.py": "the same at chosen places",
 }
 
 

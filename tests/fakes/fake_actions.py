@@ -41,6 +41,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
 from orchestrator.core.vgpu_settings import (
     ClearVgpuParameters,
@@ -49,6 +50,7 @@ from orchestrator.core.vgpu_settings import (
     SetVgpuScheduler,
 )
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
+from tests.fakes.fake_mixed_sizes import MODES, placed
 
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
@@ -77,7 +79,7 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
         raise Conflict("vgpu.foreign", "that vGPU is somebody else's")
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vgpu.in_use", "the VM still runs")
-    del machine.mdevs[action.uuid]
+    gpu_of(machine, machine.mdevs.pop(action.uuid)[0]).places.pop(action.uuid, None)
     machine.parameters.pop(action.uuid, None)
 
 
@@ -148,7 +150,9 @@ def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
         raise Conflict("vgpu.in_use", "the VM still runs")
     del machine.vf_types[action.vf]
     machine.parameters.pop(action.vf, None)
-    gpu_of(machine, action.vf).inside.pop(action.vf, None)
+    gpu = gpu_of(machine, action.vf)
+    gpu.inside.pop(action.vf, None)
+    gpu.places.pop(action.vf, None)
 
 
 def _set_scheduler(machine: FakeMachine, action: SetVgpuScheduler) -> None:
@@ -372,6 +376,9 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SetInstanceType: _set_instance_type,
     SetVgpuType: _set_type,
     ClearVgpuType: _clear_type,
+    SetPlacedType: placed(_set_type),
+    CreatePlacedMdev: placed(_create_mdev),
+    **MODES,
     SetVgpuScheduler: _set_scheduler,
     RestoreVgpuScheduler: _restore_scheduler,
     SetVgpuParameters: _set_parameters,

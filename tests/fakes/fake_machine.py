@@ -50,6 +50,11 @@ class FakeGpu:
     scheduler: SchedulerState = BEST_EFFORT
     scheduler_users: tuple[str, ...] = ()
     """VMs that want it so. Before them it was best effort."""
+    mixes: bool = False
+    mixed_users: tuple[str, ...] = ()
+    """VMs that want it to take several sizes. Before them it took one."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Function → where its vGPU lies among other sizes."""
 
     def function_addresses(self) -> list[str]:
         if self.framework == "mdev":
@@ -111,6 +116,9 @@ class FakeMachine:
                 gpu.passed_to,
                 gpu.scheduler,
                 gpu.scheduler_users,
+                gpu.mixes,
+                gpu.mixed_users,
+                dict(gpu.places),
             )
             for gpu in self.gpus
         ]
@@ -143,6 +151,8 @@ def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
         return free_instance(gpu, type_name) is not None
     kinds = {one.name: one for one in gpu.types}
     there = on_gpu(machine, gpu)
+    if gpu.mixes:
+        return sum(kinds[name].framebuffer_mib for name in (*there, type_name)) <= 49152
     sizes = {kinds[name].framebuffer_mib for name in there}
     wanted = kinds.get(type_name)
     return wanted is not None and sizes <= {wanted.framebuffer_mib} and len(there) < wanted.max_instances
@@ -229,7 +239,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         sriov_total_vfs=gpu.functions,
         sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,
         mig_enabled=gpu.mig,
-        heterogeneous=False,
+        heterogeneous=gpu.mixes if gpu.functions else None,
         module_id=None,
         types=gpu.types,
         parents=parents,
@@ -282,6 +292,7 @@ def _parent(machine: FakeMachine, gpu: FakeGpu, address: str, creatable: tuple[s
         owner=owner,
         in_use=any(running and address in devices(xml) for xml, running in machine.domains.values()),
         gpu_instance=gpu.inside.get(address),
+        placement_id=gpu.places.get(address),
     )
 
 

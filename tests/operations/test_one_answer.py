@@ -22,7 +22,7 @@ BASE = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4)
 UNSUPPORTED = (
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", scheduler=Scheduler(policy="fixed_share")),
     replace(BASE, parameters=VgpuParameters(console=True)),
-    replace(BASE, mixed_sizes=True),
+    replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", mixed_sizes=True),
     replace(BASE, numa="strict"),
     replace(BASE, cpu="pinned"),
     replace(BASE, power_cap_w=70),
@@ -62,10 +62,25 @@ def test_what_is_not_done_is_refused_with_one_code_whoever_asks(plane: ControlPl
     assert "asked" not in {row.profile for row in capacity.capacity(None)}
 
 
+def test_a_gpu_whose_driver_mixes_no_sizes_is_refused_by_name(plane: ControlPlane) -> None:
+    put(plane, replace(BASE, mixed_sizes=True))
+    for ask in (
+        lambda: plane.services.vms.create(create_vm("a", profile="asked")),
+        lambda: plane.services.vms.plan(create_vm("a", profile="asked")),
+    ):
+        with pytest.raises(NoCapacity) as caught:
+            ask()
+        assert {reason.code for reason in caught.value.reasons} == {"gpu.no_mixed_sizes"}
+    capacity, question = plane.services.capacity, Question(profile="asked")
+    assert {one.code for one in capacity.explain(question).explanation.reasons} == {"gpu.no_mixed_sizes"}
+    assert capacity.capacity(question)[0].fits_now == 0
+
+
 def test_of_the_shipped_offerings_most_promise_only_what_is_done() -> None:
     shipped = shipped_profiles().offerings
     assert unsupported(shipped["t4-2q"]) == ()
     assert unsupported(shipped["l40s-12q-fixed"]) == ()
+    assert unsupported(shipped["l40s-12q-mixed"]) == ()
 
 
 def test_vms_of_an_offering_that_spreads_share_no_host(plane: ControlPlane) -> None:

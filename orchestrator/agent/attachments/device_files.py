@@ -64,6 +64,16 @@ class DeviceFiles:
         if not gone():
             raise Unknown("vgpu.not_gone", "the driver took the request and still shows the vGPU", details=str(file))
 
+    def refusal(self, file: Path, value: str, *, done: Callable[[], bool]) -> str | None:
+        """Write what changes a device; what the kernel had against it, for the caller to read whether it is so.
+
+        :raises Unknown: the kernel did not come back"""
+        try:
+            self._retry(file, value, done=done)
+        except (Fatal, Retryable) as error:
+            return f"{error.message} ({error.details})"
+        return None
+
     def _retry(self, file: Path, value: str, *, done: Callable[[], bool]) -> None:
         """Try again a few times while the driver is busy (EBUSY), each time after reading."""
         for tries_left in reversed(range(_BUSY_TRIES)):

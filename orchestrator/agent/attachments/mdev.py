@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
 from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.attachments.placing import Places, placement_id
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
 from orchestrator.agent.sysfs.pci import PciGpu
@@ -16,6 +17,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host_actions import ActionResult, CreateMdev, RemoveMdev
 from orchestrator.core.names import is_uuid
+from orchestrator.core.placed_vgpus import CreatePlacedMdev
 from orchestrator.core.snapshot import HostVgpuType, Mdev, VgpuParent
 
 _DESCRIPTION = re.compile(r"framebuffer=(?P<framebuffer>[0-9]+)M\b.*\bmax_instances?=(?P<most>[0-9]+)", re.ASCII)
@@ -28,13 +30,13 @@ def mdev_key(uuid: str) -> str:
 
 class MdevDevices:
     def __init__(self, files: DeviceFiles) -> None:
-        self._files = files
+        self._files, self._places = files, Places(files)
         self._paths = files.paths
         self._ledger = files.ledger
 
     @property
     def handlers(self) -> Handlers:
-        return {CreateMdev: self.make, RemoveMdev: self.remove}
+        return {CreateMdev: self.make, CreatePlacedMdev: self.make_placed, RemoveMdev: self.remove}
 
     def make(self, action: CreateMdev) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
@@ -59,6 +61,16 @@ class MdevDevices:
             offered.directory / "create", action.uuid, key, exists=lambda: self._find(action.uuid) is not None
         )
         return ActionResult(changed=True)
+
+    def make_placed(self, action: CreatePlacedMdev) -> ActionResult:
+        """:raises Conflict: ``vgpu.placement_refused``, and as :meth:`make`"""
+        _check_uuid(action.uuid)
+        return self._places.make(
+            action,
+            self._paths.mdev_devices / action.uuid,
+            make=lambda: self.make(action),
+            remove=lambda: self.remove(RemoveMdev(vm=action.vm, uuid=action.uuid)),
+        )
 
     def remove(self, action: RemoveMdev) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.in_use``"""
@@ -157,10 +169,16 @@ class _ObservedMdevs:
             is_vf=is_vf,
             current_type=None,
             creatable=tuple(found.name for found in offered if found.available()),
-            mdevs=tuple(Mdev(uuid=d.uuid, type_name=d.type_name, owner=self._owner(d)) for d in devices),
+            mdevs=tuple(self._mdev(device) for device in devices),
             owner=None,
             in_use=self._any_in_use(devices),
         )
+
+    def _mdev(self, device: mdev.MdevDevice) -> Mdev:
+        return Mdev(
+            uuid=device.uuid, type_name=device.type_name, owner=self._owner(device),
+            placement_id=placement_id(device.directory),
+        )  # fmt: skip
 
     def _owner(self, device: mdev.MdevDevice) -> str | None:
         owner = self._ledger.owner(mdev_key(device.uuid))

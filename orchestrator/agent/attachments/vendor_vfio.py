@@ -15,6 +15,7 @@ from orchestrator.agent.attachments.device_files import (
     still_hangs,
 )
 from orchestrator.agent.attachments.kind import Handlers, Observation
+from orchestrator.agent.attachments.placing import Places, placement_id
 from orchestrator.agent.ledger import Ownership
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import open_files, vendor_vfio
@@ -24,6 +25,7 @@ from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
 from orchestrator.core.host_actions import ActionResult, ClearVgpuType, SetVgpuType
 from orchestrator.core.pci import is_pci_address
+from orchestrator.core.placed_vgpus import SetPlacedType
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
 
 
@@ -34,13 +36,13 @@ def vf_key(address: str) -> str:
 
 class TypedFunctions:
     def __init__(self, files: DeviceFiles) -> None:
-        self._files = files
+        self._files, self._places = files, Places(files)
         self._paths = files.paths
         self._ledger = files.ledger
 
     @property
     def handlers(self) -> Handlers:
-        return {SetVgpuType: self.make, ClearVgpuType: self.remove}
+        return {SetVgpuType: self.make, SetPlacedType: self.make_placed, ClearVgpuType: self.remove}
 
     def make(self, action: SetVgpuType) -> ActionResult:
         """:raises Conflict: ``vgpu.foreign``, ``vgpu.differs``
@@ -66,6 +68,16 @@ class TypedFunctions:
             exists=lambda: self._function(action.vf).current_id == type_id,
         )
         return ActionResult(changed=True)
+
+    def make_placed(self, action: SetPlacedType) -> ActionResult:
+        """:raises Conflict: ``vgpu.placement_refused``, and as :meth:`make`"""
+        check_address(action.vf)
+        return self._places.make(
+            action,
+            self._paths.pci(action.vf),
+            make=lambda: self.make(action),
+            remove=lambda: self.remove(ClearVgpuType(vm=action.vm, vf=action.vf)),
+        )
 
     def remove(self, action: ClearVgpuType) -> ActionResult:
         """A type that another owner put there is left alone: this VM's is gone, for a function outlives its vGPUs.
@@ -174,6 +186,7 @@ class _ObservedFunctions:
             owner=self._owner(function) if current else None,
             in_use=open_files.in_use(self._paths.pci(function.address), self._shared.opened),
             gpu_instance=vendor_vfio.gpu_instance(self._paths, function.address) if current else None,
+            placement_id=placement_id(self._paths.pci(function.address)) if current else None,
         )
 
     def _owner(self, function: vendor_vfio.VirtualFunction) -> str | None:

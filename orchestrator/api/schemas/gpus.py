@@ -102,6 +102,9 @@ class GpuAnswer(AnswerBody):
     mig_pending: bool | None = Field(description="The MIG mode after the GPU's next reset")
     gpu_instances: tuple[GpuInstanceAnswer, ...]
     scheduler: GpuSchedulerAnswer | None = Field(description="null: its driver lets nobody choose, or does not say")
+    mixed_sizes: bool | None = Field(
+        description="Whether vGPUs of several sizes may be on it now; null: its driver mixes none, or does not say"
+    )
     managed: bool = Field(description="Given to us at host add; no other GPU is ever touched")
     cut: str | None = Field(description="How it is cut now; None: nothing is claimed on it")
     types: tuple[TypeUseAnswer, ...]
@@ -126,6 +129,7 @@ class GpuAnswer(AnswerBody):
             mig_pending=gpu.mig_pending,
             gpu_instances=tuple(GpuInstanceAnswer.of(one, info.vm_names) for one in gpu.instances),
             scheduler=GpuSchedulerAnswer.of(info),
+            mixed_sizes=gpu.heterogeneous,
             managed=info.managed,
             cut=info.cut,
             types=tuple(TypeUseAnswer.of(use) for use in info.types),

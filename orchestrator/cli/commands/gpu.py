@@ -133,6 +133,7 @@ def details(gpu: Mapping[str, Any]) -> list[str]:
         ("VFs enabled", shown(gpu["virtual_functions"])),
         ("MIG", _mig(gpu)),
         ("scheduler", _scheduler(gpu)),
+        ("mixed sizes", shown(gpu["mixed_sizes"])),
         ("ours", shown(gpu["managed"])),
         ("cut", shown(cut_words(gpu["cut"]))),
         ("VMs", shown(gpu["vms"])),

@@ -67,7 +67,7 @@ def observed_on(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
 
 def changes_gpu(device: Device) -> bool:
     """Whether the GPU itself is another one while a VM has the device: its mode, its driver, its instances."""
-    return device.leaves_mig or ATTACHMENTS[device.kind].changes_gpu
+    return device.leaves_mig or device.placement_id is not None or ATTACHMENTS[device.kind].changes_gpu
 
 
 def hostdev(device: Device) -> Element:

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.device import Device
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.pci import split_pci_address
-from orchestrator.core.snapshot import VgpuParent
-from orchestrator.core.vgpu_settings import SetVgpuParameters, SetVgpuScheduler
+from orchestrator.core.snapshot import GpuSnapshot, VgpuParent
+from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuParameters, SetVgpuScheduler
 
 
 def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[str]) -> VgpuParent | None:
@@ -21,6 +21,16 @@ def first_free(parents: Sequence[VgpuParent], type_name: str, taken: frozenset[s
     """
     free = sorted((p for p in parents if p.address not in taken), key=lambda p: p.address)
     return next((p for p in free if type_name in p.creatable), free[0] if free else None)
+
+
+def mixed(vm_id: str, device: Device) -> tuple[HostAction, ...]:
+    """What has the GPU take several sizes: before the vGPU is there, as with the scheduler."""
+    return () if device.placement_id is None else (SetMixedSizes(vm=vm_id, gpu=device.gpu),)
+
+
+def observed_place(gpu: GpuSnapshot, placement_id: int | None) -> int | None:
+    """Drivers tell places on GPUs with vGPUs of one size as well, where nobody chose them and none matters."""
+    return placement_id if gpu.heterogeneous else None
 
 
 def scheduled(vm_id: str, device: Device) -> tuple[HostAction, ...]:

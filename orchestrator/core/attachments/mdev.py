@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free, scheduled, with_parameters
+from orchestrator.core.attachments.functions import first_free, mixed, observed_place, scheduled, with_parameters
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import CreateMdev, HostAction
+from orchestrator.core.placed_vgpus import CreatePlacedMdev
 from orchestrator.core.snapshot import GpuSnapshot
 
 
@@ -23,7 +25,9 @@ def _draw(gpu: GpuSnapshot, type_name: str, taken: frozenset[str], new_uuid: str
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     created = CreateMdev(vm=vm_id, uuid=device.name, parent=device.parent, type_name=device.type_name)
-    return (*scheduled(vm_id, device), created, *with_parameters(vm_id, device))
+    if device.placement_id is not None:
+        created = CreatePlacedMdev(**vars(created), placement_id=device.placement_id)
+    return (*mixed(vm_id, device), *scheduled(vm_id, device), created, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -38,6 +42,7 @@ def _observed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
     for parent in gpu.parents:
         for one in parent.mdevs:
             device = Device(kind="mdev", gpu=gpu.address, parent=parent.address, type_name=one.type_name, name=one.uuid)
+            device = replace(device, placement_id=observed_place(gpu, one.placement_id))
             yield ObservedDevice(device=device, owner=one.owner, in_use=False)
 
 

@@ -8,9 +8,17 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments.attachment import Attachment
-from orchestrator.core.attachments.functions import first_free, pci_source, scheduled, with_parameters
+from orchestrator.core.attachments.functions import (
+    first_free,
+    mixed,
+    observed_place,
+    pci_source,
+    scheduled,
+    with_parameters,
+)
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.host_actions import HostAction, SetMigMode, SetVgpuType
+from orchestrator.core.placed_vgpus import SetPlacedType
 from orchestrator.core.snapshot import GpuSnapshot
 
 
@@ -28,8 +36,10 @@ def _device(gpu: GpuSnapshot, function: str, type_name: str) -> Device:
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
     typed = SetVgpuType(vm=vm_id, vf=device.parent, type_name=device.type_name)
+    if device.placement_id is not None:
+        typed = SetPlacedType(**vars(typed), placement_id=device.placement_id)
     left = (SetMigMode(gpu=device.gpu, on=False),) if device.leaves_mig else ()
-    return (*left, *scheduled(vm_id, device), typed, *with_parameters(vm_id, device))
+    return (*left, *mixed(vm_id, device), *scheduled(vm_id, device), typed, *with_parameters(vm_id, device))
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:
@@ -46,6 +56,7 @@ def typed(gpu: GpuSnapshot) -> Iterator[ObservedDevice]:
     for parent in gpu.parents:
         if parent.is_vf and parent.current_type is not None:
             device = _device(gpu, parent.address, parent.current_type)
+            device = replace(device, placement_id=observed_place(gpu, parent.placement_id))
             yield ObservedDevice(device=device, owner=parent.owner, in_use=parent.in_use is not False)
 
 

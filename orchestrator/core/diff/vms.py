@@ -81,6 +81,7 @@ def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot
         yield vm_finding(vm, "vm.device_differs", "error", (text, observed), _RESTART)
     elif active:
         yield from _scheduler(vm, device, snapshot)
+        yield from _mixed_sizes(vm, device, there.device.placement_id, snapshot)
     elif not active and not wanted.running:
         repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
         differ = ("no vGPU while it is stopped", text)
@@ -95,6 +96,21 @@ def _scheduler(vm: Vm, device: Device, snapshot: HostSnapshot) -> Iterator[Findi
     differ = (f"GPU {device.gpu}: {words(device.scheduler)}", now.words)
     why = "stop the VMs on the GPU and start them again: the driver changes it only while no vGPU is there"
     yield vm_finding(vm, "vm.scheduler_differs", "error", differ, why)
+
+
+def _mixed_sizes(vm: Vm, device: Device, placement_id: int | None, snapshot: HostSnapshot) -> Iterator[Finding]:
+    """As with the scheduler: what the driver does not say is not judged."""
+    gpu = next((gpu for gpu in snapshot.gpus if gpu.address == device.gpu), None)
+    if device.placement_id is None or gpu is None:
+        return
+    if gpu.heterogeneous is False:
+        differ = (f"GPU {device.gpu}: vGPUs of several sizes", "vGPUs of one size")
+        why = "stop the VMs on the GPU and start them again: the driver changes it only while no vGPU is there"
+        yield vm_finding(vm, "vm.mixed_sizes_off", "error", differ, why)
+    elif placement_id is not None and placement_id != device.placement_id:
+        text = f"{device.type_name} on GPU {device.gpu} at placement"
+        differ = (f"{text} {device.placement_id}", f"{text} {placement_id}")
+        yield vm_finding(vm, "vm.placement_differs", "error", differ, _RESTART)
 
 
 def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:

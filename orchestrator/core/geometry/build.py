@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.core.geometry.cut import Cut
+from orchestrator.core.geometry.cut import MIXES, Cut, CutKind
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.geometry.mask_cut import MaskCut, Places, intervals
@@ -65,8 +65,9 @@ def build_geometry(
         cuts.append(_mig_cut(memory_mib, mig_rows, rows, options))
     if "time_sliced" in kinds:
         cuts.extend(_equal_cuts(rows, options))
-    if "mixed" in kinds:
-        cuts.extend(_mixed_cut(rows, options))
+    mixes = next((kind for kind in MIXES if kind in kinds), None)
+    if mixes is not None:
+        cuts.extend(_mixed_cut(rows, options, mixes))
     return Geometry(model, memory_mib, tuple(cuts), {name: tuple(found) for name, found in options.items()})
 
 
@@ -84,7 +85,7 @@ def _equal_cuts(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, st
     return list(cuts.values())
 
 
-def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]) -> list[Cut]:
+def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]], kind: CutKind) -> list[Cut]:
     places: dict[str, Places] = {}
     region = 0
     for row in rows:
@@ -93,7 +94,7 @@ def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str
             shape = f"{row.placement_size}@{','.join(map(str, row.placement_ids))}"
             places[shape] = intervals(row.placement_ids, row.placement_size)
             options.setdefault(row.name, []).append((MIXED, shape))
-    return [MaskCut(MIXED, "mixed", region, 1024, places)] if places else []
+    return [MaskCut(MIXED, kind, region, 1024, places)] if places else []
 
 
 def _mig_cut(

@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.units import MIB, show_size
 
-CutKind = Literal["mig", "time_sliced", "mixed", "whole"]
+CutKind = Literal["mig", "time_sliced", "mixed", "mixable", "whole"]
+"""``mixable``: as ``mixed``, on a GPU that mixes no sizes now and is switched for whoever asks for that."""
+MIXES: Final[tuple[CutKind, ...]] = ("mixed", "mixable")
 State = Hashable
 """What matters of an occupied cut for the future. Equal states offer the same choices."""
 

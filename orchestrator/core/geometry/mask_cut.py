@@ -34,7 +34,7 @@ class MaskCut(Cut):
         self.shapes = tuple(self.places)
         self.empty = 0
         rows = sorted((n, p.size, p.masks, p.at_most_one or "") for n, p in places.items())
-        self.key = (name, slots, slot_mib, tuple(rows))
+        self.key = (name, kind, slots, slot_mib, tuple(rows))
         single = sorted({p.at_most_one for p in places.values() if p.at_most_one})
         self._slots_mask = (1 << slots) - 1
         self._masks = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.geometry.cut import CutKind
+from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.labels import Labels
 from orchestrator.core.offering import Offering
 
@@ -24,13 +24,14 @@ class Ask:
 def ask_of(offering: Offering) -> Ask:
     """How the engine names what ``offering`` gives one VM. ``gpu:N`` counts as one device.
 
-    An offering that was written down says whether its GPU may hold several sizes; a bare vGPU type leaves it open.
+    An offering that was written down says whether its GPU may hold several sizes. A bare vGPU type goes beside other
+    sizes on a GPU that mixes them already, and has none switched for it.
 
     :raises InvalidInput: ``profile.unsupported``: it names neither vGPU type, MIG profile nor whole GPUs
     """
     kinds: tuple[CutKind, ...] = ()
     if offering.kind == "time_sliced":
-        kinds = ("mixed",) if offering.mixed_sizes else ("time_sliced",)
+        kinds = MIXES if offering.mixed_sizes else ("time_sliced",)
         if not offering.written_down:
             kinds = ("time_sliced", "mixed")
     if offering.kind in {"mig", "mig_backed"}:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.board import other_models
+from orchestrator.core.geometry.cut import MIXES
 from orchestrator.core.labels import show_labels
 from orchestrator.core.placement.constraints import closed_to, gpu_obstacles, host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
@@ -30,6 +31,7 @@ _MESSAGES = {
     "gpu.unusable": "the GPU may not be used",
     "gpu.other_tenant": "another tenant's VMs are on the GPU, which is not shared with them",
     "gpu.other_scheduler": "VMs on the GPU have its time divided otherwise, not by {scheduler}",
+    "gpu.no_mixed_sizes": "the GPU's driver mixes no sizes on it",
     "gpu.no_scheduler": "the GPU's driver lets nobody choose how its time is divided",
     "host.other_tenant": "another tenant's VMs are on the host, which is not shared with them",
     "host.no_gpus": "the host has no GPUs",
@@ -126,7 +128,8 @@ def gpu_reason(request: Request, gpu: Gpu) -> str | None:
     demand = demand_of(request)
     options = gpu.table.options(demand)
     if not options:
-        return "profile.unsupported"
+        mixes = request.cut_kinds == MIXES and gpu.table.geometry.supports(request.profile)
+        return "gpu.no_mixed_sizes" if mixes else "profile.unsupported"
     if gpu.whole:
         return "gpu.no_capacity"
     if gpu.table.steps(gpu.state, demand):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.core.geometry.cut import MIXES, CutKind
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import Gpu
 from orchestrator.core.placement.views import Request
@@ -12,11 +13,10 @@ from orchestrator.core.placement.views import Request
 
 def on_like_gpus(request: Request, gpu: Gpu) -> Request:
     """The request, bound to GPUs of the model it is on, cut in the same way."""
-    return replace(
-        request,
-        gpu_models=(gpu.table.geometry.model,),
-        cut_kinds=() if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,),
-    )
+    kinds: tuple[CutKind, ...] = () if gpu.cut < 0 else (gpu.table.cuts[gpu.cut].kind,)
+    if set(kinds) & set(MIXES):
+        kinds = MIXES
+    return replace(request, gpu_models=(gpu.table.geometry.model,), cut_kinds=kinds)
 
 
 def bind_to_like_gpus(engine: PlacementEngine) -> None:

@@ -208,6 +208,7 @@ class Refusal:
     Codes: ``profile.unsupported`` · ``gpu.no_capacity`` · ``gpu.fragmented`` · ``gpu.other_size_in_use`` ·
     ``gpu.other_cut_in_use`` · ``gpu.no_partition`` · ``gpu.too_few`` · ``gpu.not_whole`` · ``gpu.unusable`` ·
     ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``gpu.other_scheduler`` · ``gpu.no_scheduler`` ·
+    ``gpu.no_mixed_sizes`` ·
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
     was named) · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·

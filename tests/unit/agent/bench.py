@@ -43,6 +43,7 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -77,6 +78,7 @@ class Bench:
         self.domains = Domains(connection, self.ledger, timing)
         self.wanted = RestoreList(self.host.paths, self.ledger, "boot-1")
         self.schedulers = FakeSchedulers({T4: BEST_EFFORT, L40S: BEST_EFFORT})
+        self.mixed_sizes = FakeMixedSizes({L40S: False})
         names = {1145: "NVIDIA L40S-1B", L40S_2Q: "NVIDIA L40S-2Q"}
         files = DeviceFiles(self.host.paths, self.ledger, timing, lambda: names, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
@@ -88,7 +90,14 @@ class Bench:
         parts = Parts(
             storage,
             kinds,
-            GpuSwitches(self.host.paths, self.ledger, timing, Nvml(), kinds, Chosen(FakeMig(), self.schedulers)),
+            GpuSwitches(
+                self.host.paths,
+                self.ledger,
+                timing,
+                Nvml(),
+                kinds,
+                Chosen(FakeMig(), self.schedulers, self.mixed_sizes),
+            ),
             self.domains,
             networks,
             Settler(self.ledger, storage, kinds, self.domains),

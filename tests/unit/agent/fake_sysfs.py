@@ -45,6 +45,8 @@ class FakeSysfs:
         self.writes: list[tuple[str, str]] = []
         self.lacks_parameters: tuple[str, ...] = ()
         """Parameters of vGPUs that the driver takes and forgets."""
+        self.holds_places = False
+        """The driver moves no vGPU from where it put it."""
         self._types: dict[str, tuple[FakeType, ...]] = {}
         self._groups = 0
         for directory in (self.paths.pci_devices, self.paths.mdev_devices, self.paths.proc, self.paths.iommu_groups):
@@ -135,6 +137,7 @@ class FakeSysfs:
             (directory / f"virtfn{number}").symlink_to(function)
             self.text(function / "nvidia/current_vgpu_type", "0")
             self.text(function / "nvidia/vgpu_params", "")
+            self.text(function / "nvidia/placement_id", "")
         self._refresh_functions(address)
 
     def hold_open(self, node: str, *, process: int = 4242) -> None:
@@ -168,7 +171,26 @@ class FakeSysfs:
         if path.name == "vgpu_params":
             self.text(path, ",".join(one for one in value.strip().split(",") if one not in self.lacks_parameters))
             return 0
+        if path.name == "placement_id":
+            return self._move(path, int(value))
         return self._set_type(path, value)
+
+    def place(self, name: str) -> str:
+        """Of a vGPU, as it stands there; empty: there is none."""
+        device = self.paths.pci(name) if ":" in name else self.paths.mdev_devices / name
+        return (device / "nvidia/placement_id").read_text().strip()
+
+    def _move(self, path: Path, start: int) -> int:
+        if self.holds_places or start in self._starts(path):
+            return errno.EINVAL
+        self.text(path, str(start))
+        return 0
+
+    def _starts(self, place: Path) -> set[int]:
+        """Where the other vGPUs of the GPU begin."""
+        others = (place.parents[1] / "physfn").glob("virtfn*/nvidia/placement_id")
+        texts = (file.read_text().strip() for file in others if file.resolve() != place.resolve())
+        return {int(text) for text in texts if text}
 
     def parameters(self, name: str) -> str:
         """Of a vGPU, as they stand there."""
@@ -207,6 +229,7 @@ class FakeSysfs:
         device.mkdir()
         self.text(device / "remove", "")
         self.text(device / "nvidia/vgpu_params", "")
+        self.text(device / "nvidia/placement_id", "0")
         (device / "mdev_type").symlink_to(Path("../mdev_supported_types") / type_directory)
         self._join_group(device)
         (self.paths.mdev_devices / uuid).symlink_to(device)
@@ -252,6 +275,9 @@ class FakeSysfs:
         if value != "0" and f"\n{value} " not in creatable:
             return errno.EINVAL
         self.text(path, value)
+        place = path.with_name("placement_id")
+        first = min(set(range(0, 48, 12)) - self._starts(place), default=0)
+        self.text(place, "" if value == "0" else str(first))
         self._refresh_functions((path.parents[1] / "physfn").readlink().name)
         return 0
 

@@ -14,6 +14,7 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -32,7 +33,12 @@ class Bench:
         files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         kinds = kinds_of(files, FakeMig(), Nvml())
         self.switches = GpuSwitches(
-            self.host.paths, self.ledger, self.timing, Nvml(), kinds, Chosen(self.mig, FakeSchedulers())
+            self.host.paths,
+            self.ledger,
+            self.timing,
+            Nvml(),
+            kinds,
+            Chosen(self.mig, FakeSchedulers(), FakeMixedSizes()),
         )
         self.calls = root / "calls"
 

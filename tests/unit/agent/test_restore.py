@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.mig_modes import Functions, MigModes
+from orchestrator.agent.mixed_sizes import MixedSizes
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.restore import Restorer
@@ -45,6 +46,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
 )
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -106,6 +108,8 @@ class FakeSwitches(GpuSwitches):
         self.modes = MigModes(ledger, mig, functions)
         self.driver = FakeSchedulers({T4: BEST_EFFORT})
         self.schedulers = Schedulers(ledger, self.driver, lambda _: None)
+        self.mixed = FakeMixedSizes({L40S: False})
+        self.mixed_sizes = MixedSizes(ledger, self.mixed, lambda _: None)
 
     def _on(self, gpu: str) -> bool:
         return (self.host.paths.pci(gpu) / "sriov_numvfs").read_text() != "0\n"

@@ -22,6 +22,7 @@ from orchestrator.core.errors import Conflict, Denied, Fatal, VgpuctlError
 from orchestrator.core.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
 from orchestrator.core.snapshot import GpuSnapshot
 from tests.fakes.fake_mig import FakeMig
+from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -287,7 +288,12 @@ def test_gpus_that_were_not_given_to_us_are_not_taken(bench: Bench) -> None:
 
 def test_virtual_functions_of_a_gpu_that_a_vm_has_stay_off(bench: Bench) -> None:
     switches = GpuSwitches(
-        bench.host.paths, bench.ledger, FakeTiming(), bench.driver, bench.kinds, Chosen(FakeMig(), FakeSchedulers())
+        bench.host.paths,
+        bench.ledger,
+        FakeTiming(),
+        bench.driver,
+        bench.kinds,
+        Chosen(FakeMig(), FakeSchedulers(), FakeMixedSizes()),
     )
     bench.do(take(L40S))
     assert not switches.enable_virtual_functions(L40S).changed

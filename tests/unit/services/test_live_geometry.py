@@ -79,7 +79,7 @@ def test_a_gpu_whose_vgpus_are_mediated_devices_is_not_switched() -> None:
 
 
 def test_both_modes_of_a_live_gpu_are_cut_as_the_catalogue_plans_them() -> None:
-    planned = catalogue_geometry(shipped(), MODEL, frozenset({"time_sliced", "mig"}))
+    planned = catalogue_geometry(shipped(), MODEL, frozenset({"time_sliced", "mig", "mixable"}))
     for mig in (True, False):
         live = tables_of(a100(mig=mig)).now
         assert {cut.key for cut in live.cuts} == {cut.key for cut in planned.cuts}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vGPUs at chosen places of a GPU with mixed sizes.
+
+The driver puts a new vGPU at the first place that is free, and moves it when its ``placement_id`` is written. So one
+vGPU of a GPU is made and moved at a time: on its way it may lie where the next one shall.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.agent.attachments.device_files import DeviceFiles
+from orchestrator.agent.sysfs import pci, reading
+from orchestrator.core.errors import Conflict, VgpuctlError
+from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
+
+_NO_PLACE = 0xFFFF
+"""nvml.h, nvmlVgpuInstanceGetPlacementId: it has none."""
+
+
+def placement_id(device: Path) -> int | None:
+    """Of the vGPU whose directory in sysfs this is; None: the driver does not say."""
+    found = reading.number(device / "nvidia" / "placement_id")
+    return None if found is None or found >= _NO_PLACE else found
+
+
+class Places:
+    """Of all GPUs of the host."""
+
+    def __init__(self, files: DeviceFiles) -> None:
+        self._files = files
+        self._locks: dict[str, threading.Lock] = {}
+
+    def make(
+        self,
+        action: CreatePlacedMdev | SetPlacedType,
+        device: Path,
+        *,
+        make: Callable[[], ActionResult],
+        remove: Callable[[], object],
+    ) -> ActionResult:
+        """``device``: its directory in sysfs once it is there. One that the driver does not move is taken back.
+
+        :raises Conflict: ``vgpu.placement_refused``, ``vgpu.in_use``, and those of ``make``
+        """
+        self._files.check_managed(action.function)
+        gpu = pci.physical_gpu(self._files.paths, action.function)
+        with self._locks.setdefault(gpu, threading.Lock()):
+            made = make()
+            if placement_id(device) == action.placement_id:
+                return made
+            self._files.check_unused(device, action.function)
+            try:
+                self._move(device, action.placement_id)
+            except VgpuctlError:
+                remove()
+                raise
+        return ActionResult(changed=True)
+
+    def _move(self, device: Path, wanted: int) -> None:
+        def is_there() -> bool:
+            return placement_id(device) == wanted
+
+        refused = self._files.refusal(device / "nvidia" / "placement_id", str(wanted), done=is_there)
+        if not is_there():
+            raise Conflict(
+                "vgpu.placement_refused",
+                f"the driver does not put the vGPU at placement {wanted} of its GPU",
+                hint="'vgpuctl gpu map' shows what lies where; 'vgpuctl doctor' looks at the host again",
+                details=f"it says {placement_id(device)}" + (f": {refused}" if refused else ""),
+            )

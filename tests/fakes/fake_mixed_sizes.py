@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vGPUs of several sizes: on the machine in memory, and a driver that takes the mode as NVML does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.host_actions import HostAction
+from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
+from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
+
+
+@dataclass
+class FakeMixedSizes:
+    """GPUs that are named in ``now`` have the mode."""
+
+    now: dict[str, bool] = field(default_factory=dict)
+    sets: list[str] = field(default_factory=list)
+    """GPUs whose mode was changed, in order."""
+    deaf: bool = False
+    """Takes what it is told and does otherwise."""
+    busy: Callable[[str], bool] = lambda _gpu: False
+    """Whether a vGPU is on the GPU."""
+
+    def state(self, gpu: str) -> bool | None:
+        return self.now.get(gpu)
+
+    def put(self, gpu: str, before: bool) -> None:
+        if self.busy(gpu):
+            raise Conflict("gpu.in_use", "not while a vGPU is there")
+        self.sets.append(gpu)
+        if not self.deaf:
+            self.now[gpu] = before
+
+
+def set_mixed_sizes(machine: FakeMachine, action: SetMixedSizes) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    if not gpu.functions or gpu.mig or gpu.passed_to is not None:
+        raise Fatal("gpu.no_mixed_sizes", "the driver mixes none there")
+    if not gpu.mixes and on_gpu(machine, gpu):
+        raise Conflict("gpu.in_use", "a vGPU is on it")
+    gpu.mixes = True
+    gpu.mixed_users = tuple(dict.fromkeys((*gpu.mixed_users, action.vm)))
+
+
+def restore_mixed_sizes(machine: FakeMachine, action: RestoreMixedSizes) -> None:
+    gpu = gpu_of(machine, action.gpu)
+    gpu.mixed_users = tuple(vm for vm in gpu.mixed_users if vm != action.vm)
+    if not gpu.mixed_users and not on_gpu(machine, gpu):
+        gpu.mixes = False
+
+
+def placed(make: Callable[[FakeMachine, Any], None]) -> Callable[[FakeMachine, Any], None]:
+    """Makes a vGPU, and puts it where it shall lie."""
+
+    def made(machine: FakeMachine, action: SetPlacedType | CreatePlacedMdev) -> None:
+        make(machine, action)
+        places = gpu_of(machine, action.function).places
+        name = action.vf if isinstance(action, SetPlacedType) else action.uuid
+        if action.placement_id in {start for other, start in places.items() if other != name}:
+            raise Conflict("vgpu.placement_refused", "another one lies there")
+        places[name] = action.placement_id
+
+    return made
+
+
+MODES: dict[type[HostAction], Callable[..., None]] = {
+    SetMixedSizes: set_mixed_sizes,
+    RestoreMixedSizes: restore_mixed_sizes,
+}
