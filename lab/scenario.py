@@ -148,7 +148,7 @@ def _gpu(gpu: Mapping, host: str, number: int, models: frozenset[str]) -> Gpu:
         if given
         else drawn,
         numa=gpu.number("numa", 0, 0, 7),
-        module_id=gpu.number("module_id", number + 1, 1, MAX_GPUS),
+        module_id=gpu.number("module_id", 0, 0, MAX_GPUS),
         switch=gpu.number("switch", 0, 0, MAX_GPUS),
         extra=extra.mapping().plain() if extra else {},
     )

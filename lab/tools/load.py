@@ -102,7 +102,7 @@ def _facts(gpu: dict[str, Any], model: dict[str, Any], index: int, host: str) ->
         "mig_capable": int(model["mig_capable"]),
         "vgpu_capable": int(model["vgpu_capable"]),
         "ecc": int(model["ecc"]),
-        "module_id": gpu.get("module_id", index + 1),
+        "module_id": gpu.get("module_id", 0),
         "minor": index,
     }
     if model["power_limit_w"]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from orchestrator.agent.attachments.kind import Kinds
+from orchestrator.agent.fabric.fmpm import FabricManager
+from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
@@ -57,12 +59,14 @@ class Observer:
     networks: LibvirtNetworks
     storage: Storage
     wanted: RestoreList
+    fabric: FabricManager
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()
         nvml = self.nvml.read()
         problems.found.extend(nvml.problems)
         libvirt_version, qemu_version = problems.read(self.libvirt.versions, (NOT_TOLD, NOT_TOLD))
+        gpus = observe_gpus(self.paths, self.ledger, self.kinds, nvml)
         about = machine.read(self.paths)
         disk = shutil.disk_usage(self.paths.storage)
         return HostSnapshot(
@@ -81,7 +85,7 @@ class Observer:
             storage_free_bytes=disk.free,
             storage_total_bytes=disk.total,
             iommu=about.iommu,
-            gpus=observe_gpus(self.paths, self.ledger, self.kinds, nvml),
+            gpus=gpus,
             domains=problems.read(self.domains.snapshots, ()),
             volumes=self.storage.volumes(),
             seeds=self.storage.seeds(),
@@ -92,4 +96,5 @@ class Observer:
             epoch=self.ledger.epoch(),
             ledger_lost=self.ledger.is_lost(),
             confinement=problems.read(self.libvirt.confinement, None),
+            fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
         )

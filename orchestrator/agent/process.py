@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 
 @dataclass(frozen=True)
@@ -15,11 +18,15 @@ class Finished:
 
     code: int
     output: str
-    """stdout and stderr as they came, at most the last 8 KiB."""
+    """stdout and stderr as they came, at most the last 8 KiB; all of it where a limit was given."""
 
 
 class ChildHangs(Exception):
     """The child was still running at its deadline. It was told to die and may be unable to (D state)."""
+
+
+class ChildTalksTooMuch(Exception):
+    """The child printed more than was asked of it, and was told to die."""
 
 
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -27,11 +34,12 @@ _KEPT_OUTPUT = 8192
 _DEATH_SECONDS = 0.2
 
 
-def run(argv: Sequence[str], *, limit_s: float) -> Finished:
-    """Run ``argv`` to its end.
+def run(argv: Sequence[str], *, limit_s: float, most_bytes: int | None = None) -> Finished:
+    """Run ``argv`` to its end. ``most_bytes``: of a program that need not be believed.
 
     :raises ChildHangs: it did not end within ``limit_s``. It is not waited for: a process in the kernel's
         uninterruptible sleep cannot be killed, and whoever waits for it hangs as well.
+    :raises ChildTalksTooMuch: it printed more than ``most_bytes``
     :raises OSError: it could not be started.
     """
     process = subprocess.Popen(
@@ -43,12 +51,33 @@ def run(argv: Sequence[str], *, limit_s: float) -> Finished:
         close_fds=True,
     )
     try:
+        if most_bytes is not None and process.stdout is not None:
+            output = _at_most(process, process.stdout, limit_s, most_bytes)
+            return Finished(process.returncode, output.decode(errors="replace"))
         output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
         process.kill()
         _reap(process)
         raise ChildHangs(f"{argv[0]} did not end within {limit_s:g} s") from error
     return Finished(process.returncode, output[-_KEPT_OUTPUT:].decode(errors="replace"))
+
+
+def _at_most(process: subprocess.Popen[bytes], pipe: IO[bytes], limit_s: float, most_bytes: int) -> bytes:
+    """:raises subprocess.TimeoutExpired: it has not ended"""
+    output, deadline = b"", time.monotonic() + limit_s
+    with selectors.DefaultSelector() as ready, pipe:
+        ready.register(pipe, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0 and ready.select(left):
+            chunk = os.read(pipe.fileno(), _KEPT_OUTPUT)
+            if not chunk:
+                process.wait(max(0.0, deadline - time.monotonic()))
+                return output
+            output += chunk
+            if len(output) > most_bytes:
+                process.kill()
+                _reap(process)
+                raise ChildTalksTooMuch(f"{process.args!a} printed more than {most_bytes} bytes"[:300])
+    raise subprocess.TimeoutExpired(process.args, limit_s)
 
 
 def _library_path() -> dict[str, str]:
@@ -59,7 +88,9 @@ def _library_path() -> dict[str, str]:
 def _reap(process: subprocess.Popen[bytes]) -> None:
     """Give an ordinary child the moment it takes to die, so that it does not stay a zombie."""
     try:
-        process.communicate(timeout=_DEATH_SECONDS)
+        process.wait(timeout=_DEATH_SECONDS)
     except subprocess.TimeoutExpired:
+        pass
+    finally:
         if process.stdout is not None:
             process.stdout.close()

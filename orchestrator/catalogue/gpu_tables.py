@@ -40,6 +40,8 @@ class GpuTables:
     """(words for people, geometry) of each mode that it may be switched to."""
     partitions: tuple[tuple[int, ...], ...]
     """Module ids of its baseboard's partitions; empty: no fabric, or one that is not known."""
+    on_nvswitch: bool = False
+    """Whether its model sits on NVSwitch baseboards."""
 
 
 Tables = Callable[[GpuSnapshot], GpuTables]
@@ -89,7 +91,9 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     board = model.baseboard if model is not None else None
     partitions = tuple(p.module_ids for p in known.partitions_of(board)) if board is not None else ()
     others = tuple((words, cut(kinds)) for words, kinds in _others(seen, types))
-    return GpuTables(now=cut(_now(seen)), ever=cut(_ALL), others=others, partitions=partitions)
+    return GpuTables(
+        now=cut(_now(seen)), ever=cut(_ALL), others=others, partitions=partitions, on_nvswitch=board is not None
+    )
 
 
 def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:

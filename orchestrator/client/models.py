@@ -758,6 +758,29 @@ class ExtendLease(TypedDict):
     """
 
 
+class FabricPartition(TypedDict):
+    """
+    A set of GPUs that the host's NVSwitches can join.
+    """
+
+    id: int
+    """
+    Stays the same for ever
+    """
+    modules: list[int]
+    """
+    Module ids of its GPUs, as NVML tells them
+    """
+    active: bool
+    """
+    Only those that are not finished
+    """
+    ours: bool
+    """
+    Activated for a VM of ours
+    """
+
+
 class Finding(TypedDict):
     """
     One difference between what is wanted and what a host shows.
@@ -2341,6 +2364,22 @@ class Explanation(TypedDict):
     """
 
 
+class Fabric(TypedDict):
+    """
+    The fabric manager of a host whose GPUs hang on NVSwitches.
+    """
+
+    version: str | None
+    """
+    Its version
+    """
+    problem: str | None
+    """
+    Why no GPU of the host is given out as a whole now; null: they are
+    """
+    partitions: list[FabricPartition]
+
+
 class Gpu(TypedDict):
     """
     A physical GPU as last seen, with its claims.
@@ -2587,6 +2626,10 @@ class Host(TypedDict):
     bridges: list[HostBridge] | None
     """
     That networks can be put on; null: not seen yet
+    """
+    fabric: Fabric | None
+    """
+    null: no GPU of it hangs on NVSwitches, or that is not told
     """
     gpus: list[HostGpu]
     """

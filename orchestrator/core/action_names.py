@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from orchestrator.core.fabric_actions import ActivateFabricPartition, DeactivateFabricPartition
 from orchestrator.core.host_actions import (
     AdoptDomain,
     BindVfio,
@@ -49,6 +50,7 @@ ACTIONS: dict[str, type[HostAction]] = {
     for cls in (
         CreateVolume, DeleteVolume, WriteSeed, DeleteSeed, EnableVirtualFunctions, DisableVirtualFunctions,
         SetMigMode, CreateGpuInstance, DestroyGpuInstance, BindVfio, RestoreDriver,
+        ActivateFabricPartition, DeactivateFabricPartition,
         SetVgpuScheduler, RestoreVgpuScheduler, SetVgpuParameters, ClearVgpuParameters,
         SetMixedSizes, RestoreMixedSizes, CreatePlacedMdev, SetPlacedType,
         CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork, EnsureBridgedNetwork,

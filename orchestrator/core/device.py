@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from orchestrator.core.fabric import FabricPlace
 from orchestrator.core.offering import Scheduler, VgpuParameters
 
 DeviceKind = Literal["mdev", "vendor_vfio", "mig_backed", "passthrough"]
@@ -47,14 +48,17 @@ class Device:
     """Of the vGPU plugin; None: the driver's own."""
     placement_id: int | None = None
     """Where it lies on a GPU with mixed sizes, in GiB of profile size; None: all vGPUs there are of one size."""
+    fabric: FabricPlace | None = None
+    """The fabric partition that is complete with it: of a VM's whole GPUs on an NVSwitch the last one has it."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Device:
         """What ``dataclasses.asdict`` made of one."""
-        scheduler, parameters = fields.get("scheduler"), fields.get("parameters")
+        scheduler, parameters, fabric = (fields.get(name) for name in ("scheduler", "parameters", "fabric"))
         made = {
             "scheduler": None if scheduler is None else Scheduler(**scheduler),
             "parameters": None if parameters is None else VgpuParameters(**parameters),
+            "fabric": None if fabric is None else FabricPlace.from_fields(fabric),
         }
         return cls(**{**fields, **made})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
 
@@ -28,6 +29,7 @@ class HostFacts:
     unconfined: bool = False
     """Its agent said so; one that does not tell is not judged by it."""
     bridges: tuple[Bridge, ...] = ()
+    fabric: FabricSnapshot | None = None
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -40,6 +42,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         agent_too_old=snapshot.agent_too_old,
         unconfined=snapshot.confinement == "none",
         bridges=snapshot.bridges,
+        fabric=snapshot.fabric,
     )
 
 

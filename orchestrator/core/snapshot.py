@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
 
@@ -203,6 +204,8 @@ class HostSnapshot:
 
     confinement: Confinement | None = None
     """None from an agent that does not tell, and while libvirt does not answer."""
+    fabric: FabricSnapshot | None = None
+    """None: no GPU of it is on a baseboard with a fabric manager, or its agent does not tell."""
 
     bridges: tuple[Bridge, ...] = ()
     """Those that the host has by itself, libvirt's own left out; none from an agent that does not tell."""

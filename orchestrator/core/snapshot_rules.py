@@ -10,6 +10,7 @@ from typing import Final
 
 from orchestrator.core.agent_error import one_line
 from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, VgpuParent
 
@@ -19,6 +20,8 @@ _NAME: Final = 255
 """As long as a file's name may be."""
 _EPOCH: Final = 2**31 - 1
 """As large as the database's column may be."""
+_PARTITIONS: Final = 64
+"""FM_MAX_FABRIC_PARTITIONS"""
 _PROBLEMS: Final = 100
 _PROBLEM: Final = 1000
 
@@ -45,7 +48,19 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     if not 0 <= snapshot.epoch < _EPOCH:
         raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
-    return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems))
+    return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems), fabric=_checked_fabric(snapshot.fabric))
+
+
+def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
+    if fabric is None:
+        return None
+    _check_once("fabric partition", [str(one.id) for one in fabric.partitions])
+    for one in fabric.partitions:
+        _check_once("GPU of a fabric partition", [str(module) for module in one.modules])
+    if len(fabric.partitions) > _PARTITIONS or not all(one.modules for one in fabric.partitions):
+        raise _invalid("fabric partitions that cannot be so", str(len(fabric.partitions)))
+    problem = None if fabric.problem is None else one_line(fabric.problem, _PROBLEM)
+    return replace(fabric, problem=problem)
 
 
 def _names(snapshot: HostSnapshot) -> Iterator[str]:
@@ -54,6 +69,9 @@ def _names(snapshot: HostSnapshot) -> Iterator[str]:
     yield from snapshot.networks
     for bridge in snapshot.bridges:
         yield from (bridge.name, *bridge.vlans)
+    if snapshot.fabric is not None:
+        yield snapshot.fabric.version or ""
+        yield from (one.owner or "" for one in snapshot.fabric.partitions)
     for gpu in snapshot.gpus:
         yield from _gpu_names(gpu)
     for domain in snapshot.domains:
@@ -81,6 +99,8 @@ def _parent_names(parent: VgpuParent) -> Iterator[str]:
 
 def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
     yield from (snapshot.vcpus, snapshot.memory_mib, snapshot.storage_free_bytes, snapshot.storage_total_bytes)
+    for one in snapshot.fabric.partitions if snapshot.fabric is not None else ():
+        yield from (one.id, *one.modules)
     for gpu in snapshot.gpus:
         yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
         for instance in gpu.instances:

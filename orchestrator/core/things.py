@@ -17,5 +17,7 @@ def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
     domains = [f"domain {domain.name}" for domain in snapshot.domains if vm_id in {domain.uuid, domain.owner}]
     there = (one for gpu in snapshot.gpus for one in observed_on(gpu))
     vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
+    fabric = () if snapshot.fabric is None else snapshot.fabric.partitions
+    joined = [f"fabric partition {one.id}" for one in fabric if one.owner == vm_id]
     unread = ["what libvirt has: it did not answer"] if snapshot.libvirt_version == NOT_TOLD else []
-    return (*unread, *domains, *vgpus, *files)
+    return (*unread, *domains, *vgpus, *joined, *files)

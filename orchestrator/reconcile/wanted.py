@@ -52,4 +52,5 @@ def _owners(snapshot: HostSnapshot) -> Iterator[str]:
     owners = [one.owner for one in snapshot.domains]
     owners += [one.owner for one in (*snapshot.volumes, *snapshot.seeds)]
     owners += [one.owner for gpu in snapshot.gpus for one in observed_on(gpu)]
+    owners += [one.owner for one in (snapshot.fabric.partitions if snapshot.fabric is not None else ())]
     return (owner for owner in owners if owner is not None)

@@ -139,15 +139,13 @@ def gpu_view(
         module_id=gpu.module_id,
         usable=reason is None,
         reason_unusable=reason,
-        reason_not_whole=_not_whole(gpu, tables),
+        reason_not_whole=_not_whole(gpu),
         takes_schedulers=gpu.scheduler is not None,
     )
 
 
-def _not_whole(gpu: GpuSnapshot, tables: GpuTables) -> str | None:
+def _not_whole(gpu: GpuSnapshot) -> str | None:
     """Why parts of it may be given out and all of it may not."""
-    if tables.partitions:
-        return "it hangs on an NVSwitch, and fabric partitions are not activated so far"
     if gpu.iommu_shared_with is None:
         return "its host's IOMMU is off"
     if gpu.iommu_shared_with:

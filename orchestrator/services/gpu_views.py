@@ -11,12 +11,14 @@ from typing import Any
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
 from orchestrator.core.advice.remedies import OtherMode
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.fabric import reason_not_joined
 from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, vms_coming
 
 _MOST_KEPT = 65_536
@@ -58,7 +60,9 @@ class Viewer:
     tables: Tables = tables_of
     rooms: KnownRooms = field(init=False, default_factory=KnownRooms)
     _known: dict[Hashable, tuple[tuple[HostVgpuType, ...], GpuTables]] = field(init=False, default_factory=dict)
-    _idle: dict[tuple[int, bool], tuple[GpuSnapshot, GpuView]] = field(init=False, default_factory=dict)
+    _idle: dict[tuple[int, bool, FabricSnapshot | None], tuple[GpuSnapshot, GpuView]] = field(
+        init=False, default_factory=dict
+    )
 
     def view(self, seen: HostRecord, facts: HostFacts, rules: SiteRules) -> Viewed:
         narrow = free_on_host(seen, facts, self.overcommit)
@@ -70,7 +74,8 @@ class Viewer:
             for words, geometry in found.others
         )
         labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
-        view = replace(narrow, gpus=gpus, fabric_partitions=_partitions(gpus, tables), labels=labels)
+        joinable = _partitions(facts, gpus, tables)
+        view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
         return Viewed(seen=seen, facts=facts, view=view, modes=modes, rooms=self.rooms)
 
     def _gpus(
@@ -84,6 +89,8 @@ class Viewer:
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
+            if view.reason_not_whole is None:
+                view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
             held = (_ruled(item, offerings.get(item.vm_id), rules) for item in view.occupied)
             return replace(view, occupied=tuple(held))
 
@@ -92,7 +99,7 @@ class Viewer:
             if gpu.parents or gpu.instances or gpu.address in claimed:
                 views.append(made(gpu, found))
                 continue
-            key = (id(gpu), gpu.address in managed)
+            key = (id(gpu), gpu.address in managed, facts.fabric)
             if key not in self._idle:
                 _make_room(self._idle)
                 self._idle[key] = (gpu, made(gpu, found))  # with the GPU, as another may get its id once it is gone
@@ -124,7 +131,10 @@ def _make_room(kept: dict[Any, Any]) -> None:
         kept.clear()
 
 
-def _partitions(gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:
-    """The partitions of the baseboard that all GPUs of a host sit on; module ids must be known."""
+def _partitions(facts: HostFacts, gpus: tuple[GpuView, ...], tables: list[GpuTables]) -> tuple[tuple[int, ...], ...]:
+    """The partitions of the baseboard that all GPUs of a host sit on; module ids must be known. The host's own fabric
+    manager knows better than the tables."""
+    if facts.fabric is not None and facts.fabric.partitions:
+        return tuple(one.modules for one in facts.fabric.partitions)
     boards = {found.partitions for found in tables}
     return next(iter(boards)) if len(boards) == 1 and all(gpu.module_id is not None for gpu in gpus) else ()

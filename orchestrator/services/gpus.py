@@ -105,5 +105,9 @@ def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:
 
 
 def free_sets(host: HostView, models: Collection[str], count: int) -> int:
-    """How many VMs with ``count`` whole GPUs of one model find room."""
-    return sum(not gpu.occupied for gpu in whole_gpus(host, models)) // count
+    """How many VMs with ``count`` whole GPUs of one model find room. Partitions of one size do not overlap."""
+    free = [gpu for gpu in whole_gpus(host, models) if not gpu.occupied]
+    if not host.fabric_partitions:
+        return len(free) // count
+    modules = {gpu.module_id for gpu in free}
+    return sum(len(one) == count and modules.issuperset(one) for one in host.fabric_partitions)

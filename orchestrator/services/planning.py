@@ -28,6 +28,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.deallocating import preemptible_now
+from orchestrator.services.fabric import joined
 from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
@@ -193,7 +194,7 @@ class Planner:
             devices.append(device)
             if device.function is not None:
                 taken.add(device.function)
-        return tuple(devices)
+        return joined(tuple(devices), viewed.facts)
 
     def _drawn_on(self, viewed: Viewed, gpu: GpuSnapshot, asked: _Asked, taken: frozenset[str]) -> Device:
         device = draw(gpu, asked.type_name, taken=taken, new_uuid=self.ids.new_uuid(), instance=asked.instance)

@@ -35,6 +35,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.sim import (
     adopting,
+    fabric,
     mig_actions,
     mixed_sizes,
     settling,
@@ -77,6 +78,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **vgpu_actions.HANDLERS,
     **mig_actions.HANDLERS,
     **whole_gpus.HANDLERS,
+    **fabric.HANDLERS,
     **vgpu_settings.HANDLERS,
     **mixed_sizes.HANDLERS,
     CreateVolume: vm_actions.create_volume,

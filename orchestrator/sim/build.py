@@ -11,7 +11,7 @@ from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import KINDS
 from orchestrator.sim.fleet import SimulatedFleet, new_machine
 from orchestrator.sim.hardware import GpuKind, gpu_kind
-from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, read_groups
+from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, partitions_of, read_groups
 
 DOMAIN = ".test"
 """Reserved for what does not exist (RFC 2606)."""
@@ -25,8 +25,11 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
     fleet = SimulatedFleet()
     for number, group in enumerate(read_groups(fleet_file, catalogue)):
         kinds = [_kind(group, catalogue)] * group.gpus_per_host
+        partitions = {one.partition_id: one.module_ids for one in partitions_of(group, catalogue)}
         for name in host_names(group, number):
-            machine = new_machine(_index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024))
+            machine = new_machine(
+                _index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024), partitions=partitions
+            )
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)

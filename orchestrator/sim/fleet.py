@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import Host
 from orchestrator.core.units import GIB
 from orchestrator.sim.hardware import GpuKind
-from orchestrator.sim.kernel import Kernel, SimulatedGpu
+from orchestrator.sim.kernel import Fabric, Kernel, SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
 
 
@@ -37,13 +37,24 @@ class SimulatedFleet:
         return self.machine(host.address)
 
 
+_MODULES = (7, 5, 6, 8, 1, 3, 4, 2)
+"""Module ids of a baseboard's GPUs in the order of their addresses, as seen on a host."""
+
+
 def new_machine(
-    index: int, kinds: Iterable[GpuKind], *, vcpus: int = 64, memory_mib: int = 262144, storage_bytes: int = 4096 * GIB
-) -> SimulatedMachine:
-    """A host as it leaves the rack: no agent, virtual functions off."""
+    index: int, kinds: Iterable[GpuKind], *, vcpus: int = 64, memory_mib: int = 262144, storage_bytes: int = 4096 * GIB,
+    partitions: Mapping[int, tuple[int, ...]] | None = None,
+) -> SimulatedMachine:  # fmt: skip
+    """A host as it leaves the rack: no agent, virtual functions off. ``partitions``: of its baseboard, id → modules;
+    None: it has none."""
     gpus = [SimulatedGpu(address=f"0000:{0x41 + 2 * number:02x}:00.0", kind=kind) for number, kind in enumerate(kinds)]
+    for gpu, module in zip(gpus, _MODULES if partitions else (), strict=False):
+        gpu.module_id = module
+    there = {gpu.module_id for gpu in gpus}
+    joined = {number: modules for number, modules in (partitions or {}).items() if there.issuperset(modules)}
+    fabric = Fabric(joined) if partitions else None
     return SimulatedMachine(
-        index=index, kernel=Kernel(gpus), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes
+        index=index, kernel=Kernel(gpus, fabric=fabric), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes
     )
 
 

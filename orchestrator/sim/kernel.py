@@ -35,6 +35,8 @@ class SimulatedGpu:
     scheduler: SchedulerState = BEST_EFFORT
     mixes: bool = False
     """Takes vGPUs of several sizes."""
+    module_id: int = 0
+    """On its baseboard; 0: it is on none."""
 
     def parents(self) -> list[str]:
         """PCI functions that vGPUs can be made on now."""
@@ -50,6 +52,24 @@ class SimulatedGpu:
     def has(self, address: str) -> bool:
         """Whether ``address`` is the card or one of its possible functions; the bus belongs to it alone."""
         return address[:-4] == self.address[:-4]
+
+
+@dataclass(slots=True)
+class Fabric:
+    """NVSwitches with their fabric manager: partitions that overlap exclude each other."""
+
+    partitions: dict[int, tuple[int, ...]]
+    """Id → module ids."""
+    active: set[int] = field(default_factory=set)
+    up: bool = True
+
+    def activate(self, partition: int) -> bool:
+        """False: one that overlaps it is active (FM_ST_IN_USE)."""
+        taken = {module for one in self.active for module in self.partitions[one]}
+        if not taken.isdisjoint(self.partitions[partition]):
+            return False
+        self.active.add(partition)
+        return True
 
 
 @dataclass(slots=True)
@@ -69,6 +89,7 @@ class Kernel:
     """mdev UUID or virtual function → where its vGPU lies, on cards that take several sizes."""
     opened: set[str] = field(default_factory=set)
     """mdev UUIDs and functions that a QEMU holds open."""
+    fabric: Fabric | None = None
     next_errno: int = 0
     """Answered to the next write instead of doing it; 0: none."""
     stuck_resets: set[str] = field(default_factory=set)
@@ -307,6 +328,9 @@ class Kernel:
         self.opened.clear()
         self.next_errno = 0
         self.stuck_resets.clear()
+        if self.fabric is not None:
+            self.fabric.active.clear()
+            self.fabric.up = True
         for gpu in self.gpus:
             gpu.functions, gpu.driver, gpu.scheduler, gpu.mixes = 0, "nvidia", BEST_EFFORT, False
             gpu.mig = gpu.mig and gpu.kind.keeps_mig

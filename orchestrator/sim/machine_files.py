@@ -64,6 +64,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "mixes": [gpu.mixes for gpu in kernel.gpus],
         "places": {name: (place.start, place.stop) for name, place in kernel.places.items()},
         "opened": sorted(kernel.opened),
+        "active_partitions": sorted(kernel.fabric.active) if kernel.fabric is not None else [],
         "boot": machine.boot,
         "driver_version": machine.driver_version,
         "ledger": {**dataclasses.asdict(ledger), "managed": sorted(ledger.managed)},
@@ -89,6 +90,8 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     for gpu, mixes in zip(kernel.gpus, kept.get("mixes", ()), strict=False):
         gpu.mixes = mixes
     kernel.places = {name: range(start, stop) for name, (start, stop) in kept.get("places", {}).items()}
+    if kernel.fabric is not None:
+        kernel.fabric.active = set(kept.get("active_partitions", ()))
     kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
     ledger = kept["ledger"]

@@ -17,6 +17,7 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
+from orchestrator.sim.fabric import fabric_snapshot
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
 
@@ -48,6 +49,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         bridges=machine.bridges,
         ledger_lost=machine.ledger.lost,
         confinement="apparmor",
+        fabric=fabric_snapshot(machine),
     )
 
 
@@ -101,7 +103,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         sriov_enabled_vfs=gpu.functions,
         mig_enabled=gpu.mig if kind.profiles else None,
         heterogeneous=machine.kernel.mixed_sizes_of(gpu),
-        module_id=None,
+        module_id=gpu.module_id or None,
         types=kind.types,
         parents=(
             (_passed(machine, gpu),)

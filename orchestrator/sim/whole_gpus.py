@@ -44,7 +44,7 @@ def give_back(machine: SimulatedMachine, action: RestoreDriver) -> ActionResult:
         return SO_ALREADY
     if gpu.driver == VFIO:
         check_unused(machine, action.gpu)
-        _reset(machine, gpu)
+        reset(machine, gpu)
         write("bind", lambda: machine.kernel.bind(gpu, "nvidia"))
         may_die(machine)
     if machine.ledger.passed[action.gpu][1]:
@@ -54,7 +54,8 @@ def give_back(machine: SimulatedMachine, action: RestoreDriver) -> ActionResult:
     return DONE
 
 
-def _reset(machine: SimulatedMachine, gpu: SimulatedGpu) -> None:
+def reset(machine: SimulatedMachine, gpu: SimulatedGpu) -> None:
+    """:raises Fatal: ``gpu.reset_failed``"""
     try:
         machine.kernel.reset(gpu)
     except OSError as error:

@@ -16,7 +16,7 @@ from orchestrator.catalogue.problems import Problem
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
-from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.gpu_model import FabricPartition, GpuModel
 from orchestrator.core.names import NAME_PATTERN
 from orchestrator.core.placement.views import GpuView, HostView
 
@@ -142,14 +142,22 @@ def _check(group: HostGroup, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     for mode in group.modes_allowed:
         if mode not in KINDS:
             yield "modes_allowed", f"modes_allowed: {mode!r} is not one of {', '.join(KINDS)}"
-    if group.baseboard is not None and not _partitions(group.baseboard, catalogue):
+    if group.baseboard is not None and not _on_board(group.baseboard, catalogue):
         known = sorted({p.baseboard for p in catalogue.fabric_partitions})
         yield "baseboard", f"baseboard: the partitions of {group.baseboard!r} are not known, only of {', '.join(known)}"
 
 
-def _partitions(baseboard: str, catalogue: Catalogue) -> tuple[tuple[int, ...], ...]:
-    exact = tuple(p.module_ids for p in catalogue.fabric_partitions if p.baseboard == baseboard)
-    return exact or tuple(p.module_ids for p in catalogue.partitions_of(baseboard))
+def partitions_of(group: HostGroup, catalogue: Catalogue) -> tuple[FabricPartition, ...]:
+    """Of the baseboard in each host of the group; empty: there is none, or its partitions are not known."""
+    model = find_model(catalogue, group.gpu_model)
+    own = model.baseboard if isinstance(model, GpuModel) and group.gpus_per_host == _GPUS_OF_A_BASEBOARD else None
+    baseboard = group.baseboard or own
+    return _on_board(baseboard, catalogue) if baseboard else ()
+
+
+def _on_board(baseboard: str, catalogue: Catalogue) -> tuple[FabricPartition, ...]:
+    exact = tuple(p for p in catalogue.fabric_partitions if p.baseboard == baseboard)
+    return exact or catalogue.partitions_of(baseboard)
 
 
 def _prefix(group: HostGroup, number: int) -> str:
@@ -168,8 +176,7 @@ def _hosts(group: HostGroup, number: int, catalogue: Catalogue) -> Iterator[Host
         GpuView(gpu_id=str(i), geometry=geometry, numa=i * 2 // group.gpus_per_host, module_id=i + 1)
         for i in range(group.gpus_per_host)
     )
-    baseboard = group.baseboard or (model.baseboard if group.gpus_per_host == _GPUS_OF_A_BASEBOARD else None)
-    partitions = _partitions(baseboard, catalogue) if baseboard else ()
+    partitions = tuple(one.module_ids for one in partitions_of(group, catalogue))
     for name in host_names(group, number):
         yield HostView(
             host_id=name, name=name, free_vcpus=group.vcpus,

@@ -12,7 +12,6 @@ from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
-    BindVfio,
     ClearVgpuType,
     CreateGpuInstance,
     CreateMdev,
@@ -31,7 +30,6 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemoveMdev,
     RemoveNetwork,
-    RestoreDriver,
     SetInstanceType,
     SetMigMode,
     SettleLedger,
@@ -51,6 +49,7 @@ from orchestrator.core.vgpu_settings import (
 )
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
+from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 
 
 def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
@@ -189,26 +188,6 @@ def _clear_parameters(machine: FakeMachine, action: ClearVgpuParameters) -> None
 
 def _owner(machine: FakeMachine, name: str) -> str | None:
     return machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types.get(name, ("", None))[1]
-
-
-def _take(machine: FakeMachine, action: BindVfio) -> None:
-    gpu = gpu_of(machine, action.gpu)
-    if gpu.passed_to is not None:
-        if gpu.passed_to[:2] != (action.vm, action.model):
-            raise Conflict("vgpu.foreign", "that GPU is another VM's")
-        return
-    if on_gpu(machine, gpu):
-        raise Conflict("gpu.in_use", "vGPUs are on it")
-    gpu.passed_to, gpu.enabled = (action.vm, action.model, gpu.enabled), False
-
-
-def _give_back(machine: FakeMachine, action: RestoreDriver) -> None:
-    gpu = gpu_of(machine, action.gpu)
-    if gpu.passed_to is None or gpu.passed_to[0] != action.vm:
-        return
-    if machine.domains.get(action.vm, ("", False))[1]:
-        raise Conflict("vgpu.in_use", "the VM still runs")
-    gpu.enabled, gpu.passed_to = gpu.passed_to[2], None
 
 
 def _create_volume(machine: FakeMachine, action: CreateVolume) -> None:
@@ -383,8 +362,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     RestoreVgpuScheduler: _restore_scheduler,
     SetVgpuParameters: _set_parameters,
     ClearVgpuParameters: _clear_parameters,
-    BindVfio: _take,
-    RestoreDriver: _give_back,
+    **WHOLE_GPUS,
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     WriteSeed: _write_seed,

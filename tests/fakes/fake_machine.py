@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.errors import Denied, Fatal
+from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     Confinement,
@@ -55,6 +56,8 @@ class FakeGpu:
     """VMs that want it to take several sizes. Before them it took one."""
     places: dict[str, int] = field(default_factory=dict)
     """Function → where its vGPU lies among other sizes."""
+    module_id: int | None = None
+    """On an HGX baseboard."""
 
     def function_addresses(self) -> list[str]:
         if self.framework == "mdev":
@@ -79,6 +82,11 @@ class FakeMachine:
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     """vGPU → its parameters."""
+    partitions: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of its baseboard's fabric: id → module ids."""
+    active_partitions: dict[int, str | None] = field(default_factory=dict)
+    """Id → owner."""
+    fabric_problem: str | None = None
     domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """UUID → (XML, running)."""
     foreign: set[str] = field(default_factory=set)
@@ -199,7 +207,19 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
         bridges=machine.bridges,
+        fabric=_fabric(machine),
     )
+
+
+def _fabric(machine: FakeMachine) -> FabricSnapshot | None:
+    if not machine.partitions:
+        return None
+    active = machine.active_partitions
+    partitions = tuple(
+        ObservedPartition(id=number, modules=modules, active=number in active, owner=active.get(number))
+        for number, modules in machine.partitions.items()
+    )
+    return FabricSnapshot(version=machine.driver_version, partitions=partitions, problem=machine.fabric_problem)
 
 
 def _domain(machine: FakeMachine, uuid: str) -> DomainSnapshot:
@@ -240,7 +260,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         sriov_enabled_vfs=gpu.functions if gpu.enabled else 0,
         mig_enabled=gpu.mig,
         heterogeneous=gpu.mixes if gpu.functions else None,
-        module_id=None,
+        module_id=gpu.module_id,
         types=gpu.types,
         parents=parents,
         mig_pending=gpu.mig,
@@ -261,6 +281,8 @@ class _Board:
 
 
 def _board(gpu: FakeGpu) -> _Board:
+    if gpu.module_id is not None:
+        return _Board("NVIDIA H100 80GB HBM3", "2330", "16c1", 81559)
     if gpu.mig is not None:
         return _Board("NVIDIA A100 80GB PCIe", "20b5", "1533", 81920)
     if gpu.framework == "mdev":
@@ -321,3 +343,14 @@ def a100(address: str = "0000:c1:00.0") -> FakeGpu:
         for number, (name, (mib, most)) in enumerate(kinds.items(), start=696)
     )
     return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=16, mig=False)
+
+
+def hgx(machine_id: str) -> FakeMachine:
+    """Four GPUs of a baseboard, module ids not in the order of their addresses."""
+    types = (HostVgpuType(name="NVIDIA H100XM-80C", type_id=1000, framebuffer_mib=81920, max_instances=1),)
+    gpus = [
+        FakeGpu(address=f"0000:{bus}:00.0", framework="vendor_vfio", types=types, functions=16, module_id=module)
+        for bus, module in zip(("19", "3b", "4c", "5d"), (3, 1, 4, 2), strict=True)
+    ]
+    partitions = {1: (1, 2, 3, 4), 3: (1, 3), 4: (2, 4), 7: (1,), 8: (2,), 9: (3,), 10: (4,)}
+    return FakeMachine(machine_id=machine_id, gpus=gpus, partitions=partitions)

@@ -14,6 +14,7 @@ from orchestrator.adapters.store.host_rows import PUT_DOCUMENT, look_values
 from orchestrator.adapters.store.rows import host_values
 from orchestrator.adapters.store.tables import gpus, hosts, looks
 from orchestrator.core.attachments import observed_on
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.snapshot import HostSnapshot
@@ -52,5 +53,10 @@ def _is_empty(snapshot: HostSnapshot) -> bool:
         or snapshot.volumes
         or snapshot.seeds
         or snapshot.problems
+        or _fabric_speaks(snapshot.fabric)
         or any(gpu.instances or any(observed_on(gpu)) for gpu in snapshot.gpus)
     )
+
+
+def _fabric_speaks(fabric: FabricSnapshot | None) -> bool:
+    return fabric is not None and (fabric.problem is not None or any(one.active for one in fabric.partitions))

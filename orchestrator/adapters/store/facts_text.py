@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.snapshot import GpuSnapshot
 
@@ -18,6 +19,7 @@ _OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "pro
 """What tells the GPUs of a host apart; the rest is alike for all of a kind."""
 _WRITTEN: Final = TypeAdapter(GpuSnapshot)
 _GPU: Final = _WRITTEN.validator
+_FABRIC: Final = TypeAdapter(FabricSnapshot | None)
 
 
 def facts_text(facts: HostFacts) -> str:
@@ -27,7 +29,7 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges")
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric")
     of_host = {name: getattr(facts, name) for name in own}
     return to_json({**of_host, "kinds": list(kinds), "gpus": gpus}).decode()
 
@@ -44,6 +46,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         agent_too_old=found.get("agent_too_old", True),  # a server that did not ask had an older agent there
         unconfined=found.get("unconfined", False),
         bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
+        fabric=_FABRIC.validate_python(found.get("fabric")),
     )
 
 

@@ -9,6 +9,8 @@ from orchestrator.agent.attachments.mdev import MdevDevices
 from orchestrator.agent.attachments.mig_backed import MigBackedFunctions
 from orchestrator.agent.attachments.passthrough import WholeGpus
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
+from orchestrator.agent.fabric.fmpm import Fmpm
+from orchestrator.agent.fabric.partitions import FabricPartitions
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.agent.nvml.reading import Driver
 
@@ -21,4 +23,5 @@ def kinds_of(files: DeviceFiles, mig: Mig, driver: Driver) -> Kinds:
         "mdev": MdevDevices(files),
         "mig_backed": MigBackedFunctions(files, typed, mig),
     }
-    return {**parts, "passthrough": WholeGpus(files, driver, parts.values())}
+    fabric = FabricPartitions(files, Fmpm(files.paths))
+    return {**parts, "passthrough": WholeGpus(files, driver, parts.values(), fabric)}

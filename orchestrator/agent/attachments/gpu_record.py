@@ -11,6 +11,11 @@ from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.core.snapshot import HostVgpuType
 
 
+def gpu_key(address: str) -> str:
+    """Name of a whole GPU in the ledger."""
+    return f"gpu:{address}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FunctionBefore:
     """One PCI function of the GPU."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_address, not_as_seen
-from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
+from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord, gpu_key
 from orchestrator.agent.attachments.kind import Handlers, Kind, Observation
+from orchestrator.agent.fabric.partitions import FabricPartitions
 from orchestrator.agent.nvml.reading import Driver, NvmlGpu
 from orchestrator.agent.sysfs import binding, gpu_users, open_files, pci, reading, sriov
 from orchestrator.agent.sysfs.binding import VFIO
@@ -25,23 +26,19 @@ _NOT_OURS = NvmlGpu(
 )  # fmt: skip
 
 
-def gpu_key(address: str) -> str:
-    """Name of a whole GPU in the ledger."""
-    return f"gpu:{address}"
-
-
 class WholeGpus:
-    def __init__(self, files: DeviceFiles, driver: Driver, parts: Collection[Kind]) -> None:
+    def __init__(self, files: DeviceFiles, driver: Driver, parts: Collection[Kind], fabric: FabricPartitions) -> None:
         """``parts``: the kinds that put parts of a GPU on it, which must not be there."""
         self._files = files
         self._paths = files.paths
         self._ledger = files.ledger
         self._driver = driver
         self._parts = parts
+        self._fabric = fabric
 
     @property
     def handlers(self) -> Handlers:
-        return {BindVfio: self.take, RestoreDriver: self.give_back}
+        return {BindVfio: self.take, RestoreDriver: self.give_back, **self._fabric.handlers}
 
     def take(self, action: BindVfio) -> ActionResult:
         """:raises Conflict: ``gpu.foreign``, ``gpu.in_use``, ``gpu.group_shared``, ``vgpu.foreign``

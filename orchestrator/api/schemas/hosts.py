@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
+from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
@@ -241,6 +242,7 @@ class HostAnswer(AnswerBody):
     software: SoftwareAnswer | None
     agent_differs: bool = Field(description="The agent is of another build than the server's; upgrade-agent mends it")
     bridges: tuple[HostBridgeAnswer, ...] | None = Field(description="That networks can be put on; null: not seen yet")
+    fabric: FabricAnswer | None = Field(description="null: no GPU of it hangs on NVSwitches, or that is not told")
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
     problems: tuple[str, ...]
@@ -274,6 +276,7 @@ class HostAnswer(AnswerBody):
             software=SoftwareAnswer.of(seen) if seen else None,
             agent_differs=info.agent_differs,
             bridges=tuple(map(HostBridgeAnswer.of, seen.bridges)) if seen else None,
+            fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)
                 for gpu in (seen.gpus if seen else ())

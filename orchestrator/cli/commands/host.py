@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
@@ -220,6 +221,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("VMs", shown(host["vms"])),
     ]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
+    pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
     pairs += [("problem", shown(problem)) for problem in host["problems"]]
     return render_details(pairs)
@@ -252,6 +254,23 @@ def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> s
     return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
         f" ({said})" if said else ""
     )
+
+
+def _fabric_lines(fabric: Mapping[str, Any] | None) -> list[str]:
+    """Nothing of a host without NVSwitches."""
+    if fabric is None:
+        return []
+    sizes = Counter(len(one["modules"]) for one in fabric["partitions"])
+    there = ", ".join(f"{count} of {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
+    version = shown(fabric["version"])
+    first = f"manager {version}, partitions: {there} GPUs" if fabric["problem"] is None else shown(fabric["problem"])
+    active = [one for one in fabric["partitions"] if one["active"]]
+    return [first, *(f"partition {one['id']} is active{_of_modules(one)}" for one in active)]
+
+
+def _of_modules(partition: Mapping[str, Any]) -> str:
+    modules = ", ".join(str(one) for one in partition["modules"])
+    return f" (modules {modules})" + ("" if partition["ours"] else ", not activated by us")
 
 
 def _gpu_line(gpu: Mapping[str, Any]) -> str:

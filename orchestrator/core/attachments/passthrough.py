@@ -10,6 +10,7 @@ from orchestrator.core.attachments.attachment import Attachment
 from orchestrator.core.attachments.functions import pci_source
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.errors import Bug
+from orchestrator.core.fabric_actions import ActivateFabricPartition
 from orchestrator.core.host_actions import BindVfio, HostAction
 from orchestrator.core.snapshot import GpuSnapshot
 
@@ -23,7 +24,15 @@ def _draw(gpu: GpuSnapshot, type_name: str, _taken: frozenset[str], _new_uuid: s
 
 
 def _make(vm_id: str, device: Device) -> tuple[HostAction, ...]:
-    return (BindVfio(vm=vm_id, gpu=device.gpu, model=device.type_name),)
+    """With the last GPU of a set that is a fabric partition, the whole set is joined."""
+    bound = BindVfio(vm=vm_id, gpu=device.gpu, model=device.type_name)
+    place = device.fabric
+    if place is None:
+        return (bound,)
+    joined = ActivateFabricPartition(
+        vm=vm_id, partition=place.partition, modules=place.modules, gpus=place.gpus
+    )  # fmt: skip
+    return (bound, joined)
 
 
 def _still_free(gpu: GpuSnapshot, device: Device, vm_id: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from orchestrator.core.contained import Contained
 from orchestrator.core.diff.confinement import confinement_findings
 from orchestrator.core.diff.drivers import driver_findings
+from orchestrator.core.diff.fabric import fabric_findings
 from orchestrator.core.diff.finding import (
     ExpectedHost,
     ExpectedVm,
@@ -83,7 +84,9 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
     if wanted.host.machine_id not in {None, snapshot.machine_id}:
         return ()
     of_agent = (_too_old(wanted.host, snapshot),) if snapshot.agent_too_old else ()
-    of_host = (*of_agent, *confinement_findings(wanted.host, snapshot))
+    of_host = (
+        *of_agent, *confinement_findings(wanted.host, snapshot), *fabric_findings(wanted.host, snapshot)
+    )  # fmt: skip
     if snapshot.problems and not snapshot.domains:
         return (*of_agent, _half_observed(wanted.host, snapshot.problems[0]))
     if snapshot.ledger_lost:

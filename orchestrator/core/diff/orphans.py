@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
+from orchestrator.core.fabric_actions import DeactivateFabricPartition
 from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, UndefineDomain
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import HostSnapshot
@@ -78,6 +79,7 @@ def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
             code="orphan.domain", name=f"domain {domain.uuid}", owner=owner, used=used,
             remove=(UndefineDomain(vm=owner or domain.uuid),), adoptable=domain.uuid if domain.devices else None,
         )  # fmt: skip
+    yield from _partitions(snapshot)
     yield from _vgpus(wanted, snapshot)
     for file in snapshot.volumes:
         delete = DeleteVolume(vm=file.owner or "", volume=file.name)
@@ -85,6 +87,19 @@ def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
     for file in snapshot.seeds:
         seed = DeleteSeed(vm=file.owner or "", seed=file.name)
         yield _Object(code="orphan.seed", name=f"seed {file.name}", owner=file.owner, used=False, remove=(seed,))
+
+
+def _partitions(snapshot: HostSnapshot) -> Iterator[_Object]:
+    """Of ours those as well that were written down and are not active."""
+    held = {name for one in snapshot.domains if one.active for name in one.devices}
+    for one in snapshot.fabric.partitions if snapshot.fabric is not None else ():
+        if one.active or one.owner is not None:
+            gpus = tuple(gpu.address for gpu in snapshot.gpus if gpu.module_id in one.modules)
+            yield _Object(
+                code="orphan.partition", name=f"fabric partition {one.id}", owner=one.owner,
+                used=not held.isdisjoint(gpus),
+                remove=(DeactivateFabricPartition(vm=one.owner or "", partition=one.id, gpus=gpus),),
+            )  # fmt: skip
 
 
 def _vgpus(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
+from orchestrator.core.diff.fabric import partition_findings
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vgpu_scheduler import is_so, words
@@ -82,6 +83,7 @@ def _device(wanted: ExpectedVm, device: Device, domain: DomainSnapshot, snapshot
     elif active:
         yield from _scheduler(vm, device, snapshot)
         yield from _mixed_sizes(vm, device, there.device.placement_id, snapshot)
+        yield from partition_findings(vm, device, snapshot)
     elif not active and not wanted.running:
         repair = Repair(kind="clean_up", automatic=True, actions=remove(vm.id, device))
         differ = ("no vGPU while it is stopped", text)

@@ -203,13 +203,12 @@ class Fleet:
 
     def _board(self, view: HostView, tables: tuple[StateTable, ...]) -> Board:
         gpu_mib = max((table.total_mib for table in tables), default=0)
-        modules = [gpu.module_id for gpu in view.gpus]
-        known = [module for module in modules if module is not None]
+        modules = [-1 - i if gpu.module_id is None else gpu.module_id for i, gpu in enumerate(view.gpus)]
         cut: Cut
         if not view.whole_gpus:
             cut = MaskCut(WHOLE, "whole", len(modules), gpu_mib, {})
-        elif view.fabric_partitions and len(known) == len(modules):
-            cut = fabric_board(view.fabric_partitions, known, gpu_mib)
+        elif view.fabric_partitions:  # one whose module id is not known is in none of them
+            cut = fabric_board(view.fabric_partitions, modules, gpu_mib)
         else:
             cut = AnySetBoard([gpu.numa for gpu in view.gpus], gpu_mib)
         numbers = tuple(table.number for table in tables)

@@ -34,7 +34,7 @@ def written(directory: Path, text: str) -> Path:
 def test_a_scenario_says_what_its_hosts_are(tmp_path: Path) -> None:
     (host,) = read_scenario(written(tmp_path, GOOD), MODELS)
     assert (host.name, host.memory_mib, host.vcpus, host.ssh_port) == ("one", 6144, 2, 0)
-    assert [(gpu.model, gpu.vfs, gpu.module_id) for gpu in host.gpus] == [("L40S", 32, 1), ("Tesla T4", 0, 2)]
+    assert [(gpu.model, gpu.vfs, gpu.module_id) for gpu in host.gpus] == [("L40S", 32, 0), ("Tesla T4", 0, 0)]
 
 
 def test_a_host_may_have_no_driver_and_then_only_the_driver_is_missing_in_what_it_boots_from(tmp_path: Path) -> None:

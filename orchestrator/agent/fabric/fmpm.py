@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fabric manager, asked through the operator's ``fmpm`` (NVIDIA/Fabric-Manager-Client).
+
+``fmpm -l`` prints fmFabricPartitionList_t as JSON; what fails prints ``… fmReturn: -N`` and exits with the low byte
+of it (nv_fm_types.h, fmReturn_t). What the program says is believed only as far as it makes sense.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from orchestrator.agent.fabric.config import FabricConfig, read_fabric_config
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, run
+from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
+from orchestrator.core.fabric import ObservedPartition
+
+_READ_SECONDS = 15.0
+_CHANGE_SECONDS = 120.0
+"""Links are trained meanwhile."""
+_MOST_OUTPUT = 256 * 1024
+"""Fifteen partitions of eight GPUs take less than 16 KiB."""
+_MAX_PARTITIONS, _MAX_GPUS = 64, 16
+"""FM_MAX_FABRIC_PARTITIONS, FM_MAX_NUM_GPUS"""
+_CODE = re.compile(r"fmReturn: (-?[0-9]{1,3})\b")
+_VERSION = re.compile(r"version is\s*:\s*([0-9]{3}(?:\.[0-9]{1,4}){1,2})\b")
+
+
+class Waits(Exception):
+    """The fabric manager was started again and wants to be told first which partitions are active."""
+
+
+class FabricManager(Protocol):
+    """What is asked of it. Errors are :func:`_error_for`'s."""
+
+    def there(self) -> bool:
+        """Whether the host has one at all."""
+
+    def version(self) -> str | None:
+        """None: it cannot be told."""
+
+    def partitions(self) -> tuple[ObservedPartition, ...]:
+        """As it has them now; nobody's."""
+
+    def activate(self, partition: int) -> None:
+        """:raises Waits:"""
+
+    def deactivate(self, partition: int) -> None:
+        """:raises Waits:"""
+
+    def set_activated(self, partitions: Sequence[int]) -> None:
+        """What runs, after a restart."""
+
+
+class Fmpm:
+    """Starts the program for each question."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._known: tuple[tuple[str, int, int], str | None] | None = None
+
+    def _config(self) -> FabricConfig:
+        return read_fabric_config(self._paths)
+
+    def there(self) -> bool:
+        config = self._config()
+        return config.fmpm.exists() or config.fabric_manager.exists()
+
+    def version(self) -> str | None:
+        """Asked again when the program is another one."""
+        program = self._config().fabric_manager
+        try:
+            about = program.stat()
+            key = (str(program), about.st_mtime_ns, about.st_ino)
+            if self._known is None or self._known[0] != key:
+                said = run([str(program), "-v"], limit_s=_READ_SECONDS, most_bytes=_MOST_OUTPUT)
+                found = _VERSION.search(said.output)
+                self._known = (key, None if found is None else found[1])
+        except (OSError, ChildHangs, ChildTalksTooMuch):
+            return None
+        return self._known[1]
+
+    def partitions(self) -> tuple[ObservedPartition, ...]:
+        finished = self._run(["-l"], _READ_SECONDS)
+        try:
+            return partitions_from(finished.output)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Fatal(
+                "fabric.answer_invalid",
+                "what fmpm says of the partitions makes no sense",
+                hint="run 'fmpm -l' on the host: is it NVIDIA's, built for this fabric manager?",
+                details=f"{error}: {finished.output[:300]!a}",
+            ) from error
+
+    def activate(self, partition: int) -> None:
+        self._run(["-a", str(partition)], _CHANGE_SECONDS)
+
+    def deactivate(self, partition: int) -> None:
+        self._run(["-d", str(partition)], _CHANGE_SECONDS)
+
+    def set_activated(self, partitions: Sequence[int]) -> None:
+        self._run(["--set-activated-list", ",".join(str(one) for one in sorted(set(partitions)))], _CHANGE_SECONDS)
+
+    def _run(self, arguments: Sequence[str], limit_s: float) -> Finished:
+        config = self._config()
+        where = [] if config.socket is None else ["--unix-domain-socket", str(config.socket)]
+        try:
+            finished = run([str(config.fmpm), *where, *arguments], limit_s=limit_s, most_bytes=_MOST_OUTPUT)
+        except ChildHangs as error:
+            raise Unknown(
+                "fabric.hung", "fmpm did not end in time", hint="is the fabric manager healthy?", details=str(error)
+            ) from error
+        except ChildTalksTooMuch as error:
+            raise Unknown(
+                "fabric.answer_invalid", "fmpm says too much to be believed", hint="is it NVIDIA's?", details=str(error)
+            ) from error
+        except OSError as error:
+            raise Fatal(
+                "fabric.no_tool",
+                f"the host has no {config.fmpm}",
+                hint="bring NVIDIA's fmpm (docs/howto/fabric-partitions.md)",
+                details=str(error),
+            ) from error
+        if finished.code:
+            raise _error_for(finished, arguments)
+        return finished
+
+
+def _error_for(finished: Finished, arguments: Sequence[str]) -> VgpuctlError | Waits:
+    said = _CODE.search(finished.output)
+    code = int(said[1]) if said is not None else finished.code - 256 if finished.code > 0 else 0
+    details = f"fmpm {' '.join(arguments)}: exit code {finished.code}: {finished.output[:300].strip()}"
+    match code:  # NOT_SUPPORTED -3, UNINITIALIZED -4, TIMEOUT -5, IN_USE -7, NOT_CONFIGURED -8, no connection -9
+        case -8:
+            return Waits(details)
+        case -9 | -4:
+            return Retryable(
+                "fabric.down",
+                "the host's fabric manager does not answer",
+                hint="systemctl status nvidia-fabricmanager; its version must be the driver's",
+                details=details,
+            )
+        case -3:
+            return Fatal(
+                "fabric.not_shared",
+                "the host's fabric manager does not share the fabric",
+                hint="set FABRIC_MODE=1 in its configuration and start it again",
+                details=details,
+            )
+        case -7:
+            return Conflict(
+                "fabric.in_use",
+                "a GPU of the partition is in one that is active",
+                hint="'fmpm -l' on the host shows which; 'vgpuctl doctor' whose",
+                details=details,
+            )
+        case -5:
+            return Unknown("fabric.hung", "the fabric manager did not answer in time", details=details)
+    return Fatal(
+        "fabric.refused",
+        "the fabric manager refused the partition",
+        hint="read its log: journalctl -u nvidia-fabricmanager",
+        details=details,
+    )
+
+
+def partitions_from(text: str) -> tuple[ObservedPartition, ...]:
+    """What ``fmpm -l`` printed.
+
+    :raises ValueError: it makes no sense; so do KeyError and TypeError
+    """
+    rows = json.loads(text)["partitionInfo"]
+    if not isinstance(rows, list) or len(rows) > _MAX_PARTITIONS:
+        raise ValueError("no list of partitions")
+    found = tuple(_partition(row) for row in rows)
+    if len({one.id for one in found}) != len(found):
+        raise ValueError("a partition stands there twice")
+    busy = [module for one in found if one.active for module in one.modules]
+    if len(set(busy)) != len(busy):
+        raise ValueError("partitions that overlap are active")
+    return found
+
+
+def _partition(row: dict[str, Any]) -> ObservedPartition:
+    modules = tuple(_number(gpu["physicalId"], 1024) for gpu in row["gpuInfo"])
+    if not modules or len(modules) > _MAX_GPUS or len(set(modules)) != len(modules) or row["numGpus"] != len(modules):
+        raise ValueError("GPUs of a partition that cannot be so")
+    return ObservedPartition(
+        id=_number(row["partitionId"], _MAX_PARTITIONS), modules=modules, active=bool(_number(row["isActive"], 2))
+    )
+
+
+def _number(value: object, below: int) -> int:
+    """JSON of C's flags may hold true."""
+    if not isinstance(value, int) or not 0 <= value < below:
+        raise ValueError(f"{ascii(value)[:40]} where a number below {below} is expected")
+    return int(value)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about NVSwitch baseboards."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.snapshot import HostSnapshot
+
+
+class FabricPartitionAnswer(AnswerBody):
+    """A set of GPUs that the host's NVSwitches can join."""
+
+    id: int
+    modules: tuple[int, ...] = Field(description="Module ids of its GPUs, as NVML tells them")
+    active: bool
+    ours: bool = Field(description="Activated for a VM of ours")
+
+
+class FabricAnswer(AnswerBody):
+    """The fabric manager of a host whose GPUs hang on NVSwitches."""
+
+    version: str | None
+    problem: str | None = Field(description="Why no GPU of the host is given out as a whole now; null: they are")
+    partitions: tuple[FabricPartitionAnswer, ...]
+
+    @classmethod
+    def of(cls, snapshot: HostSnapshot) -> FabricAnswer | None:
+        fabric = snapshot.fabric
+        if fabric is None:
+            return None
+        partitions = tuple(
+            FabricPartitionAnswer(id=one.id, modules=one.modules, active=one.active, ours=one.owner is not None)
+            for one in fabric.partitions
+        )
+        return cls(version=fabric.version, problem=fabric.problem, partitions=partitions)

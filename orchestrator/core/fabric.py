@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVSwitch baseboards: a tenant's GPUs must be one of the sets that the fabric manager can join, a partition.
+
+Partitions name GPUs by module id, which NVML tells and which does not follow the order of PCI addresses
+(nvml.h, nvmlDeviceGetModuleId; nv_fm_types.h, fmFabricPartitionGpuInfo_t.physicalId).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FabricPlace:
+    """The partition that a VM's whole GPUs are."""
+
+    partition: int
+    modules: tuple[int, ...]
+    """Module ids of ``gpus``, in their order."""
+    gpus: tuple[str, ...]
+    """PCI addresses."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> FabricPlace:
+        """What ``dataclasses.asdict`` made of one, which JSON may have held."""
+        return cls(fields["partition"], tuple(fields["modules"]), tuple(fields["gpus"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedPartition:
+    """One that the host's fabric manager offers. ``owner``: VM id from the agent's ledger; None: not by us."""
+
+    id: int
+    modules: tuple[int, ...]
+    active: bool
+    owner: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricSnapshot:
+    """What a host's fabric manager said."""
+
+    version: str | None
+    """Of the fabric manager; None: it could not be asked."""
+    partitions: tuple[ObservedPartition, ...] = ()
+    problem: str | None = None
+    """Why no partition can be activated there now."""
+
+    def made_of(self, modules: Iterable[int]) -> ObservedPartition | None:
+        """The partition of exactly these GPUs."""
+        wanted = set(modules)
+        return next((one for one in self.partitions if set(one.modules) == wanted), None)
+
+    def partition(self, number: int) -> ObservedPartition | None:
+        """The partition of that id."""
+        return next((one for one in self.partitions if one.id == number), None)
