@@ -7,18 +7,19 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta
 from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of
 
 _HEAD = "audit_head"
 _AT_ONCE = 500
-_ADD: Final = insert(audit).returning(audit.c.sequence)
+_ADD: Final = kept(insert(audit).returning(audit.c.sequence))
 
 
 class SqlAudit:
-    def __init__(self, connection: Connection, key: bytes) -> None:
+    def __init__(self, connection: Statements, key: bytes) -> None:
         """``key``: of :func:`audit_key`."""
         self._db = connection
         self._key = key
@@ -48,7 +49,7 @@ class SqlAudit:
 
     def all(self) -> Iterator[AuditRecord]:
         """Oldest first."""
-        for row in self._db.execute(select(audit).order_by(audit.c.sequence)):
+        for row in self._db.connection.execute(select(audit).order_by(audit.c.sequence)):
             yield AuditRecord(**row._asdict())
 
     def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:

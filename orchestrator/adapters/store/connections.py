@@ -6,13 +6,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic_core import from_json
 from pysqlite3 import dbapi2 as sqlite
 from sqlalchemy import Connection, Engine, NullPool, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, OperationalError
 
+from orchestrator.adapters.store.statements import directly
 from orchestrator.core.errors import Fatal, Retryable, WorldError
 
 BUSY_TIMEOUT_MS = 30_000
@@ -25,10 +26,11 @@ _WRITERS = 0x76677075
 _MOST: Final = 15
 Mode = Literal["reading", "alone", "beside claims"]
 _BEGINNINGS: Final[dict[str, str]] = {
-    "reading": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    "alone": f"SELECT pg_advisory_xact_lock({_WRITERS})",
-    "beside claims": f"SELECT pg_advisory_xact_lock_shared({_WRITERS})",
+    "reading": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "alone": f"BEGIN; SELECT pg_advisory_xact_lock({_WRITERS})",
+    "beside claims": f"BEGIN; SELECT pg_advisory_xact_lock_shared({_WRITERS})",
 }
+"""On PostgreSQL. Each is one question to it."""
 _WAITED_IN_VAIN = "55P03"
 _END_PAUSED: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -174,9 +176,13 @@ def _postgresql(url: str) -> Engine:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     engine = create_engine(url, connect_args={"options": options}, json_deserializer=from_json, poolclass=NullPool)
 
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.autocommit = True  # the driver would ask for each beginning by itself, and wait for its answer
+
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(_BEGINNINGS[connection.get_execution_options().get("how", "alone")])
+        directly(connection, _BEGINNINGS[connection.get_execution_options().get("how", "alone")])
 
     return engine
 
@@ -205,6 +211,6 @@ def _sqlite(url: str) -> Engine:
     def begin(connection: Connection) -> None:
         # A deferred transaction that turns into a writer fails at once when another one is writing.
         how = connection.get_execution_options().get("how", "alone")
-        connection.exec_driver_sql("BEGIN" if how == "reading" else "BEGIN IMMEDIATE")
+        directly(connection, "BEGIN" if how == "reading" else "BEGIN IMMEDIATE")
 
     return engine

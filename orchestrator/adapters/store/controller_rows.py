@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
+from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import controller_doors, controllers, invitations
 from orchestrator.core.controller import Door
 
 
 class SqlControllers:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def beat(self, name: str) -> dict[str, int]:
@@ -34,7 +35,7 @@ class SqlControllers:
 
     def doors(self) -> tuple[Door, ...]:
         found = self._db.execute(select(controller_doors).order_by(controller_doors.c.name))
-        return tuple(Door(**row) for row in found.mappings())
+        return tuple(Door(**row._asdict()) for row in found)
 
     def invite(self, invitation_id: str, digest: str, now: float, expires_at: float) -> None:
         self._db.execute(delete(invitations).where(invitations.c.expires_at <= now))

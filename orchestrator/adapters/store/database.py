@@ -26,6 +26,7 @@ from orchestrator.adapters.store.operation_rows import SqlOperations
 from orchestrator.adapters.store.schema import bring_up_to_date
 from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
+from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
 from orchestrator.adapters.store.turn import Turn
@@ -44,29 +45,30 @@ class SqlTransaction:
 
     def __init__(self, connection: Connection, box: SecretBox, parsed: ParsedSnapshots, audited: bytes) -> None:
         self.connection = connection
-        self.usage = SqlUsage(connection)
-        self.hosts = SqlHosts(connection, self.usage, parsed)
-        self.looks = SqlLooks(connection, parsed)
-        self.vms = SqlVms(connection, self.usage)
-        self.guests = SqlGuests(connection)
-        self.claims = SqlClaims(connection, self.usage)
-        self.fleet = SqlFleet(connection, self.usage, self.claims)
-        self.operations = SqlOperations(connection)
-        self.controllers = SqlControllers(connection)
-        self.images = SqlImages(connection)
-        self.networks = SqlNetworks(connection)
-        self.offerings = SqlOfferings(connection)
-        self.driver_bundles = SqlDriverBundles(connection)
-        self.driver_locks = SqlDriverLocks(connection)
-        self.driver_upgrades = SqlDriverUpgrades(connection)
-        self.secrets = SqlSecrets(connection, box)
-        self.audit = SqlAudit(connection, audited)
-        self.findings = SqlFindings(connection)
-        self.tenants = SqlTenants(connection)
-        self.tokens = SqlTokens(connection)
-        self.quotas = SqlQuotas(connection)
-        self.policies = SqlPolicies(connection)
-        self.request_keys = SqlRequestKeys(connection)
+        db = Statements(connection)
+        self.usage = SqlUsage(db)
+        self.hosts = SqlHosts(db, self.usage, parsed)
+        self.looks = SqlLooks(db, parsed)
+        self.vms = SqlVms(db, self.usage)
+        self.guests = SqlGuests(db)
+        self.claims = SqlClaims(db, self.usage)
+        self.fleet = SqlFleet(db, self.usage, self.claims)
+        self.operations = SqlOperations(db)
+        self.controllers = SqlControllers(db)
+        self.images = SqlImages(db)
+        self.networks = SqlNetworks(db)
+        self.offerings = SqlOfferings(db)
+        self.driver_bundles = SqlDriverBundles(db)
+        self.driver_locks = SqlDriverLocks(db)
+        self.driver_upgrades = SqlDriverUpgrades(db)
+        self.secrets = SqlSecrets(db, box)
+        self.audit = SqlAudit(db, audited)
+        self.findings = SqlFindings(db)
+        self.tenants = SqlTenants(db)
+        self.tokens = SqlTokens(db)
+        self.quotas = SqlQuotas(db)
+        self.policies = SqlPolicies(db)
+        self.request_keys = SqlRequestKeys(db)
 
 
 class SqlStore:
@@ -86,7 +88,7 @@ class SqlStore:
         self._flush: Callable[[], None] = Flush(Path(str(place.database))) if alone else _flushed_already
         with self._alone() as connection:
             bring_up_to_date(connection)
-            SqlSecrets(connection, self._box).bind()
+            SqlSecrets(Statements(connection), self._box).bind()
             if _site_of(connection) is None:
                 connection.execute(insert(meta).values(key="site", value=new_site))
 

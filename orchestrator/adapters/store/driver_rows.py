@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from orchestrator.adapters.store.rows import driver_bundle_of, driver_lock_of, driver_upgrade_of
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import driver_bundles, driver_lock, driver_upgrades
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
 from orchestrator.core.driver_upgrade import DriverUpgrade, is_over
 
+_ACTIVE: Final = kept(select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1))
+
 
 class SqlDriverBundles:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, bundle: DriverBundle) -> None:
@@ -35,7 +39,7 @@ class SqlDriverBundles:
 
 
 class SqlDriverLocks:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def get(self) -> DriverLock | None:
@@ -50,7 +54,7 @@ class SqlDriverLocks:
 
 
 class SqlDriverUpgrades:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, upgrade: DriverUpgrade) -> None:
@@ -68,8 +72,7 @@ class SqlDriverUpgrades:
 
     def is_active(self) -> bool:
         """Whether one is not over."""
-        active = select(driver_upgrades.c.id).where(driver_upgrades.c.active).limit(1)
-        return self._db.execute(active).scalar_one_or_none() is not None
+        return self._db.execute(_ACTIVE).first() is not None
 
 
 def _values(upgrade: DriverUpgrade) -> dict[str, object]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, insert, select, update
 
+from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import findings
 from orchestrator.core.diff.finding import Finding, Repair, StoredFinding
 from orchestrator.core.errors import InvalidInput
@@ -21,7 +22,7 @@ _OF_HOST = "host."
 
 
 class SqlFindings:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def record(self, host: str, found: Sequence[Finding], *, at: float, complete: bool) -> tuple[Finding, ...]:

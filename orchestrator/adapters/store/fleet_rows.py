@@ -7,11 +7,12 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, bindparam, cast, select
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, select
 
 from orchestrator.adapters.store.facts_text import facts_from_text
 from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, host_of, vm_of
 from orchestrator.adapters.store.snapshot_text import snapshot_from_text
+from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots, vms
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims
@@ -42,7 +43,7 @@ _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.ho
 class SqlFleet:
     """Reads only."""
 
-    def __init__(self, connection: Connection, usage: SqlUsage, claims: SqlClaims) -> None:
+    def __init__(self, connection: Statements, usage: SqlUsage, claims: SqlClaims) -> None:
         self._db = connection
         self._usage = usage
         self._claims = claims

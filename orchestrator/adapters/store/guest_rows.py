@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import delete, insert, select
 
+from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import guests, vms
 from orchestrator.core.guest import GuestFacts, GuestRecord, RoleResult
 
@@ -17,7 +18,7 @@ _FACTS: Final = TypeAdapter(GuestFacts)
 
 
 class SqlGuests:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def get(self, vm: str) -> GuestRecord:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import Connection, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy import Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.facts_text import facts_text
 from orchestrator.adapters.store.rows import host_of, host_values, layout_values
 from orchestrator.adapters.store.snapshot_text import JsonText, snapshot_from_text, snapshot_text
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import gpu_cuts, gpus, hosts, looks, snapshots
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.errors import Conflict, NotFound
@@ -51,15 +52,15 @@ class ParsedSnapshots:
 
 
 # Put together once, as that takes as long as asking.
-_BY_NAME: Final = select(hosts).where(hosts.c.name == bindparam("host"))
+_BY_NAME: Final = kept(select(hosts).where(hosts.c.name == bindparam("host")))
 _SILENT: Final = select(hosts.c.name, hosts.c.last_seen_at).where(
     hosts.c.state.in_(["unreachable", "quarantined", "forgotten"])
 )
 _AT_ITS_ADDRESS: Final = and_(hosts.c.address == bindparam("address"), hosts.c.port == bindparam("port"))
 _IN_THE_WAY: Final = select(hosts.c.name).where(or_(hosts.c.name == bindparam("name"), _AT_ITS_ADDRESS))
-_CHANGE: Final = update(hosts).where(hosts.c.name == bindparam("its_name"))
+_CHANGE: Final = kept(update(hosts).where(hosts.c.name == bindparam("its_name")))
 _LAYOUTS: Final = select(gpus.c.address, gpus.c.mig_layout).order_by(gpus.c.address)
-_ITS_GPUS: Final = _LAYOUTS.where(gpus.c.host == bindparam("host"))
+_ITS_GPUS: Final = kept(_LAYOUTS.where(gpus.c.host == bindparam("host")))
 _ALL_GPUS: Final = _LAYOUTS.add_columns(gpus.c.host)
 _ENABLED: Final = _ITS_GPUS.where(gpus.c.functions_by_us)
 _MARK: Final = update(gpus).where(gpus.c.host == bindparam("its_host"), gpus.c.address == bindparam("its_address"))
@@ -69,20 +70,24 @@ _KEPT: Final = select(gpu_cuts.c.cut).where(
 _UNKEEP: Final = delete(gpu_cuts).where(
     gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), gpu_cuts.c.cut == CUT
 )
-_PLACEMENT: Final = select(
-    hosts.c.state,
-    hosts.c.cordoned,
-    hosts.c.vcpu_overcommit,
-    hosts.c.memory_overcommit,
-    hosts.c.allow_unconfined,
-    hosts.c.labels,
-).where(hosts.c.name == bindparam("host"))
-_LOOK: Final = select(looks).where(looks.c.host == bindparam("host"))
-_TURN: Final = select(looks.c.turn).where(looks.c.host == bindparam("host"))
-_SAME: Final = update(looks).where(looks.c.host == bindparam("its_host"))
-_DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
-_HAS_DOCUMENT: Final = select(snapshots.c.host).where(
-    snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
+_PLACEMENT: Final = kept(
+    select(
+        hosts.c.state,
+        hosts.c.cordoned,
+        hosts.c.vcpu_overcommit,
+        hosts.c.memory_overcommit,
+        hosts.c.allow_unconfined,
+        hosts.c.labels,
+    ).where(hosts.c.name == bindparam("host"))
+)
+_LOOK: Final = kept(select(looks).where(looks.c.host == bindparam("host")))
+_TURN: Final = kept(select(looks.c.turn).where(looks.c.host == bindparam("host")))
+_SAME: Final = kept(update(looks).where(looks.c.host == bindparam("its_host")))
+_DOCUMENT: Final = kept(select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host")))
+_HAS_DOCUMENT: Final = kept(
+    select(snapshots.c.host).where(
+        snapshots.c.host == bindparam("host"), cast(snapshots.c.document, Text) == bindparam("text", type_=Text)
+    )
 )
 PUT_DOCUMENT: Final = insert(snapshots).values(document=bindparam("document", type_=JsonText()))
 _PUT_LOOK: Final = insert(looks)
@@ -91,7 +96,7 @@ _NO_SNAPSHOT: Final = delete(snapshots).where(snapshots.c.host == bindparam("its
 
 
 class SqlHosts:
-    def __init__(self, connection: Connection, usage: SqlUsage, parsed: ParsedSnapshots) -> None:
+    def __init__(self, connection: Statements, usage: SqlUsage, parsed: ParsedSnapshots) -> None:
         self._db = connection
         self._usage = usage
         self._parsed = parsed

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
-from sqlalchemy import Connection, Text, and_, bindparam, cast, or_, select, update
+from sqlalchemy import Text, and_, bindparam, cast, or_, select, update
 
 from orchestrator.adapters.store.host_rows import ParsedSnapshots
 from orchestrator.adapters.store.rows import AnyRow, host_of
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import findings, hosts, looks, operations, snapshots, vms
 from orchestrator.core.host import Host
 from orchestrator.core.lease import ends_soon
@@ -38,11 +39,11 @@ _LEASES: Final = select(vms.c.host, vms.c.created_at, vms.c.lease_end).where(
     vms.c.lease_end.is_not(None), vms.c.deallocated.is_(None)
 )
 _OF: Final = looks.c.host == bindparam("of_host")
-_SHOWS: Final = select(looks.c.host).where(
-    _OF, or_(looks.c.facts.is_(None), looks.c.facts.contains(bindparam("its_vm")))
+_SHOWS: Final = kept(
+    select(looks.c.host).where(_OF, or_(looks.c.facts.is_(None), looks.c.facts.contains(bindparam("its_vm"))))
 )
-_IS_JUDGED: Final = select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest)
-_JUDGE: Final = update(looks).where(_OF).values(judged=looks.c.digest)
+_IS_JUDGED: Final = kept(select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest))
+_JUDGE: Final = kept(update(looks).where(_OF).values(judged=looks.c.digest))
 _SAME: Final = and_(_OF, looks.c.digest == bindparam("its_digest"), looks.c.turn <= bindparam("its_turn"))
 _LOOKED: Final = update(looks).where(_SAME).values(turn=bindparam("its_turn"))
 _SEEN: Final = (
@@ -53,7 +54,7 @@ _SEEN: Final = (
 
 
 class SqlLooks:
-    def __init__(self, connection: Connection, parsed: ParsedSnapshots) -> None:
+    def __init__(self, connection: Statements, parsed: ParsedSnapshots) -> None:
         self._db = connection
         self._parsed = parsed
 

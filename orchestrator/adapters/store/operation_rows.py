@@ -5,9 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.functions import count
 
 from orchestrator.adapters.store.rows import (
@@ -18,6 +33,7 @@ from orchestrator.adapters.store.rows import (
     operation_values,
     step_of,
 )
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import (
     FINISHED,
@@ -34,11 +50,11 @@ from orchestrator.ports.store.operations import DueOperation, Job
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
 _ID: Final = operations.c.id == bindparam("operation_id")
-_BY_ID: Final = select(operations).where(_ID)
+_BY_ID: Final = kept(select(operations).where(_ID))
 _NEWEST: Final = operations.c.attempt == bindparam("its_attempt")
-_HELD: Final = update(operations).where(_ID, _NEWEST).values(attempt=operations.c.attempt)
+_HELD: Final = kept(update(operations).where(_ID, _NEWEST).values(attempt=operations.c.attempt))
 """Changes nothing: a row that it finds is the transaction's own until that ends."""
-_TAKEN_UP: Final = (
+_TAKEN_UP: Final = kept(
     update(operations)
     .where(_ID, operations.c.state.not_in(FINISHED))
     .values(
@@ -48,22 +64,21 @@ _TAKEN_UP: Final = (
     )
     .returning(operations)
 )
-_CANCELLED: Final = select(operations.c.cancelled).where(_ID)
-_TOUCHED: Final = update(operations).where(_ID).values(revision=operations.c.revision + 1)
-_ADVANCED: Final = _TOUCHED.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision)
-_LAST_TURN: Final = select(func.coalesce(func.max(operations.c.ended_turn), 0))
+_CANCELLED: Final = kept(select(operations.c.cancelled).where(_ID))
+_TOUCHED: Final = kept(update(operations).where(_ID).values(revision=operations.c.revision + 1))
+_ADVANCED: Final = kept(_TOUCHED.where(_NEWEST).returning(operations.c.cancelled, operations.c.revision))
+_LAST_TURN: Final = kept(select(func.coalesce(func.max(operations.c.ended_turn), 0)))
 _NEXT_TURN: Final = {"ended_turn": _LAST_TURN.scalar_subquery() + 1}
 """Two that end beside each other may get the same: who reads it began after both had done all they did."""
-_ENDED: Final = _ADVANCED.values(_NEXT_TURN)
+_ENDED: Final = kept(_ADVANCED.values(_NEXT_TURN))
 _OF_SUBJECT: Final = operations.alias("of_subject")
 _NUMBER: Final = (
     select(func.coalesce(func.max(_OF_SUBJECT.c.number), 0) + 1)
     .where(_OF_SUBJECT.c.subject == bindparam("its_subject"))
     .scalar_subquery()
 )
-_ADD: Final = insert(operations).values(number=_NUMBER)
-_ADD_STEPS: Final = insert(steps)
-_UNFINISHED: Final = (
+_ADD: Final = kept(insert(operations).values(number=_NUMBER))
+_UNFINISHED: Final = kept(
     select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for, operations.c.host_wait)
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(
@@ -79,15 +94,37 @@ _UNFINISHED_BESIDE: Final = _UNFINISHED.where(
         select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(bindparam("operation_ids", expanding=True)))
     )
 )
-_HOW_MANY: Final = select(count()).select_from(operations).where(operations.c.state.in_(UNFINISHED))
-_ITS_STEPS: Final = select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position)
-_STEP: Final = update(steps).where(
-    steps.c.operation == bindparam("operation_id"), steps.c.position == bindparam("at_position")
-)
+_HOW_MANY: Final = kept(select(count()).select_from(operations).where(operations.c.state.in_(UNFINISHED)))
+_ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
+_CHANGING: Final = ("state", "started_at", "finished_at", "message")
+"""Columns of a step."""
+
+
+@lru_cache
+def _moved(steps_moved: int) -> Executable:
+    """One statement for several steps of an operation: the driver of PostgreSQL takes longer to be asked for one than
+    the database takes for all of them."""
+    numbers = range(steps_moved)
+    places = [steps.c.position == bindparam(f"position_{at}", type_=Integer) for at in numbers]
+
+    def values(name: str) -> ColumnElement[Any]:
+        column = steps.c[name]
+        given = ((places[at], bindparam(f"{name}_{at}", type_=column.type)) for at in numbers)
+        return case(*given, else_=column)
+
+    its_own = steps.c.operation == bindparam("operation_id")
+    return kept(update(steps).where(its_own, or_(*places)).values({name: values(name) for name in _CHANGING}))
+
+
+@lru_cache
+def _added(steps_added: int) -> Executable:
+    """One statement, as above."""
+    names = [column.name for column in steps.c]
+    return kept(insert(steps).values([{one: bindparam(f"{one}_{at}") for one in names} for at in range(steps_added)]))
 
 
 class SqlOperations:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
         self.changed: dict[str, Watched | None] = {}
         """What this transaction has changed, as it is now; None: it has to be read."""
@@ -97,11 +134,9 @@ class SqlOperations:
         only_here = {"host": host, "inputs": inputs, "waits_for": list(waits_for) or None}
         fresh = {"cancelled": False, "revision": 1, "its_subject": operation.subject}
         self._db.execute(_ADD, {**operation_values(operation), **only_here, **fresh})
-        rows = [
-            {"operation": operation.id, "position": position, **vars(step)}
-            for position, step in enumerate(operation.steps)
-        ]
-        self._db.execute(_ADD_STEPS, rows)
+        rows = ({"operation": operation.id, "position": at, **vars(step)} for at, step in enumerate(operation.steps))
+        values = {f"{name}_{at}": value for at, row in enumerate(rows) for name, value in row.items()}
+        self._db.execute(_added(len(operation.steps)), values)
 
     def get(self, operation_id: str) -> Job:
         """:raises NotFound: ``operation.unknown``"""
@@ -158,7 +193,7 @@ class SqlOperations:
         ):
             return job
         begun = replace(first, state="running", started_at=now)
-        self._db.execute(_STEP, _step_values(job.operation.id, 0, begun))
+        self._put_steps(job.operation.id, {0: begun})
         return replace(job, operation=replace(job.operation, steps=(begun, *others)))
 
     def is_newest(self, operation_id: str, attempt: int) -> bool:
@@ -178,7 +213,7 @@ class SqlOperations:
         written = tuple(moved.get(at, step) for at, step in enumerate(operation.steps))
         self.changed[operation.id] = Watched(operation=replace(operation, steps=written), revision=row.revision)
         if moved:
-            self._db.execute(_STEP, [_step_values(operation.id, at, step) for at, step in moved.items()])
+            self._put_steps(operation.id, moved)
         return bool(row.cancelled)
 
     def list(
@@ -300,8 +335,15 @@ class SqlOperations:
         return len(ids)
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None:
-        self._db.execute(_STEP, _step_values(operation_id, position, step))
+        self._put_steps(operation_id, {position: step})
         self._touch(operation_id)
+
+    def _put_steps(self, operation_id: str, moved: Mapping[int, StepRecord]) -> None:
+        values: dict[str, Any] = {"operation_id": operation_id}
+        for at, (position, step) in enumerate(moved.items()):
+            values[f"position_{at}"] = position
+            values |= {f"{name}_{at}": getattr(step, name) for name in _CHANGING}
+        self._db.execute(_moved(len(moved)), values)
 
     def request_cancel(self, operation_id: str) -> None:
         self.end_wait(operation_id, "tried")
@@ -316,7 +358,3 @@ class SqlOperations:
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
         return tuple(step_of(row) for row in self._db.execute(_ITS_STEPS, {"operation_id": operation_id}))
-
-
-def _step_values(operation_id: str, position: int, step: StepRecord) -> dict[str, Any]:
-    return {"operation_id": operation_id, "at_position": position, **vars(step)}

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from orchestrator.adapters.store.rows import image_of, network_of, network_values, offering_of
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import images, networks, offerings, secrets
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
@@ -19,16 +20,16 @@ from orchestrator.core.network import Network, unknown_network
 from orchestrator.core.offering import Offering
 
 # Put together once, as that takes longer than asking.
-_IMAGE: Final = select(images).where(images.c.name == bindparam("its_name"))
-_NETWORK: Final = select(networks).where(networks.c.name == bindparam("its_name"))
-_OFFERINGS: Final = select(offerings.c.document).order_by(offerings.c.name)
+_IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))
+_NETWORK: Final = kept(select(networks).where(networks.c.name == bindparam("its_name")))
+_OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
 _PUT_SECRET: Final = insert(secrets)
-_SECRET: Final = select(secrets.c.blob).where(secrets.c.id == bindparam("its_id"))
+_SECRET: Final = kept(select(secrets.c.blob).where(secrets.c.id == bindparam("its_id")))
 _NO_SECRET: Final = delete(secrets).where(secrets.c.id == bindparam("its_id"))
 
 
 class SqlImages:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, image: Image) -> None:
@@ -63,7 +64,7 @@ class SqlImages:
 
 
 class SqlNetworks:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, network: Network) -> None:
@@ -94,7 +95,7 @@ class SqlNetworks:
 
 
 class SqlOfferings:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def list(self) -> tuple[Offering, ...]:
@@ -111,7 +112,7 @@ class SqlOfferings:
 class SqlSecrets:
     """Encrypted with the key file of the state directory: a copy of the database alone tells nothing."""
 
-    def __init__(self, connection: Connection, box: SecretBox) -> None:
+    def __init__(self, connection: Statements, box: SecretBox) -> None:
         self._db = connection
         self._box = box
 
@@ -152,7 +153,7 @@ class SqlSecrets:
 
         :raises Fatal: ``secret.unreadable``
         """
-        found = self._db.execute(select(secrets.c.id)).scalars().all()
+        found = self._db.execute(select(secrets.c.id)).scalars()
         try:
             for one in found:
                 blob = self._db.execute(select(secrets.c.blob).where(secrets.c.id == one)).scalar_one()

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
@@ -17,20 +18,20 @@ from orchestrator.core.request_key import StoredRequest
 from orchestrator.core.tenant import ApiToken, Member, Tenant
 
 # Put together once, as that takes longer than asking.
-_TENANT: Final = select(tenants).where(tenants.c.name == bindparam("its_name"))
-_LIMITS: Final = select(quotas).order_by(quotas.c.tenant, quotas.c.resource)
-_LOCKED: Final = (
+_TENANT: Final = kept(select(tenants).where(tenants.c.name == bindparam("its_name")))
+_LIMITS: Final = kept(select(quotas).order_by(quotas.c.tenant, quotas.c.resource))
+_LOCKED: Final = kept(
     select(quotas.c.tenant)
     .where(quotas.c.tenant.in_((bindparam("its_tenant"), EVERYWHERE)))
     .order_by(quotas.c.tenant.desc())
     .with_for_update()
 )
 """Always the tenant's own first and then the pool's, so that two tenants never wait for each other."""
-_POLICY: Final = select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant"))
+_POLICY: Final = kept(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
 
 
 class SqlTenants:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, tenant: Tenant) -> None:
@@ -69,7 +70,7 @@ class SqlTenants:
 
 
 class SqlTokens:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def add(self, token: ApiToken) -> None:
@@ -98,7 +99,7 @@ class SqlTokens:
 
 
 class SqlQuotas:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def lock(self, tenant: str) -> None:
@@ -119,11 +120,11 @@ class SqlQuotas:
 
 
 _ISOLATION: Final = policies.c.document["isolation"].as_string()
-_ISOLATED: Final = select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION)
+_ISOLATED: Final = kept(select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION))
 
 
 class SqlPolicies:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def get(self, tenant: str) -> TenantPolicy:
@@ -142,7 +143,7 @@ class SqlPolicies:
 
 
 class SqlRequestKeys:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
 
     def find(self, actor: str, key: str) -> StoredRequest | None:

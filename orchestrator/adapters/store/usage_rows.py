@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, func, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, bindparam, func, insert, select, update
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import host_claims, host_usage
 from orchestrator.core.claim import Claim, HostCapacity
 
@@ -56,10 +57,10 @@ def _oldest_running(_element: _Oldest, _compiler: SQLCompiler, **_: Any) -> str:
 
 
 _HOST: Final = host_usage.c.host == bindparam("of_host")
-_TOUCH: Final = update(host_usage).where(_HOST).values(changed=_Stamp())
+_TOUCH: Final = kept(update(host_usage).where(_HOST).values(changed=_Stamp()))
 _NAMES: Final = ("vcpus", "memory_mib", "disk_bytes")
 _MORE: Final = {name: host_usage.c[name] + bindparam(f"more_{name}", type_=BigInteger) for name in _NAMES}
-_RAISE: Final = update(host_usage).where(_HOST).values(changed=_Stamp(), **_MORE)
+_RAISE: Final = kept(update(host_usage).where(_HOST).values(changed=_Stamp(), **_MORE))
 
 
 def _with_own(name: str) -> ColumnElement[int]:
@@ -69,19 +70,19 @@ def _with_own(name: str) -> ColumnElement[int]:
 
 
 _RAISED: Final = {name: _with_own(name) for name in _NAMES}
-_RAISE_WITHIN: Final = (
+_RAISE_WITHIN: Final = kept(
     update(host_usage)
     .where(_HOST, *(raised <= bindparam(f"most_{name}", type_=BigInteger) for name, raised in _RAISED.items()))
     .values(changed=_Stamp(), **_RAISED)
 )
-_SINCE: Final = select(host_usage.c.host, host_usage.c.changed).where(host_usage.c.changed >= bindparam("since"))
-_NOW: Final = select(_Oldest())
+_SINCE: Final = kept(select(host_usage.c.host, host_usage.c.changed).where(host_usage.c.changed >= bindparam("since")))
+_NOW: Final = kept(select(_Oldest()))
 
 
 class SqlUsage:
     """Of one transaction. What it has touched is stamped at its end: rows are locked for as short as can be."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._db = connection
         self._touched: set[str] = set()
         self._stamped: set[str] = set()

@@ -9,10 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy import Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
@@ -23,17 +24,21 @@ from orchestrator.ports.store.claims import ClaimLost, Neighbour
 
 _VALUES: Final = {one.key: bindparam(one.key, type_=one.type) for one in vms.c}
 _SAME_NAME: Final = select(vms.c.id).where(vms.c.tenant == _VALUES["tenant"], vms.c.name == _VALUES["name"])
-_ADD_UNLESS_THERE: Final = insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
+_ADD_UNLESS_THERE: Final = kept(
+    insert(vms).from_select(list(_VALUES), select(*_VALUES.values()).where(~_SAME_NAME.exists()))
+)
 """One statement, as a claim waits for each."""
 _ID: Final = vms.c.id == bindparam("its_id")
-_BY_ID: Final = select(*VM_COLUMNS).where(_ID)
-_NAMED: Final = select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
-_REMOVE: Final = delete(vms).where(_ID).returning(vms.c.host)
-_CHANGE: Final = update(vms).where(_ID)
-_CHANGE_BY: Final = _CHANGE.where(vms.c.operation == bindparam("its_operation"))
-_DROP_SHARE: Final = delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims)
+_BY_ID: Final = kept(select(*VM_COLUMNS).where(_ID))
+_NAMED: Final = kept(
+    select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
+)
+_REMOVE: Final = kept(delete(vms).where(_ID).returning(vms.c.host))
+_CHANGE: Final = kept(update(vms).where(_ID))
+_CHANGE_BY: Final = kept(_CHANGE.where(vms.c.operation == bindparam("its_operation")))
+_DROP_SHARE: Final = kept(delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
-_SEEN_BY_PLACEMENT: Final = select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID)
+_SEEN_BY_PLACEMENT: Final = kept(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
@@ -41,7 +46,7 @@ _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.de
 
 
 class SqlVms:
-    def __init__(self, connection: Connection, usage: SqlUsage) -> None:
+    def __init__(self, connection: Statements, usage: SqlUsage) -> None:
         self._db = connection
         self._usage = usage
 
@@ -152,30 +157,34 @@ _STILL_CUT: Final = (
     .where(slot_claims.c.host == gpu_cuts.c.host, slot_claims.c.gpu == gpu_cuts.c.gpu)
     .exists()
 )
-_DROP_FUNCTIONS: Final = delete(function_claims).where(function_claims.c.vm == bindparam("its_vm"))
-_DROP_SLOTS: Final = (
+_DROP_FUNCTIONS: Final = kept(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
+_DROP_SLOTS: Final = kept(
     delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
 )
-_UNCUT: Final = delete(gpu_cuts).where(
-    gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
+_UNCUT: Final = kept(
+    delete(gpu_cuts).where(
+        gpu_cuts.c.host == bindparam("its_host"), gpu_cuts.c.gpu == bindparam("its_gpu"), ~_STILL_CUT
+    )
 )
 
 
-def _drop_place(connection: Connection, vm_id: str) -> None:
+def _drop_place(connection: Statements, vm_id: str) -> None:
     """Slots and function; a GPU with nothing left on it is cut no more."""
     connection.execute(_DROP_FUNCTIONS, {"its_vm": vm_id})
     for host, gpu in {(row.host, row.gpu) for row in connection.execute(_DROP_SLOTS, {"its_vm": vm_id})}:
         connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
 
 
-_TAKE_SHARE: Final = insert(host_claims)
-_CUT: Final = insert(gpu_cuts)
-_TAKE_SLOTS: Final = insert(slot_claims)
-_TAKE_FUNCTIONS: Final = insert(function_claims)
-_CUT_SO: Final = select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
+_TAKE_SHARE: Final = kept(insert(host_claims))
+_CUT: Final = kept(insert(gpu_cuts))
+_TAKE_SLOTS: Final = kept(insert(slot_claims))
+_TAKE_FUNCTIONS: Final = kept(insert(function_claims))
+_CUT_SO: Final = kept(
+    select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
+)
 _PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
 _KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
-_BEFORE: Final = select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"))
+_BEFORE: Final = kept(select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk")))
 """Put together once, as that takes longer than asking."""
 
 
@@ -190,12 +199,12 @@ _PLACES: Final[Select[Any]] = (
 )
 """A row for each slot that is claimed."""
 _PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host.in_(bindparam("hosts", expanding=True)))
-_PLACE_OF_VM: Final = _PLACES.where(host_claims.c.vm == bindparam("its_vm"))
+_PLACE_OF_VM: Final = kept(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
 
 
 _SCHEDULED: Final = cast(vms.c.devices, Text).contains('"policy"')
 """Whether a device of the VM asks for a scheduler: nothing else of a device is called so."""
-_NEIGHBOURS: Final = (
+_NEIGHBOURS: Final = kept(
     select(vms.c.tenant, slot_claims.c.gpu, slot_claims.c.cut, _SCHEDULED.label("scheduled"))
     .join_from(slot_claims, vms, vms.c.id == slot_claims.c.vm)
     .where(slot_claims.c.host == bindparam("its_host"), or_(vms.c.tenant != bindparam("its_tenant"), _SCHEDULED))
@@ -207,7 +216,7 @@ _Cuts = tuple[tuple[str, str], ...]
 
 
 class SqlClaims:
-    def __init__(self, connection: Connection, usage: SqlUsage) -> None:
+    def __init__(self, connection: Statements, usage: SqlUsage) -> None:
         self._db = connection
         self._usage = usage
 
