@@ -50,13 +50,15 @@ class LiveSteps:
         grid.add_column(overflow="ellipsis", no_wrap=True)
         grid.add_column(justify="right", no_wrap=True)
         moment = now()
-        for step in self._operation["steps"] if self._operation else ():
+        steps = self._operation["steps"] if self._operation else ()
+        current = next((step for step in steps if step["state"] == "running"), None)
+        for step in steps:
             seconds = seconds_of(step, moment)
             took = "" if seconds is None else f"{seconds:.1f} s"
             text = printable(step["title"] + (f": {step['message']}" if step["message"] else ""))
-            if step["state"] == "running":
+            if step is current:
                 grid.add_row(self._spinner, Text(text), Text(took))
-            else:
-                mark, style = _STYLES[step["state"]]
+            else:  # quick steps are begun together: which of them runs now nobody is told
+                mark, style = _STYLES["pending" if step["state"] == "running" else step["state"]]
                 grid.add_row(Text(mark, style=style), Text(text, style=style if style == "dim" else ""), Text(took))
         return grid

@@ -64,14 +64,15 @@ KINDS = frozenset(
 
 STEP_TRANSITIONS: dict[StepState, frozenset[StepState]] = {
     "pending": frozenset({"running"}),
-    "running": frozenset({"running", "done", "failed"}),
+    "running": frozenset({"running", "done", "failed", "pending"}),
     "done": frozenset({"undoing"}),
     "failed": frozenset({"undoing"}),
     "undoing": frozenset({"undoing", "undone", "undo_failed"}),
     "undo_failed": frozenset({"undoing"}),
     "undone": frozenset(),
 }
-"""Legal moves of a step. ``running → running``: picked up again after a crash."""
+"""Legal moves of a step. ``running → running``: picked up again after a crash. ``running → pending``: it was begun with
+others, one of which failed before it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,9 @@ class Step:
     no_undo_reason: str | None = None
     observe_first: bool = True
     """After a lost answer, read the host before doing it again. False where there may be no agent to ask."""
+    quick: bool = False
+    """On its host it takes hardly longer than writing it down does. Quick steps in a row are begun in one commit and
+    ended in one: until then any of them may have been done."""
     only_writes: bool = False
     """All it does is written in the commit that ends it (``Context.write_at_end``): it is begun and ended in the commit
     that ends the step before it, and none of its own tells that it has begun."""

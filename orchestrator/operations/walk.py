@@ -15,6 +15,8 @@ from orchestrator.operations.step import Definition, Step
 
 _NOT_OURS = frozenset({"vgpu.foreign", "vm.foreign_domain", "host.foreign_file", "host.other_site"})
 """What stands there belongs to somebody else, so there is nothing of ours to take back."""
+_SEEN_WITHIN_S = 1.0
+"""So late people may see that a quick step has ended."""
 
 
 class Walk:
@@ -37,13 +39,15 @@ class Walk:
         self._operation, self._cancelled = taken_up.operation, taken_up.cancelled
         self._position = 0
         first_begun = self._operation.attempt == 1 and self._operation.steps[0].state == "running"
-        self._begun = 0 if first_begun else -1
-        """The step that this attempt has begun, onwards or back, in the commit that ended the one before or that took
-        the operation up."""
+        self._begun = {0} if first_begun else set[int]()
+        """Steps that this attempt has begun, onwards or back: in the commit that ended the one before or that took the
+        operation up, or with other quick ones."""
+        self._written_at = world.clock.monotonic()
+        """When it was last written what has been done."""
         self._arrived = False
         """Whether this attempt has looked if its host can be reached."""
         self._held: tuple[list[Move], tuple[Write, ...]] = ([], ())
-        """What is written together with the next step, which only writes."""
+        """What is written together with the next step, which only writes or is quick."""
 
     def note(self, message: str) -> None:
         self._journal.note(self._operation, self._position, message)
@@ -63,6 +67,7 @@ class Walk:
             self._backward(context)
 
     def _is_now(self, written: Written) -> None:
+        self._held, self._written_at = ([], ()), self._world.clock.monotonic()
         self._operation = written.operation
         self._cancelled = written.cancelled
 
@@ -73,42 +78,73 @@ class Walk:
             self._position = position
             self._suspend_if_stopping()
             try:
-                message = self._do(context, self._steps[record.name])
+                began, message = self._do(context, self._steps[record.name])
             except VgpuctlError as error:
                 _wait_for_the_database(error)
+                self._write_what_is_held()
                 self._failed(context, error)
                 return
-            self._done(context, message)
+            self._done(context, Move(position, "done", message, (began, self._world.clock.now())))
         if self._operation.state == "running":  # an older version wrote the operation's end in a commit of its own
             self._is_now(self._journal.ended(self._operation, "done", tuple(context.warnings)))
 
-    def _do(self, context: Context, step: Step) -> str:
+    def _do(self, context: Context, step: Step) -> tuple[float, str]:
+        """When it began, and what is to be told of it."""
         record = self._operation.steps[self._position]
         if record.state == "failed":  # an older version was killed between the failure and the decision about it
             raise Unknown("operation.interrupted", record.message)
-        if self._begun != self._position:
+        if self._position not in self._begun:
             # Written down first: also the first step has something to undo, what was stored with the operation itself.
-            self._is_now(self._journal.advance(self._operation, [Move(self._position, "running", "")]))
+            self._is_now(self._journal.advance(self._operation, self._begin(self._position)))
         self._leave_if_cancelled()
         self._wait_if_away(context)
-        return self._retry(context, step, step.do)
+        began = self._world.clock.now()
+        return began, self._retry(context, step, step.do)
 
-    def _done(self, context: Context, message: str) -> None:
-        (held, held_writes), self._held = self._held, ([], ())
-        moves, following = [*held, Move(self._position, "done", message)], self._position + 1
+    def _done(self, context: Context, done: Move) -> None:
+        held, held_writes = self._held
+        moves, following = [*held, done], self._position + 1
         writes = (*held_writes, *context.take_writes())
         if following == len(self._operation.steps):
             self._is_now(self._journal.ended(self._operation, "done", tuple(context.warnings), moves, writes))
             return
+        if self._may_be_held(following) and not writes:
+            self._held = moves, ()
+            return
         if self._operation.steps[following].state == "pending" and not self._stopping():
-            moves.append(Move(following, "running", ""))
-            self._begun = following
+            moves += self._begin(following)
             if self._steps[self._operation.steps[following].name].only_writes:
                 self._held = moves, writes
                 return
         self._is_now(self._journal.advance(self._operation, moves, writes))
         if writes:
             context.read_again()
+
+    def _begin(self, first: int) -> list[Move]:
+        """With the quick ones after it, if it is one."""
+        steps, last = self._operation.steps, first
+        while self._steps[steps[last].name].quick and last + 1 < len(steps):
+            following = steps[last + 1]
+            if not self._steps[following.name].quick or following.state not in {"pending", "running"}:
+                break
+            last += 1
+        begun = range(first, last + 1)
+        self._begun.update(begun)
+        return [Move(position, "running", "") for position in begun]
+
+    def _may_be_held(self, following: int) -> bool:
+        """Whether the end of a step can wait until the quick one after it has ended: people look on."""
+        soon = self._world.clock.monotonic() - self._written_at < _SEEN_WITHIN_S
+        return following in self._begun and soon and not self._stopping()
+
+    def _write_what_is_held(self) -> None:
+        """What was done; and that nothing is known to be begun after the step that the attempt is at."""
+        moves, writes = self._held
+        later = [at for at in self._begun if at > self._position and self._operation.steps[at].state == "running"]
+        if moves or later:
+            moves = [*moves, *(Move(at, "pending", "") for at in later)]
+            self._begun.difference_update(later)
+            self._is_now(self._journal.advance(self._operation, moves, writes))
 
     def _leave_if_cancelled(self) -> None:
         if self._cancelled and not self._definition.forward_only:
@@ -133,11 +169,12 @@ class Walk:
 
     def _backward(self, context: Context) -> None:
         context.start_over()
+        self._begun.clear()
         left = [at for at, record in enumerate(self._operation.steps) if record.state not in {"pending", "undone"}]
         while left:
             self._position = left.pop()
             self._suspend_if_stopping()
-            if self._operation.steps[self._position].state != "undoing" or self._begun != self._position:
+            if self._operation.steps[self._position].state != "undoing" or self._position not in self._begun:
                 self._is_now(self._journal.advance(self._operation, self._begin_undo(self._position)))
             step = self._steps[self._operation.steps[self._position].name]
             try:
@@ -163,7 +200,7 @@ class Walk:
             return
         if not self._stopping():
             moves += self._begin_undo(left[-1])
-            self._begun = left[-1]
+            self._begun.add(left[-1])
         self._is_now(self._journal.advance(self._operation, moves, writes))
         if writes:
             context.read_again()
@@ -195,6 +232,7 @@ class Walk:
 
     def _between_tries(self, context: Context) -> None:
         self._suspend_if_stopping()
+        self._write_what_is_held()
         context.start_over()
         self._arrived = False
         self._wait_if_away(context)
@@ -217,6 +255,7 @@ class Walk:
 
     def _wait(self, context: Context, why: str) -> None:
         """:raises Suspended: the next attempt goes on here; :raises Conflict: it was cancelled meanwhile"""
+        self._write_what_is_held()
         state = self._operation.steps[self._position].state
         said = f"waits for host {context.host_name}: {why}"
         moves = [Move(self._position, state, said)] if state in {"running", "undoing"} else []

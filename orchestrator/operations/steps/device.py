@@ -124,9 +124,10 @@ def _remains(context: Context) -> tuple[str, ...]:
     )
 
 
-DEVICE = Step(name="device.1", title="vGPU", do=_create, undo=_remove, remains=_remains)
+DEVICE = Step(name="device.1", quick=True, title="vGPU", do=_create, undo=_remove, remains=_remains)
 REMOVE_DEVICE = Step(
     name="remove_device.1",
+    quick=True,
     title="remove the vGPU",
     do=_remove,
     no_undo_reason="starting the VM makes it again",
