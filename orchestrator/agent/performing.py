@@ -41,12 +41,12 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemoveNetwork,
     SetMigMode,
-    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.settle_ledger import SettleLedger
 
 _FINISH_SECONDS = 20.0
 """systemd waits a little longer before it kills."""

@@ -8,7 +8,8 @@ from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.core.errors import VgpuctlError, WorldError
-from orchestrator.core.host_actions import ActionResult, KnownVm, SettleLedger
+from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 
 
 class Settler:

@@ -21,12 +21,12 @@ from orchestrator.core.host_actions import (
     ReleaseDomain,
     RemovesDevice,
     SetMigMode,
-    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
 )
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"

@@ -28,7 +28,6 @@ from orchestrator.core.host_actions import (
     RestoreDriver,
     SetInstanceType,
     SetMigMode,
-    SettleLedger,
     SetVgpuType,
     StartDomain,
     StopDomain,
@@ -36,6 +35,7 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.vgpu_settings import (
     ClearVgpuParameters,
     RestoreMixedSizes,

@@ -369,37 +369,6 @@ class ManageGpus(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownVm:
-    """What the database says of a VM on a host whose ledger was lost."""
-
-    vm: str
-    volume: str
-    seed: str
-    devices: tuple[Device, ...]
-    """Those that are its own now: none of a VM that is deallocated."""
-    running: bool
-    """Whether it is wanted to run."""
-    boot_policy: BootPolicy
-    adopted: bool
-    """Its files and its definition are somebody else's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettleLedger(HostAction):
-    """Write down anew whose everything is, where the ledger was lost; nothing but the ledger is changed.
-
-    The only action that a host without its ledger performs; on any other it changes nothing."""
-
-    since = 3
-    no_inverse = "it says what is so"
-    gpus: tuple[str, ...]
-    """All that are ours."""
-    functions: tuple[str, ...]
-    """GPUs whose virtual functions we have switched on."""
-    vms: tuple[KnownVm, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class ActionResult:
     """What performing an action did. A failure is raised as an error of core/errors.py instead."""
 

@@ -27,12 +27,12 @@ from orchestrator.core.host_actions import (
     ManageGpus,
     ReleaseDomain,
     RemoveNetwork,
-    SettleLedger,
     StartDomain,
     StopDomain,
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.sim import (
     adopting,
     fabric,

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.host_actions import ActionResult, KnownVm, SettleLedger
+from orchestrator.core.host_actions import ActionResult
+from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim
 from orchestrator.sim.vgpu_actions import is_as_made, keys_of

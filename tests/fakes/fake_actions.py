@@ -32,7 +32,6 @@ from orchestrator.core.host_actions import (
     RemoveNetwork,
     SetInstanceType,
     SetMigMode,
-    SettleLedger,
     SetVgpuType,
     StartDomain,
     StopDomain,
@@ -40,6 +39,7 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.vgpu_scheduler import SchedulerState, is_so
 from orchestrator.core.vgpu_settings import (
     ClearVgpuParameters,

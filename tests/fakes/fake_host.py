@@ -13,16 +13,11 @@ from typing import TypeVar
 
 from orchestrator.core.errors import Conflict, Denied, Fatal, Retryable, Unknown
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import (
-    ActionResult,
-    FencingToken,
-    HostAction,
-    ImageFormat,
-    SettleLedger,
-)
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.host_drivers import HostDrivers
 from orchestrator.core.host_readiness import HostReadinessFacts
 from orchestrator.core.protocol import PROTOCOL_VERSION
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.things import things_of
 from orchestrator.core.wire import unless_known

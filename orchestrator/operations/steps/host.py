@@ -15,10 +15,10 @@ from orchestrator.core.host_actions import (
     ImageFormat,
     ManageGpus,
     RemoveNetwork,
-    SettleLedger,
 )
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.pci import parse_pci_address
+from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step

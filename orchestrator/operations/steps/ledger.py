@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from orchestrator.core.host import Host
-from orchestrator.core.host_actions import KnownVm, SettleLedger
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step

@@ -18,7 +18,8 @@ from orchestrator.agent.images.store import holds_files
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
-from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, KnownVm, ManageGpus, SettleLedger
+from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ManageGpus
+from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 

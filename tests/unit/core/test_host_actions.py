@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.device import Device
-from orchestrator.core.host_actions import HostAction, KnownVm, MakesDevice, RemovesDevice
+from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
+from orchestrator.core.settle_ledger import KnownVm
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 
