@@ -51,8 +51,7 @@ from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
-T4, L40S = "0000:01:00.0", "0000:02:00.0"
-VF1 = "0000:02:00.1"
+T4, L40S, VF1 = "0000:01:00.0", "0000:02:00.0", "0000:02:00.1"
 UUID = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11"
 OTHER = "0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c12"
 
