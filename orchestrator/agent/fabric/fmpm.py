@@ -18,9 +18,10 @@ from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, Finished, 
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
 from orchestrator.core.fabric import ObservedPartition
 
-_READ_SECONDS = 15.0
-_CHANGE_SECONDS = 120.0
-"""Links are trained meanwhile."""
+_READ_SECONDS = 30.0
+"""A third of what a controller waits for an observation: a host whose guests begin to run may be slow."""
+_CHANGE_SECONDS = 60.0
+"""Links are trained meanwhile. Read before and after, it stays below what a controller waits for an action."""
 _MOST_OUTPUT = 256 * 1024
 """Fifteen partitions of eight GPUs take less than 16 KiB."""
 _MAX_PARTITIONS, _MAX_GPUS = 64, 16
