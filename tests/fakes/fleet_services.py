@@ -255,8 +255,8 @@ class Capacity:
             tenant=question.tenant, count=question.count, host=question.host, gpu=question.gpu,
         )  # fmt: skip
 
-    def capacity(self, question: Question | None) -> tuple[CapacityRow, ...]:
-        return capacity([self._request(question or Question(profile=PROFILE))], self._fleet())
+    def capacity(self, question: Question | None, network: str | None = None) -> tuple[CapacityRow, ...]:
+        return capacity([self._request(question or Question(profile=PROFILE, network=network))], self._fleet())
 
     def explain(self, question: Question) -> Named:
         return Named(explanation=explain(self._request(question), self._fleet()), names={})
@@ -275,8 +275,8 @@ class Capacity:
     def compaction_plan(self) -> NamedPlan:
         return NamedPlan(plan=plan_compaction(self._fleet()), names={})
 
-    def room(self, question: Question | None, tenant: str) -> tuple[Room, ...]:
-        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question))
+    def room(self, question: Question | None, tenant: str, network: str | None = None) -> tuple[Room, ...]:
+        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question, network))
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         return for_tenant(self.explain(question).explanation)
