@@ -88,7 +88,6 @@ def test_a_guest_is_nobody_else_on_its_network_and_on_no_other(ready: Enrolled) 
     for tenant in ("default", "red"):  # on one GPU: what is shown is the network's doing
         product.ok("tenant", "set", tenant, "--isolation", "none")
     one, two = started(ready, "one"), started(ready, "two")
-    other = started(ready, "other", "--tenant", "red")
     gateway = gateway_of(one)
     assert arrives(one, two, "hello")
     one.send(*attacks(one.card, two.card, gateway).values())
@@ -96,6 +95,7 @@ def test_a_guest_is_nobody_else_on_its_network_and_on_no_other(ready: Enrolled) 
     assert two.seen() == {"hello", "afterwards"}
     assert one.run(f"ping -c 1 -w 60 {gateway} > /dev/null && echo well").strip() == "well"
 
+    other = started(ready, "other", "--tenant", "red")
     one.run(f"for try in 1 2 3; do echo probe:across | nc -u -w 1 {other.card.address} 4000; done || true")
     ready.shell(f"for try in 1 2 3; do echo probe:from-its-host > /dev/udp/{other.card.address}/4000; done")
     assert other.seen() == {"from-its-host"}
