@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.image.mirror import find_mirror
+from packages.tree_version import debian_version
 from tests.architecture.tree import ROOT
 
 FLEET = """\
@@ -29,6 +30,9 @@ say "$(stat -c '%U %G %a' /var/lib/vgpuctl)"
 say "$(grep ^ExecStart= /usr/lib/systemd/system/vgpuctl.service)"
 say "$(basename /etc/systemd/system/*.wants/vgpuctl.service)"
 say "$(find /usr/share/man/man1/vgpuctl-create-vm.1.gz /usr/share/bash-completion/completions/vgpuctl | wc -l) pages"
+for part in /usr/lib/vgpuctl/*/lib; do echo 'def' >"$part/broken.py"; done
+/var/lib/dpkg/info/vgpuctl.postinst triggered 2>&1 | grep -q broken.py && say "told what does not compile"
+rm /usr/lib/vgpuctl/*/lib/broken.py
 install -o vgpuctl -m 600 /srv/fleet.yaml /var/lib/vgpuctl/fleet.yaml
 as_service vgpuctl serve --simulate /var/lib/vgpuctl/fleet.yaml >/srv/log 2>&1 &
 server=$!
@@ -80,9 +84,11 @@ def test_a_bare_debian_gets_a_server_from_the_package_alone_and_loses_it_again(
     done = subprocess.run([*apart, "chroot", root, "sh", "/srv/try"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, (done.stdout, done.stderr)
     said = [line.removeprefix("::") for line in done.stdout.splitlines() if line.startswith("::")]
-    version = package.name.split("_")[1]
+    version = next(package.parent.glob("*.whl")).name.split("-")[1]
+    assert package.name.split("_")[1] == debian_version(version)
     assert said == [
         f"vgpuctl {version}", "vgpuctl vgpuctl 700", "ExecStart=/usr/bin/vgpuctl serve", "vgpuctl.service", "2 pages",
+        "told what does not compile",
         "train", "kept vgpuctl.sqlite", "gone",
     ]  # fmt: skip
 
