@@ -37,6 +37,7 @@ from orchestrator.services.planning import Planner
 from orchestrator.services.profiles import ProfileService
 from orchestrator.services.tenancy.tenancy import Tenancy
 from orchestrator.services.vms import VmService
+from orchestrator.services.volumes import VolumeService
 from orchestrator.settings import Settings
 
 
@@ -60,6 +61,7 @@ class Services:
     driver_upgrades: DriverUpgradeService
     mig_layouts: MigLayoutService
     networks: NetworkService
+    volumes: VolumeService
     operations: OperationService
     capacity: CapacityService
     findings: FindingService
@@ -132,6 +134,7 @@ def services_of(
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
+        volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
         capacity=CapacityService(store=store, index=index, clock=clock),
         controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),

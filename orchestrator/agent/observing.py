@@ -89,6 +89,7 @@ class Observer:
             domains=problems.read(self.domains.snapshots, ()),
             volumes=self.storage.volumes(),
             seeds=self.storage.seeds(),
+            data=self.storage.data.snapshots(),
             images=self.storage.images(),
             networks=problems.read(self.networks.active, ()),
             bridges=problems.read(self.networks.bridges, ()),

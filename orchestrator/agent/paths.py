@@ -62,6 +62,11 @@ class Paths:
         return self.storage / "seeds"
 
     @property
+    def data(self) -> Path:
+        """Data volumes."""
+        return self.storage / "data"
+
+    @property
     def ledger(self) -> Path:
         return self.storage / "ledger"
 

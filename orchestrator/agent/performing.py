@@ -47,6 +47,12 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.settle_ledger import SettleLedger
+from orchestrator.core.volume_actions import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+)
 
 _FINISH_SECONDS = 20.0
 """systemd waits a little longer before it kills."""
@@ -72,7 +78,7 @@ class Parts:
             action.domain,
             storage=str(self.storage.directory),
             image=self.storage.image_beneath(action.vm, action.domain.volume),
-            dhcp_servers=self.networks.dhcp_servers(action.domain.network),
+            dhcp_servers={name: self.networks.dhcp_servers(name) for name in action.domain.networks},
         )
         parts = parts_of(xml)
         names = tuple(device.name for device in action.domain.devices)
@@ -130,6 +136,10 @@ class Parts:
         found: dict[type[HostAction], Callable[[Any], ActionResult]] = {
             CreateVolume: storage.create_volume,
             DeleteVolume: lambda a: storage.delete_volume(a.vm, a.volume),
+            CreateDataVolume: storage.data.create,
+            DeleteDataVolume: storage.data.delete,
+            AttachVolume: storage.data.attach,
+            DetachVolume: storage.data.detach,
             WriteSeed: lambda a: storage.write_seed(a.vm, a.seed, a.iso_base64),
             DeleteSeed: lambda a: storage.delete_seed(a.vm, a.seed),
             DeleteImage: lambda a: storage.delete_image(a.sha256, a.image_format),

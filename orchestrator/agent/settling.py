@@ -28,6 +28,7 @@ class Settler:
         self._ledger.manage_gpus(action.gpus)
         for vm in action.vms:
             self._settle(vm)
+        self._storage.data.settle(action.data)
         return ActionResult(changed=True, message=f"{len(action.vms)} VMs")
 
     def _settle(self, vm: KnownVm) -> None:

@@ -41,6 +41,7 @@ from orchestrator.api.routes import (
     tenants,
     tokens,
     vms,
+    volumes,
     whoami,
 )
 from orchestrator.api.services import Process
@@ -82,6 +83,7 @@ def create_app(services: Services, process: Process) -> FastAPI:
         images,
         mig_layouts,
         networks,
+        volumes,
         offerings,
         driver_bundles,
         driver_lock,

@@ -21,15 +21,24 @@ from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, NotFound, Reason
 from orchestrator.core.labels import MAX_LABELS, check_labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.manifest import Manifest, ManifestVm, WantedImage, WantedNetwork, WantedOffering, WantedTenant
+from orchestrator.core.manifest import (
+    Manifest,
+    ManifestVm,
+    WantedImage,
+    WantedNetwork,
+    WantedOffering,
+    WantedTenant,
+    WantedVolume,
+)
 from orchestrator.core.names import check_name
-from orchestrator.core.network import parse_subnet
+from orchestrator.core.network import MAX_CARDS, parse_subnet
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
 from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
+from orchestrator.core.volume import MAX_ATTACHED
 
 MAX_OBJECTS: Final = 10_000
 
@@ -116,6 +125,18 @@ class ImageForm(_ManifestPart):
         return WantedImage(name=self.name, source=self.source, sha256=self.sha256)
 
 
+class VolumeForm(_ManifestPart):
+    """A data volume."""
+
+    name: Name
+    tenant: Name = "default"
+    size: Annotated[str, _checked(disk_bytes)]
+
+    def to_core(self) -> WantedVolume:
+        """The volume as the core knows it."""
+        return WantedVolume(name=self.name, tenant=self.tenant, size_bytes=disk_bytes(self.size))
+
+
 def _check_labels(labels: dict[str, str]) -> dict[str, str]:
     try:
         return dict(check_labels(labels))
@@ -134,6 +155,8 @@ class VmForm(_ManifestPart):
     memory: Annotated[str, _checked(memory_mib)] = DEFAULT_MEMORY
     disk: Annotated[str, _checked(disk_bytes)] = DEFAULT_DISK
     network: Name = "default"
+    more_networks: list[Name] = Field(default=[], max_length=MAX_CARDS - 1)
+    volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(user_data_type)] | None = None
     host: Name | None = None
@@ -162,6 +185,8 @@ class VmForm(_ManifestPart):
             memory_mib=memory_mib(self.memory),
             disk_bytes=disk_bytes(self.disk),
             network=self.network,
+            more_networks=tuple(self.more_networks),
+            volumes=tuple(self.volumes),
             ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),
@@ -187,6 +212,7 @@ class ManifestForm(_ManifestPart):
     offerings: list[OfferingForm] = Field(default=[], max_length=MAX_OBJECTS)
     networks: list[NetworkForm] = Field(default=[], max_length=MAX_OBJECTS)
     images: list[ImageForm] = Field(default=[], max_length=MAX_OBJECTS)
+    volumes: list[VolumeForm] = Field(default=[], max_length=MAX_OBJECTS)
     vms: list[VmForm] = Field(default=[], max_length=MAX_OBJECTS)
 
 
@@ -215,6 +241,7 @@ def read_manifest(path: Path, text: str) -> Manifest:
         ),
         networks=tuple(one.to_core() for one in form.networks),
         images=tuple(one.to_core() for one in form.images),
+        volumes=tuple(one.to_core() for one in form.volumes),
         vms=tuple(one.to_core() for one in form.vms),
     )
 
@@ -248,6 +275,7 @@ def _given_twice(document: LinedYaml, form: ManifestForm) -> list[Problem]:
         "offerings": [one.name for one in form.offerings],
         "networks": [one.to_core().key for one in form.networks],
         "images": [one.name for one in form.images],
+        "volumes": [one.to_core().key for one in form.volumes],
         "vms": [f"{one.tenant}/{one.name}" for one in form.vms],
     }
     problems = []

@@ -42,6 +42,10 @@ def networks(incomplete: str) -> list[str]:
     return _names(lambda client: client.networks(), incomplete)
 
 
+def volumes(incomplete: str) -> list[str]:
+    return _names(lambda client: client.volumes(), incomplete)
+
+
 def profiles(incomplete: str) -> list[str]:
     return _names(lambda client: client.profiles(), incomplete)
 

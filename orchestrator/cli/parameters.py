@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.complete import vms
+from orchestrator.cli.complete import vms, volumes
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import InvalidInput
@@ -123,6 +123,10 @@ Sort = Annotated[
 Selector = Annotated[
     str | None,
     typer.Option("--selector", "-l", metavar="LABELS", help="Only those with these labels: rack=3,!spare."),
+]
+Volumes = Annotated[
+    list[str] | None,
+    typer.Option("--volume", help="Data volume that it gets; may be repeated.", autocompletion=volumes),
 ]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")

@@ -56,6 +56,7 @@ ENTRIES: Final = {
     "image": CommandEntry("image", "app", "Base images that VMs' disks are made on."),
     "driver": CommandEntry("driver", "app", "Drivers: their files, what is locked, what is there."),
     "network": CommandEntry("network", "app", "Networks that VMs are put on."),
+    "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
     "policy": CommandEntry(

@@ -104,6 +104,32 @@ class AsyncClient(AsyncSiteCalls):
         vm: models.Vm = await self._post(path_of("vms", name, "extend"), end, tenant=tenant)
         return vm
 
+    async def volumes(self, tenant: str | None = None) -> list[models.DataVolume]:
+        return await self._list(path_of("volumes"), tenant=tenant)
+
+    async def volume(self, name: str, tenant: str) -> models.DataVolume:
+        found: models.DataVolume = await self._get(path_of("volumes", name), tenant=tenant)
+        return found
+
+    async def create_volume(self, wanted: Body) -> models.DataVolume:
+        """Made on its host when it is first attached. The same request again shows it."""
+        made: models.DataVolume = await self._post(path_of("volumes"), wanted)
+        return made
+
+    async def delete_volume(self, name: str, tenant: str) -> models.Started:
+        started: models.Started = await self._delete(path_of("volumes", name), tenant=tenant)
+        return started
+
+    async def attach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
+        """To a VM that is stopped."""
+        started: models.Started = await self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
+        return started
+
+    async def detach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
+        """From a VM that is stopped; what is on it stays."""
+        started: models.Started = await self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
+        return started
+
     async def tenants(self) -> list[models.Tenant]:
         return await self._list(path_of("tenants"))
 

@@ -106,6 +106,32 @@ class Client(SiteCalls):
         vm: models.Vm = self._post(path_of("vms", name, "extend"), end, tenant=tenant)
         return vm
 
+    def volumes(self, tenant: str | None = None) -> list[models.DataVolume]:
+        return self._list(path_of("volumes"), tenant=tenant)
+
+    def volume(self, name: str, tenant: str) -> models.DataVolume:
+        found: models.DataVolume = self._get(path_of("volumes", name), tenant=tenant)
+        return found
+
+    def create_volume(self, wanted: Body) -> models.DataVolume:
+        """Made on its host when it is first attached. The same request again shows it."""
+        made: models.DataVolume = self._post(path_of("volumes"), wanted)
+        return made
+
+    def delete_volume(self, name: str, tenant: str) -> models.Started:
+        started: models.Started = self._delete(path_of("volumes", name), tenant=tenant)
+        return started
+
+    def attach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
+        """To a VM that is stopped."""
+        started: models.Started = self._post(path_of("volumes", name, "attach"), {"vm": vm}, tenant=tenant)
+        return started
+
+    def detach_volume(self, name: str, vm: str, tenant: str) -> models.Started:
+        """From a VM that is stopped; what is on it stays."""
+        started: models.Started = self._post(path_of("volumes", name, "detach"), {"vm": vm}, tenant=tenant)
+        return started
+
     def tenants(self) -> list[models.Tenant]:
         return self._list(path_of("tenants"))
 

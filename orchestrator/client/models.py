@@ -249,6 +249,17 @@ class Asked(TypedDict):
     """
 
 
+class AttachVolume(TypedDict):
+    """
+    Which VM the volume is attached to, or taken from.
+    """
+
+    vm: str
+    """
+    Name of a VM of the same tenant, which is stopped
+    """
+
+
 class AuditRecord(TypedDict):
     sequence: int
     """
@@ -300,6 +311,25 @@ class CapacityRow(TypedDict):
     exact: bool | None
     """
     No rearrangement of the GPUs holds one more: proved; null: not told
+    """
+
+
+class NetworkCard(TypedDict):
+    """
+    A network card of a VM.
+    """
+
+    mac: str
+    """
+    Its hardware address, the same for the VM's life
+    """
+    network: str
+    """
+    Name of the network that it is on
+    """
+    network_tenant: str | None
+    """
+    Whose the network is; null: the site's
     """
 
 
@@ -493,6 +523,12 @@ class CreateToken(TypedDict):
     """
 
 
+MoreNetwork: TypeAlias = str
+
+
+Volume: TypeAlias = str
+
+
 SshKey: TypeAlias = str
 
 
@@ -532,6 +568,14 @@ class CreateVm(TypedDict):
     network: NotRequired[str]
     """
     Name of the network that it is on
+    """
+    more_networks: NotRequired[list[MoreNetwork]]
+    """
+    Networks of further network cards, in order
+    """
+    volumes: NotRequired[list[Volume]]
+    """
+    Data volumes of the tenant, in this order
     """
     ssh_keys: NotRequired[list[SshKey]]
     """
@@ -580,6 +624,29 @@ class CreateVm(TypedDict):
     until: NotRequired[str | None]
     """
     Or when it gives its place back, like 2026-12-01T10:00Z
+    """
+
+
+class CreateVolume(TypedDict):
+    """
+    A data volume. The same name and size again mean the same volume.
+    """
+
+    name: str
+    """
+    What it is called
+    """
+    tenant: NotRequired[str]
+    """
+    Whose it is
+    """
+    size_bytes: int
+    """
+    In bytes
+    """
+    host: NotRequired[str | None]
+    """
+    Where it shall lie; null: where its first VM goes
     """
 
 
@@ -2125,6 +2192,18 @@ class Vm(TypedDict):
     """
     Whose the network is; null: the site's
     """
+    more_networks: list[str]
+    """
+    Networks of its further network cards, in their order
+    """
+    cards: list[NetworkCard]
+    """
+    Its network cards, in the order in which the guest sees them
+    """
+    volumes: list[str]
+    """
+    Data volumes that it has, in this order
+    """
     ssh_keys: list[str]
     """
     OpenSSH public key lines for its first login
@@ -2172,6 +2251,45 @@ class Vm(TypedDict):
     deallocated: Literal["lease_over", "preempted"] | None
     """
     Why it holds no claim on a GPU any more; starting it makes one on its host
+    """
+
+
+class DataVolume(TypedDict):
+    """
+    A disk of a tenant that stays when the VM goes that it is attached to.
+    """
+
+    id: str
+    """
+    Stays the same for ever
+    """
+    name: str
+    """
+    What it is called
+    """
+    tenant: str
+    """
+    Whose it is
+    """
+    size_bytes: int
+    """
+    In bytes
+    """
+    state: Literal["new", "ready", "deleting", "lost"]
+    """
+    new: made when it is first attached; lost: its host was given up, it can only be deleted
+    """
+    vm: str | None
+    """
+    Name of the VM that it is attached to; null: of none
+    """
+    host: str | None
+    """
+    Where it lies; null: nowhere yet, and for a tenant
+    """
+    created_at: str
+    """
+    When it was made
     """
 
 

@@ -44,6 +44,12 @@ from orchestrator.core.vgpu_settings import (
     SetVgpuParameters,
     SetVgpuScheduler,
 )
+from orchestrator.core.volume_actions import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+)
 
 ACTIONS: dict[str, type[HostAction]] = {
     cls.__name__: cls
@@ -55,6 +61,7 @@ ACTIONS: dict[str, type[HostAction]] = {
         SetMixedSizes, RestoreMixedSizes, CreatePlacedMdev, SetPlacedType,
         CreateMdev, RemoveMdev, SetVgpuType, SetInstanceType, ClearVgpuType, EnsureNetwork, EnsureBridgedNetwork,
         DefineDomain, UndefineDomain, StartDomain, StopDomain, AdoptDomain, ReleaseDomain,
+        CreateDataVolume, DeleteDataVolume, AttachVolume, DetachVolume,
         RemoveNetwork, DeleteImage, ManageGpus, SettleLedger,
     )
 }  # fmt: skip

@@ -30,3 +30,12 @@ class DomainDescription:
     network: str
     """Name of a libvirt network that is ours: of the tenant (``tenant.network``) or of the site."""
     devices: tuple[Device, ...] = ()
+    more_networks: tuple[str, ...] = ()
+    """The same of its further network cards, in order."""
+    data: tuple[str, ...] = ()
+    """File names of its data volumes in the agent's directory of those, in order."""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Of its network cards, in order."""
+        return (self.network, *self.more_networks)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Those that
-set how a vGPU behaves are in core/vgpu_settings.py, those that place one in core/placed_vgpus.py, all of them by name
-in core/action_names.py.
+"""Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Those on
+data volumes are in core/volume_actions.py, on how a vGPU behaves in core/vgpu_settings.py, where it lies in
+core/placed_vgpus.py, on a lost ledger in core/settle_ledger.py, all of them by name in core/action_names.py.
 
-Each action is idempotent: "already there and ours" and "already gone" are success,
-"there and not ours" is an error. Each has an inverse, the action that takes it back, or says why it needs none.
+Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
+an inverse, the action that takes it back, or says why it needs none.
 """
 
 from __future__ import annotations

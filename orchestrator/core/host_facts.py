@@ -48,7 +48,8 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
 
 def disk_of(snapshot: HostSnapshot) -> int:
     """Bytes that VMs may take together: what is free and what our own volumes take now."""
-    return snapshot.storage_free_bytes + sum(file.size_bytes for file in snapshot.volumes if file.owner is not None)
+    ours = (file.size_bytes for file in (*snapshot.volumes, *snapshot.data) if file.owner is not None)
+    return snapshot.storage_free_bytes + sum(ours)
 
 
 def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:

@@ -18,7 +18,7 @@ from orchestrator.core.quota import show_amount
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vm import VmShape
 
-Kind = Literal["tenant", "offering", "network", "image", "vm"]
+Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
 """``refuse``: it exists and differs in what cannot be changed."""
 
@@ -70,6 +70,18 @@ class WantedImage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedVolume:
+    name: str
+    tenant: str
+    size_bytes: int
+
+    @property
+    def key(self) -> str:
+        """``tenant/name``."""
+        return f"{self.tenant}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ManifestVm(VmShape):
     running: bool
     has_user_data: bool
@@ -108,19 +120,21 @@ class Manifest:
     offerings: tuple[WantedOffering, ...] = ()
     networks: tuple[WantedNetwork, ...] = ()
     images: tuple[WantedImage, ...] = ()
+    volumes: tuple[WantedVolume, ...] = ()
     vms: tuple[ManifestVm, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
     """What exists: limits of tenants, offerings of the site, subnets or bridges of networks by their keys, digests by
-    name, VMs by ``tenant/name``."""
+    name, and by ``tenant/name`` VMs and bytes of data volumes."""
 
     networks: Mapping[str, str]
     images: Mapping[str, str]
     vms: Mapping[str, ExistingVm]
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     offerings: Mapping[str, Offering] = field(default_factory=dict)
+    volumes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +166,7 @@ def changes(wanted: Manifest, there: Existing, *, prune: bool) -> tuple[Change, 
         *_offering_changes(wanted.offerings, there),
         *_network_changes(wanted.networks, there.networks),
         *_image_changes(wanted.images, there.images),
+        *_volume_changes(wanted.volumes, there.volumes),
     ]
     if prune:
         found = [*_pruned(wanted, there), *found]
@@ -271,6 +286,15 @@ def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> I
         elif image.sha256 not in {None, digest}:
             change = FieldChange(field="sha256", there=digest, wanted=image.sha256)
             yield Change(kind="image", name=image.name, action="refuse", fields=(change,))
+
+
+def _volume_changes(wanted: Iterable[WantedVolume], there: Mapping[str, int]) -> Iterator[Change]:
+    for volume in wanted:
+        size = there.get(volume.key)
+        if size != volume.size_bytes:
+            shown = None if size is None else show_size(size)
+            change = FieldChange(field="size", there=shown, wanted=show_size(volume.size_bytes))
+            yield Change(kind="volume", name=volume.key, action="add" if size is None else "refuse", fields=(change,))
 
 
 def _pruned(wanted: Manifest, there: Existing) -> Iterator[Change]:

@@ -22,6 +22,8 @@ DEFAULT_NAME = "default"
 """What a VM gets when no network is named: its tenant's own, made when first needed. Of hosts it is libvirt's own."""
 MAX_OF_TENANT = 16
 """Networks of one tenant: subnets are everybody's."""
+MAX_CARDS = 8
+"""Network cards of one VM, each on a network of its own."""
 _POOL = ipaddress.IPv4Network("10.88.0.0/13")
 _WIDTH = 24
 """Of a subnet that nobody chose."""

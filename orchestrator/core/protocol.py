@@ -30,7 +30,7 @@ SUPPORTED_VERSIONS = (4, 5, 6, 7)
 2: a domain is adopted with a list of devices. 3: GPU instances, MIG modes, whole GPUs. 4: domains and networks
 are described field by field, and no XML is taken any more. 5: networks of tenants, whose VMs reach each other there.
 6: how a GPU divides its time among its vGPUs is set for VMs. 7: networks on bridges that hosts have; vGPUs of
-several sizes on one GPU; fabric partitions."""
+several sizes on one GPU; fabric partitions; data volumes, several network cards."""
 
 HELLO_BYTES: Final = 64 * 1024
 REQUEST_BYTES: Final = 16 * 1024 * 1024

@@ -20,6 +20,7 @@ from orchestrator.core.errors import InvalidInput, QuotaExceeded, Reason
 from orchestrator.core.units import MIB, parse_size, show_size
 from orchestrator.core.vgpu_type import parse_vgpu_type_name
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume
 
 Amounts = Mapping[str, int]
 """How much of every resource."""
@@ -124,11 +125,19 @@ def vgpu_amounts(type_name: str, profile: str) -> Counter[str]:
     )
 
 
-def totals_of(vms: Iterable[Vm]) -> dict[str, Counter[str]]:
-    """What every tenant holds."""
+def volume_amounts(size_bytes: int) -> Counter[str]:
+    """A data volume, whether a VM has it or not."""
+    return Counter({"disk": -(-size_bytes // MIB)})
+
+
+def totals_of(vms: Iterable[Vm], volumes: Iterable[Volume] = ()) -> dict[str, Counter[str]]:
+    """What every tenant holds. Volumes that are lost are nowhere held."""
     totals: dict[str, Counter[str]] = {}
     for vm in vms:
         totals.setdefault(vm.spec.tenant, Counter()).update(amounts_of(vm))
+    for volume in volumes:
+        if volume.state != "lost":
+            totals.setdefault(volume.tenant, Counter()).update(volume_amounts(volume.size_bytes))
     return totals
 
 

@@ -27,6 +27,14 @@ class KnownVm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownVolume:
+    """A data volume on a host whose ledger was lost: its file, and the id of the VM that has it."""
+
+    volume: str
+    vm: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SettleLedger(HostAction):
     """Write down anew whose everything is, where the ledger was lost; nothing but the ledger is changed.
 
@@ -39,3 +47,4 @@ class SettleLedger(HostAction):
     functions: tuple[str, ...]
     """GPUs whose virtual functions we have switched on."""
     vms: tuple[KnownVm, ...]
+    data: tuple[KnownVolume, ...] = ()

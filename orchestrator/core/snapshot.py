@@ -202,6 +202,8 @@ class HostSnapshot:
     protocol: int = 3
     """Version that the agent speaks (core/protocol.py); those before 4 do not tell."""
 
+    data: tuple[FileSnapshot, ...] = ()
+    """Data volumes, with what they take now; the owner is the volume's id. Empty from an agent that does not tell."""
     confinement: Confinement | None = None
     """None from an agent that does not tell, and while libvirt does not answer."""
     fabric: FabricSnapshot | None = None

@@ -61,6 +61,8 @@ class VmShape:
     network: str
     """Of one of our networks: what its tenant calls it in a request and a file, its name on hosts in a specification
     (core/network.py); empty for an adopted VM."""
+    more_networks: tuple[str, ...] = ()
+    """Of its further network cards, in their order; called as the first one."""
     ssh_keys: tuple[str, ...] = ()
     """OpenSSH public key lines."""
     host: str | None = None
@@ -69,6 +71,14 @@ class VmShape:
     """Only this GPU will do: its PCI address."""
     boot_policy: BootPolicy = "local"
     priority: Priority = "normal"
+    volumes: tuple[str, ...] = ()
+    """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
+    specification (core/volume.py)."""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """One for each network card."""
+        return (self.network, *self.more_networks)
 
     def shape(self) -> dict[str, Any]:
         """The members of the shape alone, for another thing of the same shape."""
@@ -146,5 +156,7 @@ class Vm:
             volume=self.volume,
             seed=self.seed,
             network=self.spec.network,
+            more_networks=self.spec.more_networks,
             devices=self.devices,
+            data=tuple(f"{one}.raw" for one in self.spec.volumes),
         )

@@ -165,21 +165,18 @@ def action_to_dict(action: HostAction) -> dict[str, Any]:
 
 
 def _told(value: Any) -> dict[str, Any]:
-    """Fields of what an action holds that are as without them are left out, for agents that do not know them yet."""
+    """Fields that are as without them are left out, for agents that do not know them yet."""
     found = {}
     for field in dataclasses.fields(value):
         one = getattr(value, field.name)
+        if one == field.default:
+            continue
         if isinstance(one, tuple):
-            one = tuple(_told_inside(item) if dataclasses.is_dataclass(item) else item for item in one)
+            one = tuple(_told(item) if dataclasses.is_dataclass(item) else item for item in one)
         elif dataclasses.is_dataclass(one):
             one = _told(one)
         found[field.name] = one
     return found
-
-
-def _told_inside(value: Any) -> dict[str, Any]:
-    defaults = {field.name: field.default for field in dataclasses.fields(value)}
-    return {name: one for name, one in _told(value).items() if one != defaults[name]}
 
 
 def action_from_dict(data: dict[str, object]) -> HostAction:

@@ -34,7 +34,19 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int) ->
             busy.add(owner)
         elif any(_removed(one) for one in operations):
             gone.add(owner)
-    return ExpectedHost(host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there)
+    volumes = tx.volumes.list(host=host.name)
+    settled = tuple(
+        one for one in volumes if one.state == "ready" and one.vm not in busy and _is_settled(tx, one.id, turn)
+    )
+    busy |= {one.id for one in volumes} - {one.id for one in settled}
+    busy |= {one.owner for one in snapshot.data if one.owner is not None and not _is_settled(tx, one.owner, turn)}
+    return ExpectedHost(
+        host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=settled
+    )
+
+
+def _is_settled(tx: Transaction, subject: str, turn: int) -> bool:
+    return all(_over(one, turn) for one in tx.operations.of_subject(subject))
 
 
 def _over(operation: Operation, turn: int) -> bool:

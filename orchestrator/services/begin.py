@@ -9,13 +9,14 @@ from dataclasses import replace
 from orchestrator.core.host import Host
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
 
 
-def new_operation(kind: str, about: Vm | Host | str, *, clock: Clock, ids: Ids) -> Operation:
+def new_operation(kind: str, about: Vm | Host | Volume | str, *, clock: Clock, ids: Ids) -> Operation:
     """Queued, with all its steps pending. ``about``: the id alone of a VM that is not there any more."""
     subject, name, tenant = _named(about)
     return Operation(
@@ -31,10 +32,12 @@ def new_operation(kind: str, about: Vm | Host | str, *, clock: Clock, ids: Ids) 
     )
 
 
-def _named(about: Vm | Host | str) -> tuple[str, str, str | None]:
+def _named(about: Vm | Host | Volume | str) -> tuple[str, str, str | None]:
     """What it is stored under, what people call it, and whose it is."""
     if isinstance(about, Vm):
         return about.id, about.full_name, about.spec.tenant
+    if isinstance(about, Volume):
+        return about.id, about.full_name, about.tenant
     name = about if isinstance(about, str) else about.name
     return name, name, None
 

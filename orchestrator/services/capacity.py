@@ -12,6 +12,7 @@ from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import CapacityRow, Room, placed, without_filling
 from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
 from orchestrator.core.offering_support import check_supported, unsupported
@@ -34,6 +35,7 @@ from orchestrator.services.places import check_place
 from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.vm_volumes import place_with, volumes_for
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""
@@ -54,6 +56,8 @@ class Question:
     gpu: str | None = None
     network: str | None = None
     """What its tenant calls it; None: one that any host has."""
+    volumes: tuple[str, ...] = ()
+    """Names of data volumes that it would be given."""
     priority: Priority | None = None
     """Whom it would preempt with that one; None: nobody asks."""
 
@@ -142,14 +146,17 @@ class CapacityService:
         """Where it would go and why, or why not and what would make it fit.
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``
-        :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``
+        :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``, ``volume.unknown``
+        :raises Conflict: ``volume.…``: one that no new VM can be given
         """
         with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
             check_place(tx, index, question.host, question.gpu)
             fleet = self._fleet()
             known = fleet.known
-            request = self._request(tx, question, known)
+            volumes = volumes_for(tx, question.tenant, question.volumes, question.host)
+            host, disk_bytes = place_with(volumes, question.host, question.disk_bytes)
+            request = self._request(tx, replace(question, host=host, disk_bytes=disk_bytes), known)
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -231,8 +238,16 @@ class CapacityService:
             host_labels=ask.host_labels,
             scheduler=offering.scheduler,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
-            uplink=None if question.network is None else network_for(tx, question.tenant, question.network).uplink,
+            uplinks=_uplinks(tx, question),
         )
+
+
+def _uplinks(tx: Transaction, question: Question) -> tuple[Uplink, ...]:
+    """:raises NotFound: ``network.unknown``"""
+    if question.network is None:
+        return ()
+    uplink = network_for(tx, question.tenant, question.network).uplink
+    return () if uplink is None else (uplink,)
 
 
 def _rows(host: Viewed) -> Iterable[GpuRow]:

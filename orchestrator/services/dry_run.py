@@ -16,22 +16,27 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.network import Network, dhcp_servers
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume
 from orchestrator.operations.steps.storage import create_volume_action
+from orchestrator.operations.steps.volume import giving
 from orchestrator.ports.store.transaction import Transaction
 
 
 def xml_of(vm: Vm, actions: tuple[HostAction, ...]) -> str:
     """The definition that the host will write, in the directory that agents have by themselves."""
     image = next((one.base_file for one in actions if isinstance(one, CreateVolume)), None)
-    servers = next((dhcp_servers(one) for one in actions if isinstance(one, (EnsureNetwork, EnsureBridgedNetwork))), ())
+    servers = {one.name: dhcp_servers(one) for one in actions if isinstance(one, (EnsureNetwork, EnsureBridgedNetwork))}
     return domain_xml(vm.id, vm.domain, image=image, dhcp_servers=servers)
 
 
-def actions_of(tx: Transaction, vm: Vm, network: Network) -> tuple[HostAction, ...]:
+def actions_of(
+    tx: Transaction, vm: Vm, networks: tuple[Network, ...], volumes: tuple[Volume, ...]
+) -> tuple[HostAction, ...]:
     """Every host action of a create, in order. The seed's content is left out: it holds the user's data."""
     actions: list[HostAction] = [
-        network.ensure(),
+        *(network.ensure() for network in networks),
         create_volume_action(vm, tx.images.get(vm.spec.image)),
+        *giving(vm, volumes),
         WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=""),
     ]
     define = DefineDomain(vm=vm.id, domain=vm.domain)

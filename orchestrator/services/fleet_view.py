@@ -60,7 +60,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
     host, claims = seen.host, seen.claims
     capacity, coming = capacity_of(facts, overcommit.of(host)), vms_coming(seen)
     disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
-    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks
+    free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks - seen.volume_bytes
     closed = _closed(host, facts)
     free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)

@@ -37,9 +37,11 @@ def forget(tx: Transaction, name: str, confirm: str, now: float) -> Host:
     for vm in lost:
         tx.claims.free_place(vm.id)
         tx.vms.update(replace(vm, state="lost", addresses=()))
+    volumes = tx.volumes.lose(name)
     forgotten = replace(host, state="forgotten", state_reason=_GIVEN_UP, cordoned=True)
     tx.hosts.update(forgotten)
-    outcome = f"{len(lost)} VMs are lost, {ended} operations were ended"
+    said = f" and {volumes} volumes" if volumes else ""
+    outcome = f"{len(lost)} VMs{said} are lost, {ended} operations were ended"
     tx.audit.append(at=now, actor=actor(), action="forget_host", subject=name, outcome=outcome)
     return forgotten
 

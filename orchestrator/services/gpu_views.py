@@ -86,13 +86,15 @@ class Viewer:
         cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
         claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
         offerings = {vm.id: rules.offering(vm.spec.profile) for vm in seen.vms}
+        bound = {vm.id for vm in seen.vms if vm.spec.volumes}
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
             held = (_ruled(item, offerings.get(item.vm_id), rules) for item in view.occupied)
-            return replace(view, occupied=tuple(held))
+            kept = (replace(item, migratable=False) if item.vm_id in bound else item for item in held)
+            return replace(view, occupied=tuple(kept))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):

@@ -15,6 +15,7 @@ from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
 from orchestrator.core.pci import parse_pci_address
+from orchestrator.operations.steps.volume import check_no_volumes
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.files import HostKeys
@@ -105,7 +106,7 @@ class HostService:
     def remove(self, name: str) -> Started:
         """Give the host back as it was; of a forgotten one only the record goes.
 
-        :raises Conflict: ``host.has_vms``, ``host.has_layouts``, ``host.busy``"""
+        :raises Conflict: ``host.has_vms``, ``host.has_volumes``, ``host.has_layouts``, ``host.busy``"""
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             vms = tx.vms.list(host=name)
@@ -117,6 +118,7 @@ class HostService:
                 tx.hosts.remove(name)
                 self.keys.remove(tx, name)
                 return Started(operation=None, name=name)
+            check_no_volumes(tx, name)
             if host.mig_layouts:
                 raise Conflict(
                     "host.has_layouts",

@@ -178,7 +178,7 @@ class NetworkService:
                 raise Denied(
                     "network.bridged", f"network {name} is a bridge of hosts", hint="an operator gives and takes it"
                 )
-            there = [vm for vm in tx.vms.list(tenant=network.tenant) if vm.spec.network == network.name]
+            there = [vm for vm in tx.vms.list(tenant=network.tenant) if network.name in vm.spec.networks]
             if there:
                 raise _in_use(network, there)
             tx.networks.remove(network.name)

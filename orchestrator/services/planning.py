@@ -23,6 +23,7 @@ from orchestrator.core.placement.views import Part, Placement, Refusal, Request
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB, show_size
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.volume import Volume
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
@@ -34,6 +35,7 @@ from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
+from orchestrator.services.vm_volumes import place_with
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,13 @@ class VmPlan:
     why: str
     victims: tuple[Vm, ...] = ()
     """Who has to give its place back before the claim can be taken."""
+    volumes: tuple[Volume, ...] = ()
+    """Data volumes that it is given, as they are now."""
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What its operation has to know to take back what it gives."""
+        return {"volumes": [one.fields() for one in self.volumes]} if self.volumes else {}
 
     def take(self, tx: Transaction) -> None:
         """Claim the place.
@@ -63,6 +72,15 @@ class VmPlan:
         """
         tx.claims.take(self.claim, self.capacity)
         check_neighbours(tx, self.vm, self.claim)
+        self.take_volumes(tx)
+
+    def take_volumes(self, tx: Transaction) -> None:
+        """They are the VM's, and lie on its host.
+
+        :raises ClaimLost: one is another's meanwhile, or the host has too little disk left
+        """
+        for one in self.volumes:
+            tx.volumes.attach(one, self.vm.id, self.vm.host, self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +96,13 @@ class Planner:
         block of the index that the plan was made in."""
         self.index.reserve(Reservation(vm=plan.vm, claim=None if plan.victims else plan.claim))
 
-    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> VmPlan:
+    def plan(
+        self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False,
+        volumes: tuple[Volume, ...] = (),
+    ) -> VmPlan:  # fmt: skip
         """``stored``: the VM is there already and has no place; its id stays.
         ``preempt``: when it does not fit, others may have to give their places back.
+        ``volumes``: data volumes that it is given; it goes where they are.
 
         :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
@@ -90,7 +112,11 @@ class Planner:
         vm_id = self.ids.new_uuid() if stored is None else stored.id
         with self.index.current() as fleet:
             check_place(tx, fleet, spec.host, spec.gpu)
-            return self._planned(tx, fleet, spec, vm_id, stored=stored, preempt=preempt)
+            host, disk_bytes = place_with(volumes, spec.host, spec.disk_bytes)
+            placed = replace(spec, host=host, disk_bytes=disk_bytes)
+            planned = self._planned(tx, fleet, placed, vm_id, stored=stored, preempt=preempt)
+        claim = replace(planned.claim, disk_bytes=spec.disk_bytes)
+        return replace(planned, vm=replace(planned.vm, spec=spec), claim=claim, volumes=volumes)
 
     def _planned(
         self, tx: Transaction, fleet: FleetIndex, spec: VmSpec, vm_id: str, *, stored: Vm | None, preempt: bool
@@ -151,7 +177,7 @@ class Planner:
             scheduler=offering.scheduler,
             cut_kinds=ask.cut_kinds,
             apart_from_vms=kept_apart(tx, offering, spec.tenant, vm_id),
-            uplink=uplink_of(tx, spec.network),
+            uplinks=uplinks_of(tx, spec.networks),
             now_s=self.clock.now(),
         )
 
@@ -213,10 +239,10 @@ class Planner:
         return device
 
 
-def uplink_of(tx: Transaction, network: str) -> Uplink | None:
-    """Of the network that is called so on hosts; one that is not there yet is made on any."""
-    found = tx.networks.find(network)
-    return None if found is None else found.uplink
+def uplinks_of(tx: Transaction, networks: tuple[str, ...]) -> tuple[Uplink, ...]:
+    """Of the networks that are called so on hosts; those that are not there yet are made on any."""
+    found = (tx.networks.find(name) for name in networks)
+    return tuple(one.uplink for one in found if one is not None and one.uplink is not None)
 
 
 def kept_apart(tx: Transaction, offering: Offering, tenant: str, vm_id: str) -> tuple[str, ...]:

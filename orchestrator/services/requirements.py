@@ -8,6 +8,7 @@ from dataclasses import replace
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.labels import check_labels
 from orchestrator.core.names import check_name
+from orchestrator.core.network import MAX_CARDS
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.user_data import check_ssh_key, user_data_type
@@ -20,6 +21,7 @@ from orchestrator.core.vm import (
     VmSpec,
 )
 from orchestrator.services.messages import CreateVm
+from orchestrator.services.vm_volumes import check_names
 
 
 def checked(request: CreateVm) -> CreateVm:
@@ -30,12 +32,13 @@ def checked(request: CreateVm) -> CreateVm:
     check_name(request.name, what="vm")
     check_name(request.tenant, what="tenant")
     check_name(request.image, what="image")
-    check_name(request.network, what="network")
+    _check_networks(request.networks)
     if request.host is not None:
         check_name(request.host, what="host")
     gpu = None if request.gpu is None else parse_pci_address(request.gpu)
     if request.label is not None:
         check_name(request.label, what="label")
+    check_names(request.volumes)
     check_labels(request.labels)
     _in_range("vcpus", request.vcpus, 1, MAX_VCPUS, str)
     _in_range("memory", request.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB, lambda mib: show_size(mib * MIB))
@@ -51,6 +54,17 @@ def checked(request: CreateVm) -> CreateVm:
     return replace(request, gpu=gpu, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
 
 
+def _check_networks(networks: tuple[str, ...]) -> None:
+    for name in networks:
+        check_name(name, what="network")
+    if len(set(networks)) != len(networks):
+        raise InvalidInput(
+            "network.repeated", "a network is named twice", hint="each network card is on a network of its own"
+        )
+    if len(networks) > MAX_CARDS:
+        raise InvalidInput("network.too_many_cards", f"a VM has at most {MAX_CARDS} network cards", hint="name fewer")
+
+
 def _in_range(field: str, value: int, at_least: int, at_most: int, show: object) -> None:
     if not at_least <= value <= at_most:
         shown = show if callable(show) else str
@@ -61,10 +75,10 @@ def _in_range(field: str, value: int, at_least: int, at_most: int, show: object)
         )
 
 
-def spec_of(request: CreateVm, user_data: str | None, network: str) -> VmSpec:
-    """``user_data``: the id under which the text is stored; ``network``: its name on hosts."""
+def spec_of(request: CreateVm, user_data: str | None, networks: tuple[str, ...], volumes: tuple[str, ...]) -> VmSpec:
+    """``user_data``: the id under which the text is stored; ``networks``, ``volumes``: their names on hosts."""
     return VmSpec(
-        **{**request.shape(), "network": network},
+        **{**request.shape(), "network": networks[0], "more_networks": networks[1:], "volumes": volumes},
         user_data=user_data,
         start=request.start,
         label=request.label,

@@ -13,6 +13,7 @@ from orchestrator.core.names import check_name
 from orchestrator.core.network import short_name
 from orchestrator.core.priority import check_may_preempt, check_priority
 from orchestrator.core.vm import Vm, VmSpec, VmState
+from orchestrator.core.volume import attached_names
 from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.claims import ClaimLost
@@ -36,6 +37,7 @@ from orchestrator.services.vm_checks import (
     check_state,
     known_vm,
 )
+from orchestrator.services.vm_volumes import volumes_for
 
 _RACES = 5
 """How often a lost race for slots is planned again."""
@@ -84,7 +86,7 @@ class VmService:
                 return _repeated(tx, there, request)
             secret = None if request.user_data is None else self.planner.ids.new_uuid()
             plan = self._planned(tx, request, secret, reserve=True)
-            to_make = tx.networks.find(plan.vm.spec.network) is None
+            to_make = any(tx.networks.find(name) is None for name in plan.vm.spec.networks)
         try:
             if to_make:
                 self.networks.make_default(request.tenant)
@@ -101,8 +103,8 @@ class VmService:
         if tx.vms.find(request.tenant, request.name) is not None:
             raise ClaimLost(f"VM {request.name} was made meanwhile")
         known_tenant(tx, request.tenant)
-        if tx.networks.find(plan.vm.spec.network) is None:
-            raise ClaimLost(f"network {request.network} was deleted meanwhile")
+        if any(tx.networks.find(name) is None for name in plan.vm.spec.networks):
+            raise ClaimLost(f"a network of VM {request.name} was deleted meanwhile")
         check_still_ready(tx, plan.vm.host)
         tx.quotas.lock(request.tenant)
         within_quota(tx, plan.vm)
@@ -120,8 +122,10 @@ class VmService:
         check_priority(request.priority, policy.max_priority)
         if request.preempt:
             check_may_preempt(policy.preempt)
-        spec = spec_of(request, secret, network_for(tx, request.tenant, request.network).name)
-        plan = self.planner.plan(tx, spec, preempt=request.preempt)
+        networks = tuple(network_for(tx, request.tenant, name).name for name in request.networks)
+        volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
+        spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
+        plan = self.planner.plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
@@ -138,8 +142,15 @@ class VmService:
             tx.audit.append(at=clock.now(), actor=actor(), action="preempt", subject=subject, outcome=outcome)
         operation = new_operation("preempt_for_vm", vm, clock=clock, ids=ids)
         tx.vms.add(held_by(operation, vm))
+        plan.take_volumes(tx)
         claim, capacity = asdict(plan.claim), asdict(plan.capacity)
-        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), "claim": claim, "capacity": capacity}
+        inputs: dict[str, object] = {
+            "vm": vm.spec.name,
+            **before(vm),
+            "claim": claim,
+            "capacity": capacity,
+            **plan.inputs,
+        }
         record(tx, operation, host=vm.host, inputs=inputs, waits_for=freeing)
         stopped = tuple(victim.full_name for victim in plan.victims)
         return Started(operation=operation.id, name=vm.spec.name, first=freeing, preempted=stopped)
@@ -153,7 +164,7 @@ class VmService:
         else:
             tx.vms.add(held_by(operation, vm))
             plan.take(tx)
-        inputs: dict[str, object] = {"vm": vm.spec.name, **before(vm), **(more or {})}
+        inputs = {"vm": vm.spec.name, **before(vm), **(more or {}), **(plan.inputs if plan is not None else {})}
         record(tx, operation, host=vm.host, inputs=inputs)
         return Started(operation=operation.id, name=vm.spec.name)
 
@@ -165,7 +176,8 @@ class VmService:
             if there is not None:
                 raise _exists(there)
             plan = self._planned(tx, wanted, None, reserve=False)
-            actions = actions_of(tx, plan.vm, network_for(tx, wanted.tenant, wanted.network))
+            networks = tuple(network_for(tx, wanted.tenant, name) for name in wanted.networks)
+            actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
             host=plan.vm.host,
             gpu=plan.claim.devices[0].gpu,
@@ -345,8 +357,10 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     same_data = (kept is None) == (request.user_data is None) and (
         kept is None or tx.secrets.get(kept) == request.user_data
     )
-    network = vm.spec.network if short_name(vm.spec.network) == request.network else request.network
-    wanted: VmSpec = replace(spec_of(request, kept, network), start=vm.spec.start, label=vm.spec.label)
+    same = tuple(short_name(name) for name in vm.spec.networks) == request.networks
+    networks = vm.spec.networks if same else request.networks
+    volumes = vm.spec.volumes if attached_names(vm) == request.volumes else request.volumes
+    wanted: VmSpec = replace(spec_of(request, kept, networks, volumes), start=vm.spec.start, label=vm.spec.label)
     if vm.spec != wanted or not same_data:
         raise _exists(vm)
     check_labelled(vm, request.labels)

@@ -33,8 +33,15 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.settle_ledger import SettleLedger
+from orchestrator.core.volume_actions import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+)
 from orchestrator.sim import (
     adopting,
+    data_volumes,
     fabric,
     mig_actions,
     mixed_sizes,
@@ -83,6 +90,10 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     **mixed_sizes.HANDLERS,
     CreateVolume: vm_actions.create_volume,
     DeleteVolume: vm_actions.delete_volume,
+    CreateDataVolume: data_volumes.create,
+    DeleteDataVolume: data_volumes.delete,
+    AttachVolume: data_volumes.attach,
+    DetachVolume: data_volumes.detach,
     WriteSeed: vm_actions.write_seed,
     DeleteSeed: vm_actions.delete_seed,
     DeleteImage: vm_actions.delete_image,

@@ -33,6 +33,8 @@ class Domain:
     disk_bytes: int = 0
     """Of a domain that somebody else made: what its disks hold."""
     adopted: bool = False
+    data: tuple[str, ...] = ()
+    """Files of its data volumes."""
 
 
 @dataclass(slots=True)
@@ -97,6 +99,8 @@ class SimulatedMachine:
     volumes: dict[str, int] = field(default_factory=dict)
     """Name → bytes."""
     seeds: dict[str, int] = field(default_factory=dict)
+    data: dict[str, int] = field(default_factory=dict)
+    """Data volumes: file → bytes."""
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
     bridges: tuple[Bridge, ...] = BRIDGES

@@ -71,6 +71,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
         "volumes": machine.volumes,
         "seeds": machine.seeds,
+        "data": machine.data,
         "images": sorted(machine.images),
         "networks": sorted(machine.networks),
     }
@@ -103,7 +104,9 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.domains = {
-        uuid: Domain(**{**domain, "devices": tuple(domain["devices"])}) for uuid, domain in kept["domains"].items()
+        uuid: Domain(**{**domain, "devices": tuple(domain["devices"]), "data": tuple(domain.get("data", ()))})
+        for uuid, domain in kept["domains"].items()
     }
     machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]
+    machine.data = kept.get("data", {})  # a file of before has none
     machine.images, machine.networks = set(kept["images"]), set(kept["networks"])

@@ -37,13 +37,14 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         driver_version=machine.driver_version or None,
         vcpus=machine.vcpus,
         memory_mib=machine.memory_mib,
-        storage_free_bytes=0 if machine.disk_full else machine.storage_bytes - sum(machine.volumes.values()),
+        storage_free_bytes=0 if machine.disk_full else _free_bytes(machine),
         storage_total_bytes=machine.storage_bytes,
         iommu=True,
         gpus=tuple(_gpu(machine, gpu) for gpu in machine.kernel.gpus),
         domains=tuple(_domain(machine, uuid, machine.domains[uuid]) for uuid in sorted(machine.domains)),
         volumes=_files(machine, "volume", machine.volumes),
         seeds=_files(machine, "seed", machine.seeds),
+        data=_files(machine, "data", machine.data),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
         bridges=machine.bridges,
@@ -51,6 +52,10 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         confinement="apparmor",
         fabric=fabric_snapshot(machine),
     )
+
+
+def _free_bytes(machine: SimulatedMachine) -> int:
+    return machine.storage_bytes - sum(machine.volumes.values()) - sum(machine.data.values())
 
 
 def domain_of(machine: SimulatedMachine, uuid: str) -> DomainSnapshot | None:

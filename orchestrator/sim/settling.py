@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.volume import id_of
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim
 from orchestrator.sim.vgpu_actions import is_as_made, keys_of
@@ -16,6 +17,11 @@ def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
     machine.ledger.managed = frozenset(action.gpus)
     for vm in action.vms:
         _settle(machine, vm)
+    for one in action.data:
+        if one.volume in machine.data:
+            claim(machine, f"data:{one.volume}", id_of(one.volume.removesuffix(".raw")))
+            if one.vm is not None:
+                claim(machine, f"attached:{one.volume}", one.vm)
     machine.ledger.lost = False
     return ActionResult(changed=True)
 

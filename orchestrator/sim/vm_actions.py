@@ -20,6 +20,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
     WriteSeed,
 )
+from orchestrator.sim.data_volumes import check_data
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
@@ -101,8 +102,10 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
     if there is not None and there.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
-    if there is not None and (there.name, there.devices) == (action.domain.name, devices):
+    wanted = (action.domain.name, devices, action.domain.data)
+    if there is not None and (there.name, there.devices, there.data) == wanted:
         return SO_ALREADY
+    check_data(machine, action.vm, action.domain.data)
     claim(machine, key, action.vm)
     try:
         check_disk(machine)
@@ -111,9 +114,9 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
             release(machine, key, action.vm)
         raise
     if there is None:
-        machine.domains[action.vm] = Domain(name=action.domain.name, devices=devices)
+        machine.domains[action.vm] = Domain(name=action.domain.name, devices=devices, data=action.domain.data)
     elif not there.running:
-        there.name, there.devices = action.domain.name, devices
+        there.name, there.devices, there.data = wanted
     may_die(machine)
     return DONE
 
@@ -138,6 +141,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     if domain.running:
         return SO_ALREADY
     kernel = machine.kernel
+    check_data(machine, action.vm, domain.data)
     for device in domain.devices:
         if device not in kernel.devices():
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} not found")

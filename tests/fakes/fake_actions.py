@@ -47,6 +47,7 @@ from orchestrator.core.vgpu_settings import (
     SetVgpuParameters,
     SetVgpuScheduler,
 )
+from tests.fakes import fake_data_volumes
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
@@ -256,6 +257,8 @@ def lose_ledger(machine: FakeMachine) -> None:
     for name in (*machine.mdevs, *machine.vf_types):
         owner = machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types[name][1]
         _set_owner(machine, name, was={owner}, owner=None)
+    machine.data = {file: (size, None) for file, (size, _) in machine.data.items()}
+    machine.data_nobodys = set(machine.data)
     machine.foreign |= machine.domains.keys()
     machine.adopted.clear()
 
@@ -264,6 +267,10 @@ def _settle(machine: FakeMachine, action: SettleLedger) -> None:
     if not machine.ledger_lost:
         return
     machine.ledger_lost, machine.managed = False, action.gpus
+    for one in action.data:
+        if one.volume in machine.data:
+            machine.data[one.volume] = (machine.data[one.volume][0], one.vm)
+            machine.data_nobodys.discard(one.volume)
     for vm in action.vms:
         for device in vm.devices:
             if device.name in machine.mdevs or device.name in machine.vf_types:
@@ -276,7 +283,9 @@ def _settle(machine: FakeMachine, action: SettleLedger) -> None:
 def _define(machine: FakeMachine, action: DefineDomain) -> None:
     if action.vm in machine.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps its definition")
-    machine.domains[action.vm] = (domain_xml(action.vm, action.domain), machine.domains.get(action.vm, ("", False))[1])
+    xml = domain_xml(action.vm, action.domain)
+    fake_data_volumes.check_data(machine, action.vm, xml)
+    machine.domains[action.vm] = (xml, machine.domains.get(action.vm, ("", False))[1])
 
 
 def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
@@ -291,6 +300,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
     if action.vm not in machine.domains:
         raise Fatal("vm.not_found", "the VM is not defined")
     xml, _ = machine.domains[action.vm]
+    fake_data_volumes.check_data(machine, action.vm, xml)
     passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):
         if device not in {*machine.mdevs, *machine.vf_types, *passed}:
@@ -365,6 +375,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     **WHOLE_GPUS,
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
+    **fake_data_volumes.HANDLERS,
     WriteSeed: _write_seed,
     DeleteSeed: _delete_seed,
     DefineDomain: _define,

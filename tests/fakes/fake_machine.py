@@ -95,6 +95,10 @@ class FakeMachine:
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     """Name → (owner, size, base)."""
     seeds: dict[str, str] = field(default_factory=dict)
+    data: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """File → (size, VM that has it)."""
+    data_nobodys: set[str] = field(default_factory=set)
+    """Files that a lost ledger does not know."""
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
     bridges: tuple[Bridge, ...] = (Bridge(name="br0", kind="linux"),)
@@ -166,6 +170,12 @@ def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
     return wanted is not None and sizes <= {wanted.framebuffer_mib} and len(there) < wanted.max_instances
 
 
+def data_of(xml: str) -> tuple[str, ...]:
+    """Files of data volumes that a definition takes."""
+    files = (source.get("file", "") for source in ET.fromstring(xml).iterfind("devices/disk/source"))
+    return tuple(file.rpartition("/")[2] for file in files if "/data/" in file)
+
+
 def devices(xml: str) -> tuple[str, ...]:
     found = []
     for address in ET.fromstring(xml).iterfind("devices/hostdev/source/address"):
@@ -203,6 +213,10 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         gpus=tuple(_gpu_snapshot(machine, gpu) for gpu in machine.gpus),
         domains=tuple(_domain(machine, uuid) for uuid in sorted(machine.domains)),
         volumes=volumes,
+        data=tuple(
+            FileSnapshot(name=n, size_bytes=0, owner=None if n in machine.data_nobodys else n.split(".")[1])
+            for n in sorted(machine.data)
+        ),
         seeds=tuple(FileSnapshot(name=n, size_bytes=0, owner=o) for n, o in sorted(machine.seeds.items())),
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),

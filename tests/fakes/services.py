@@ -44,7 +44,9 @@ from orchestrator.services.messages import (
 )
 from orchestrator.services.mig_layouts import MigLayoutService
 from orchestrator.services.offerings import OfferingService
+from orchestrator.services.planning import Planner
 from orchestrator.services.tenancy.tenancy import Tenancy
+from orchestrator.services.volumes import VolumeService
 from orchestrator.sim.console import Echo
 from orchestrator.use_cases import Services
 from tests.fakes.fake_guests import FakeGuestService
@@ -362,6 +364,8 @@ class InMemory:
         )
         self.driver_locks = DriverLockService(store=kept.store, clock=kept.clock)
         store, clock, ids, engine = kept.store, kept.clock, CountedIds(), HeldEngine(lambda _: None)
+        planner = Planner(index=FleetIndex(store, Overcommit()), clock=clock, ids=ids)
+        self.volumes = VolumeService(store=store, engine=engine, planner=planner)
         self.provisioning = ProvisioningService(store=store, clock=clock, ids=ids, engine=engine)
         self.driver_upgrades = DriverUpgradeService(store=store, clock=clock, ids=ids, advance=lambda: None)
         self.mig_layouts = MigLayoutService(store=store, engine=engine, clock=clock, ids=ids)

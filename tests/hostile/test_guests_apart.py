@@ -64,7 +64,7 @@ def test_no_vm_is_defined_on_a_network_of_another_tenant(network: str) -> None:
 
 def card_of(connection: libvirt.virConnect, spec: VmSpec) -> ET.Element:
     asked = vm(DEVICES["mdev"], spec)
-    text = domain_xml(asked.id, asked.domain, dhcp_servers=(SERVER,))
+    text = domain_xml(asked.id, asked.domain, dhcp_servers={spec.network: (SERVER,)})
     read = ET.fromstring(connection.defineXML(text).XMLDesc())
     (card,) = read.findall("devices/interface")
     return card

@@ -22,7 +22,7 @@ from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlan
 from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
-from tests.operations import fabric, guests, layouts, schedulers
+from tests.operations import fabric, guests, layouts, schedulers, volumes
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
 from tests.operations.striking_journal import StrikingJournal
 
@@ -274,7 +274,7 @@ SCENES = (
     *_vm_scenes(T4_HOST)[:1],
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
-    *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *fabric.CASES)),
+    *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *fabric.CASES, *volumes.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

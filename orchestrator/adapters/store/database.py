@@ -32,6 +32,7 @@ from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlR
 from orchestrator.adapters.store.turn import Turn
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
+from orchestrator.adapters.store.volume_rows import SqlVolumes
 from orchestrator.core.audit import audit_key
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
@@ -57,6 +58,7 @@ class SqlTransaction:
         self.controllers = SqlControllers(db)
         self.images = SqlImages(db)
         self.networks = SqlNetworks(db)
+        self.volumes = SqlVolumes(db, self.usage)
         self.offerings = SqlOfferings(db)
         self.driver_bundles = SqlDriverBundles(db)
         self.driver_locks = SqlDriverLocks(db)

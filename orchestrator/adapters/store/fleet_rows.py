@@ -13,9 +13,10 @@ from orchestrator.adapters.store.facts_text import facts_from_text
 from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, host_of, vm_of
 from orchestrator.adapters.store.snapshot_text import snapshot_from_text
 from orchestrator.adapters.store.statements import Statements
-from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots, vms
+from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots, vms, volumes
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims
+from orchestrator.adapters.store.volume_rows import OF_HOSTS
 from orchestrator.core.host_facts import HostFacts, facts_of
 from orchestrator.ports.store.fleet import FleetChanges, HostRecord
 
@@ -37,6 +38,7 @@ _GPUS: Final = _of_hosts(
 )
 _FACTS: Final = _of_hosts(select(looks.c.host, looks.c.facts, looks.c.disk_bytes), looks.c.host)
 _VMS: Final = _of_hosts(select(*VM_COLUMNS).order_by(vms.c.host, vms.c.id), vms.c.host)
+_VOLUMES: Final = _of_hosts(OF_HOSTS, volumes.c.host)
 _DOCUMENT: Final = select(cast(snapshots.c.document, Text)).where(snapshots.c.host == bindparam("host"))
 
 
@@ -66,6 +68,7 @@ class SqlFleet:
         facts = {row.host: self._facts(row) for row in self._rows(_FACTS, names)}
         claims = _by_host((claim.host, claim) for claim in self._claims.of_hosts(names))
         there = _by_host((vm.host, vm) for vm in map(vm_of, self._rows(_VMS, names)))
+        volume_bytes = {row.host: int(row.size_bytes) for row in self._rows(_VOLUMES, names)}
         for row in self._rows(_HOSTS, names):
             name = row.name
             yield HostRecord(
@@ -73,6 +76,7 @@ class SqlFleet:
                 facts=facts.get(name),
                 claims=tuple(claims.get(name, ())),
                 vms=tuple(there.get(name, ())),
+                volume_bytes=volume_bytes.get(name, 0),
             )
 
     def _rows(self, queries: tuple[Select[Any], Select[Any]], names: Sequence[str] | None) -> Iterable[AnyRow]:

@@ -124,6 +124,15 @@ networks = Table(
 )
 """By their names on hosts."""
 
+volumes = Table(
+    "volumes", metadata,
+    Column("id", String(36), primary_key=True), Column("tenant", String(63), nullable=False),
+    Column("name", String(63), nullable=False), Column("size_bytes", BigInteger, nullable=False),
+    Column("host", String(63), index=True), Column("vm", String(36), index=True),
+    Column("state", String(20), nullable=False), Column("created_at", Float, nullable=False),
+    UniqueConstraint("tenant", "name"),
+)  # fmt: skip
+
 driver_bundles = Table(
     "driver_bundles",
     metadata,
@@ -271,10 +280,7 @@ steps = Table(
 )
 
 controllers = Table(
-    "controllers",
-    metadata,
-    Column("name", String(80), primary_key=True),
-    Column("beats", Integer, nullable=False),
+    "controllers", metadata, Column("name", String(80), primary_key=True), Column("beats", Integer, nullable=False)
 )
 
 controller_doors = Table(

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms
+from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms, volumes
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.device import Device
@@ -136,7 +136,8 @@ class SqlVms:
             self._usage.touch(seen.host)
 
     def remove(self, vm_id: str) -> None:
-        """With its claims. Gone already is fine."""
+        """With its claims; its data volumes stay. Gone already is fine."""
+        self._db.execute(update(volumes).where(volumes.c.vm == vm_id).values(vm=None))
         _drop_place(self._db, vm_id)
         for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
             self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.agent.images import files
+from orchestrator.agent.images.data_volumes import DataVolumes
 from orchestrator.agent.images.header import check_base_image, read_header
 from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.ledger import Ledger
@@ -40,24 +41,25 @@ def holds_files(paths: Paths) -> bool:
 
     :raises Fatal: ``host.storage_failed``"""
     try:
-        there = [path for one in (paths.volumes, paths.seeds) if one.is_dir() for path in one.iterdir()]
+        there = [path for one in (paths.volumes, paths.seeds, paths.data) if one.is_dir() for path in one.iterdir()]
     except OSError as error:
         raise files.storage_error(error) from error
     return any(not files.is_partial(path) for path in there)
 
 
 class Storage:
-    """Every file is owned by a VM in the ledger, but base images, which are everybody's."""
+    """Every file is owned by a VM in the ledger, but base images, which are everybody's, and data volumes."""
 
     def __init__(self, paths: Paths, ledger: Ledger) -> None:
         """:raises Fatal: ``host.storage_failed``"""
         self._paths = paths
         self._ledger = ledger
+        self.data = DataVolumes(paths, ledger)
         try:
             # QEMU runs as a user of its own and has to get through to the files, not to list them.
             paths.storage.mkdir(parents=True, exist_ok=True)
             paths.storage.chmod(0o711)
-            for directory in (paths.images, paths.volumes, paths.seeds):
+            for directory in (paths.images, paths.volumes, paths.seeds, paths.data):
                 directory.mkdir(exist_ok=True)
                 directory.chmod(0o711)
                 files.remove_partial_files(directory)
@@ -66,7 +68,7 @@ class Storage:
 
     @property
     def directory(self) -> Path:
-        """Which holds volumes and seeds."""
+        """Which holds volumes, seeds and data volumes."""
         return self._paths.storage
 
     def create_volume(self, action: CreateVolume) -> ActionResult:
@@ -161,7 +163,7 @@ class Storage:
 
         :raises Conflict: ``vm.file_foreign``"""
         file = Path(path)
-        kind = {self._paths.volumes: "volume", self._paths.seeds: "seed"}.get(file.parent)
+        kind = {self._paths.volumes: "volume", self._paths.seeds: "seed", self._paths.data: "attached"}.get(file.parent)
         own = kind is not None and self._owner(kind, file.name) == vm
         if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
             raise _foreign_file(path)

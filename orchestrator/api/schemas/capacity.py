@@ -71,6 +71,7 @@ class ExplainQuery(_Query):
     count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
     host: str | None = Field(default=None, max_length=255)
     gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
+    volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
     tenant: str | None = Field(default=None, exclude=True)
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
@@ -85,6 +86,7 @@ class ExplainQuery(_Query):
             disk_bytes=self.disk_bytes,
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),
+            volumes=tuple(self.volumes.split(",")) if self.volumes else (),
             priority=self.priority,
             network=self.network,
         )

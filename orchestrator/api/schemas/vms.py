@@ -13,9 +13,10 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain import BootPolicy
+from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.labels import MAX_LABELS
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
-from orchestrator.core.network import short_name, tenant_of
+from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     DEFAULT_DISK_BYTES,
@@ -31,6 +32,7 @@ from orchestrator.core.vm import (
     Vm,
     VmState,
 )
+from orchestrator.core.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun
 
@@ -83,6 +85,12 @@ class CreateVmBody(RequestBody):
     memory_mib: int = Field(default=DEFAULT_MEMORY_MIB, ge=MIN_MEMORY_MIB, le=MAX_MEMORY_MIB)
     disk_bytes: int = Field(default=DEFAULT_DISK_BYTES, ge=MIN_DISK_BYTES, le=MAX_DISK_BYTES)
     network: Name = "default"
+    more_networks: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_CARDS - 1, strict=False, description="Networks of further network cards, in order"
+    )
+    volumes: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_ATTACHED, strict=False, description="Data volumes of the tenant, in this order"
+    )
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False, description="OpenSSH public key lines"
     )
@@ -168,6 +176,16 @@ class DeviceAnswer(AnswerBody):
     mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
 
 
+class CardAnswer(AnswerBody):
+    """A network card of a VM."""
+
+    model_config = ConfigDict(title="NetworkCard")
+
+    mac: str = Field(description="Its hardware address, the same for the VM's life")
+    network: str
+    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
+
+
 class VmAnswer(AnswerBody):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
@@ -188,6 +206,9 @@ class VmAnswer(AnswerBody):
     disk_bytes: int
     network: str
     network_tenant: str | None = Field(description="Whose the network is; null: the site's")
+    more_networks: tuple[str, ...] = Field(description="Networks of its further network cards, in their order")
+    cards: tuple[CardAnswer, ...] = Field(description="Its network cards, in the order in which the guest sees them")
+    volumes: tuple[str, ...] = Field(description="Data volumes that it has, in this order")
     ssh_keys: tuple[str, ...]
     has_user_data: bool
     boot_policy: BootPolicy
@@ -230,6 +251,9 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "disk_bytes": spec.disk_bytes,
         "network": short_name(spec.network),
         "network_tenant": tenant_of(spec.network),
+        "more_networks": tuple(short_name(name) for name in spec.more_networks),
+        "cards": _cards(vm),
+        "volumes": attached_names(vm),
         "ssh_keys": spec.ssh_keys,
         "has_user_data": spec.user_data is not None,
         "boot_policy": spec.boot_policy,
@@ -243,6 +267,15 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "lease_end": moment_or_none(vm.lease_end),
         "deallocated": vm.deallocated,
     }
+
+
+def _cards(vm: Vm) -> list[dict[str, object]]:
+    """One that was adopted has those that it came with, which nobody told us."""
+    networks = vm.spec.networks if vm.spec.adopted is None else ()
+    return [
+        {"mac": mac_address(vm.id, card), "network": short_name(name), "network_tenant": tenant_of(name)}
+        for card, name in enumerate(networks)
+    ]
 
 
 def _device_members(device: Device, *, watching: bool) -> dict[str, object]:

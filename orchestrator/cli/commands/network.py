@@ -122,8 +122,9 @@ def show_network(
     """Show one network and the VMs on it that you may know of."""
     client = session_of(ctx).client
     network = client.network(name, None if of_site else tenant)
-    there = [vm for vm in client.vms(network["tenant"]) if vm["network"] == name]
-    vms = [f"{vm['tenant']}/{vm['name']}" for vm in there if vm["network_tenant"] == network["tenant"]]
+    wanted = (name, network["tenant"])
+    there = [vm for vm in client.vms(network["tenant"]) for card in vm["cards"] if _network_of(card) == wanted]
+    vms = [f"{vm['tenant']}/{vm['name']}" for vm in there]
     pairs = [
         ("name", shown(network["name"])),
         ("of", _owner(network)),
@@ -132,6 +133,10 @@ def show_network(
         ("VMs", shown(vms)),
     ]
     show({**network, "vms": vms}, output, lambda: render_details(pairs))
+
+
+def _network_of(card: Json) -> tuple[str, str | None]:
+    return (card["network"], card["network_tenant"])
 
 
 @app.command("share")

@@ -15,7 +15,7 @@ from orchestrator.cli.complete import hosts, images, networks, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
-from orchestrator.cli.parameters import BootPolicy, Gpu, Label, Name, NewName, Tenant, VmPriority, Wait
+from orchestrator.cli.parameters import BootPolicy, Gpu, Label, Name, NewName, Tenant, VmPriority, Volumes, Wait
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
@@ -60,7 +60,13 @@ def create(
     ssh_key: Annotated[
         list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
     ] = None,
-    network: Annotated[str, typer.Option("--network", help="Network of the VM.", autocompletion=networks)] = "default",
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--network", help="Network of the VM; repeated, of a further network card each.", autocompletion=networks
+        ),
+    ] = None,
+    volume: Volumes = None,
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     gpu: Gpu = None,
@@ -96,7 +102,8 @@ def create(
         "memory_mib": memory_mib(memory),
         "disk_bytes": disk_bytes(disk),
         "ssh_keys": [key for path in ssh_key or () for key in read_ssh_keys(path)],
-        "network": check_name(network, what="network"),
+        **_networks(network or ["default"]),
+        "volumes": [check_name(one, what="volume") for one in volume or ()],
         "start": start,
         "boot_policy": boot_policy.value,
         "priority": priority.value,
@@ -121,6 +128,12 @@ def create(
         guest_access.remember_identity(session.state, vm_id, path)
     begun = vm_provision.begun_after(session, started, tenant, roles) if roles else started
     finish(session, begun, tenant, wait=wait)
+
+
+def _networks(names: list[str]) -> dict[str, object]:
+    """As the API takes them."""
+    first, *more = (check_name(name, what="network") for name in names)
+    return {"network": first, "more_networks": more}
 
 
 def _end(lease: str | None, until: str | None) -> dict[str, object]:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
 
 import typer
@@ -72,8 +73,10 @@ def _on(place: str | None) -> str:
     return "" if place is None else f" on {place}"
 
 
-def details(vm: Mapping[str, Any], waits: str | None = None) -> list[str]:
-    """A VM for people; ``waits``: for which host its operation waits."""
+def details(
+    vm: Mapping[str, Any], waits: str | None = None, subnets: Mapping[str, str | None] | None = None
+) -> list[str]:
+    """A VM for people; ``waits``: for which host its operation waits; ``subnets``: of its networks, by name."""
     devices = [f"{one['type_name']} ({one['kind']}){_on(one['parent'])}" for one in vm["devices"]]
     return render_details(
         [
@@ -93,7 +96,8 @@ def details(vm: Mapping[str, Any], waits: str | None = None) -> list[str]:
             ("vCPUs", shown(vm["vcpus"])),
             ("memory", show_size(vm["memory_mib"] * MIB)),
             ("disk", _disk(vm["disk_bytes"])),
-            ("network", shown(vm["network"])),
+            *_cards(vm, subnets),
+            *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
             ("id", shown(vm["id"])),
             ("operation", shown(vm["operation"])),
@@ -103,6 +107,26 @@ def details(vm: Mapping[str, Any], waits: str | None = None) -> list[str]:
             ("priority", shown(vm["priority"])),
         ]
     )
+
+
+def _cards(vm: Mapping[str, Any], subnets: Mapping[str, str | None] | None) -> list[tuple[str, str]]:
+    """Of several, each with its hardware address, its network and the addresses there."""
+    if not vm["more_networks"]:
+        return [("network", shown(vm["network"]))]
+    return [
+        (
+            f"card {number}",
+            shown(
+                [card["network"], card["mac"], *_addresses_in((subnets or {}).get(card["network"]), vm["addresses"])]
+            ),
+        )
+        for number, card in enumerate(vm["cards"], start=1)
+    ]
+
+
+def _addresses_in(subnet: str | None, addresses: Iterable[str]) -> list[str]:
+    inside = ip_network(subnet) if subnet else None
+    return [one for one in addresses if inside is not None and ip_address(one) in inside]
 
 
 def _disk(size: int) -> str:
@@ -120,7 +144,9 @@ def show_vm(
         busy = vm["operation"] if vm["state"] not in {"running", "stopped", "lost", "stuck"} else None
         waits = waits_for(session.client.operation(busy)) if busy and output is Format.TABLE else None
         guest = session.client.provisioned(name, tenant)
-        lines = [*details(vm, waits), *guest_lines(guest)]
+        several = session.client.networks(tenant) if vm["more_networks"] and output is Format.TABLE else []
+        subnets = {one["name"]: one["subnet"] for one in several if one["tenant"] in {None, tenant}}
+        lines = [*details(vm, waits, subnets), *guest_lines(guest)]
         return View(data={**vm, "provisioned": guest}, lines=lambda: lines)
 
     show_view(session, read_view, output, watch=watch)

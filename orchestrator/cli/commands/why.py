@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.complete import hosts, networks, profiles
 from orchestrator.cli.output import show_plain, text_width
-from orchestrator.cli.parameters import Gpu, Tenant, VmPriority, tenant_if_named
+from orchestrator.cli.parameters import Gpu, Tenant, VmPriority, Volumes, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
@@ -79,6 +79,7 @@ def explain(
     disk: Disk = DEFAULT_DISK,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     gpu: Gpu = None,
+    volume: Volumes = None,
     priority: Annotated[
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
@@ -100,6 +101,7 @@ def explain(
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
+            "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
             "priority": None if priority is None else priority.value,
             "network": network,
         }

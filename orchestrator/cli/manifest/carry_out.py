@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Event, local
 
 from orchestrator.cli.offerings import request_of
@@ -60,6 +60,7 @@ class CarryOut:
         self._tenants = {tenant.name: tenant for tenant in manifest.tenants}
         self._offerings = {wanted.name: wanted for wanted in manifest.offerings}
         self._networks = {network.key: network for network in manifest.networks}
+        self._volumes = {volume.key: volume for volume in manifest.volumes}
         self._label = manifest.label
         self._parallel = parallel
         self._own = local()
@@ -113,6 +114,9 @@ class CarryOut:
         elif change.kind == "image":
             image = self._images[change.name]
             take_image(self._session, image.name, image.source, image.sha256, None)
+        elif change.kind == "volume":
+            volume = self._volumes[change.name]
+            self._session.client.create_volume(asdict(volume))
         else:
             self._change_vm(change)
 
@@ -176,5 +180,12 @@ def _cannot_change(change: Change) -> Conflict:
 def _request(vm: ManifestVm, label: str | None) -> dict[str, object]:
     until = None if vm.end.at is None else show_moment(vm.end.at)
     end = {"lease_s": vm.end.after_s, "until": until}
-    rest = {"ssh_keys": list(vm.ssh_keys), "user_data": vm.user_data, "start": vm.running, "label": label}
+    rest = {
+        "ssh_keys": list(vm.ssh_keys),
+        "volumes": list(vm.volumes),
+        "more_networks": list(vm.more_networks),
+        "user_data": vm.user_data,
+        "start": vm.running,
+        "label": label,
+    }
     return vm.shape() | end | rest | {"labels": dict(vm.labels)}

@@ -41,6 +41,9 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
             for one in there.networks.items()
             if (tenant is None or one[0].startswith(f"{tenant}/")) and "/" in one[1]
         ],
+        "volumes": [
+            _volume(*one) for one in there.volumes.items() if tenant is None or one[0].startswith(f"{tenant}/")
+        ],
         "vms": [_vm(one) for one in _settled(vms)],
     }
     return {key: value for key, value in found.items() if value}
@@ -58,6 +61,11 @@ def _tenant(client: Client, name: str) -> dict[str, Any]:
 def _network(key: str, subnet: str) -> dict[str, Any]:
     tenant, _, name = key.rpartition("/")
     return {"name": name, "subnet": subnet} | ({"tenant": tenant} if tenant else {})
+
+
+def _volume(key: str, size_bytes: int) -> dict[str, Any]:
+    tenant, _, name = key.partition("/")
+    return {"name": name, "tenant": tenant, "size": show_size(size_bytes)}
 
 
 def _offering(offering: Offering) -> dict[str, Any]:
@@ -91,6 +99,8 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
         "memory": show_size(vm.memory_mib * MIB),
         "disk": show_size(vm.disk_bytes),
         "network": vm.network,
+        "more_networks": list(vm.more_networks),
+        "volumes": list(vm.volumes),
         "ssh_keys": list(vm.ssh_keys),
         "boot_policy": vm.boot_policy,
         "priority": vm.priority,

@@ -22,6 +22,7 @@ def observe(client: Client, wanted: Manifest) -> Existing:
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
         networks={_key(network): network["subnet"] or str(network["bridge"]) for network in client.networks()},
         images={image["name"]: image["sha256"] for image in client.images()},
+        volumes={f"{one['tenant']}/{one['name']}": one["size_bytes"] for one in client.volumes()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
     )
 
@@ -32,7 +33,8 @@ def _key(network: Json) -> str:
 
 def _vm(vm: Json) -> ExistingVm:
     shape = {member.name: vm[member.name] for member in fields(VmShape) if member.name not in {"host", "gpu"}}
-    shape |= {"ssh_keys": tuple(vm["ssh_keys"])}
+    shape |= {"ssh_keys": tuple(vm["ssh_keys"]), "volumes": tuple(vm["volumes"])}
+    shape["more_networks"] = tuple(vm["more_networks"])
     labels = tuple(sorted(vm["labels"].items()))
     wanted = ManifestVm(**shape, labels=labels, running=True, has_user_data=vm["has_user_data"])
     return ExistingVm(

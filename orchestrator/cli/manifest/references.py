@@ -75,14 +75,23 @@ def _by_list(client: Client, wanted: Manifest, there: Existing, new: list[Manife
         for name in sorted({getattr(vm, what) for vm in new} - names):
             yield _unknown(what, name, [_said(vm) for vm in new if getattr(vm, what) == name], near=names)
     yield from _networks(wanted, there, new)
+    yield from _volumes(wanted, there, new)
+
+
+def _volumes(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
+    keys = {*there.volumes, *(one.key for one in wanted.volumes)}
+    for vm in new:
+        for name in vm.volumes:
+            if f"{vm.tenant}/{name}" not in keys:
+                yield _unknown("volume", name, [vm.key], near=tuple(_of_tenant(keys, vm.tenant)))
 
 
 def _networks(wanted: Manifest, there: Existing, new: list[ManifestVm]) -> Iterator[Reason]:
     """A VM's is its tenant's or the site's."""
     keys = {*there.networks, *(one.key for one in wanted.networks)}
     usable = {vm.tenant: {DEFAULT_NAME, *_of_tenant(keys, vm.tenant)} for vm in new}
-    for name in sorted({vm.network for vm in new}):
-        users = [vm for vm in new if vm.network == name and name not in usable[vm.tenant]]
+    for name in sorted({name for vm in new for name in vm.networks}):
+        users = [vm for vm in new if name in vm.networks and name not in usable[vm.tenant]]
         if users:
             yield _unknown("network", name, [_said(vm) for vm in users], near=usable[users[0].tenant])
 

@@ -24,6 +24,7 @@ from orchestrator.core.diff.layouts import layout_findings
 from orchestrator.core.diff.leases import lease_finding
 from orchestrator.core.diff.orphans import orphan_findings
 from orchestrator.core.diff.vms import vm_findings
+from orchestrator.core.diff.volumes import volume_findings
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.protocol import PROTOCOL_VERSION
@@ -93,7 +94,7 @@ def compare(wanted: ExpectedHost, snapshot: HostSnapshot) -> tuple[Finding, ...]
         return (*of_host, _ledger_lost(wanted.host))
     of_vms = [finding for one in wanted.vms if one.vm.id not in wanted.busy for finding in _of_vm(one, snapshot)]
     layouts = () if KEEPER in wanted.busy else layout_findings(wanted.host, snapshot)
-    return (*of_host, *of_vms, *layouts, *orphan_findings(wanted, snapshot))
+    return (*of_host, *of_vms, *layouts, *volume_findings(wanted, snapshot), *orphan_findings(wanted, snapshot))
 
 
 def _of_vm(wanted: ExpectedVm, snapshot: HostSnapshot) -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import Literal
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume
 
 Severity = Literal["info", "warning", "error"]
 Whose = Literal["ours", "foreign", "unknown"]
@@ -95,6 +96,8 @@ class ExpectedHost:
     """Ids of VMs of ours that the journal says were removed to the last part."""
     placed: tuple[Vm, ...] = ()
     """All VMs of the host, those too that an operation works on."""
+    volumes: tuple[Volume, ...] = ()
+    """Data volumes that lie there and no operation works on."""
 
 
 @dataclass(frozen=True, kw_only=True)

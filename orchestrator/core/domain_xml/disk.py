@@ -4,6 +4,8 @@ header into a disk that is guessed about."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from string import ascii_lowercase
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.domain import DomainDescription
@@ -22,6 +24,18 @@ def volume_disk(domain: DomainDescription, storage: str, image: str | None) -> E
     ET.SubElement(disk, "target", dev="vda", bus="virtio")
     ET.SubElement(disk, "boot", order="1")
     return disk
+
+
+def data_disks(domain: DomainDescription, storage: str) -> Iterator[ET.Element]:
+    """Data volumes, from ``vdb`` on. Raw: no guest can write a header that would be taken for one."""
+    for letter, name in zip(ascii_lowercase[1:], domain.data, strict=False):
+        disk = ET.Element("disk", type="file", device="disk")
+        ET.SubElement(disk, "driver", name="qemu", type="raw", discard="unmap")
+        ET.SubElement(disk, "source", file=f"{storage}/data/{name}")
+        ET.SubElement(disk, "backingStore")
+        ET.SubElement(disk, "target", dev=f"vd{letter}", bus="virtio")
+        ET.SubElement(disk, "serial").text = name.partition(".")[0][:20]
+        yield disk
 
 
 def seed_disk(domain: DomainDescription, storage: str) -> ET.Element:

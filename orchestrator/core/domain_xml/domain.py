@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
-from orchestrator.core.domain_xml.disk import STORAGE, seed_disk, volume_disk
+from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
 from orchestrator.core.domain_xml.rules import check_domain, check_image
 
@@ -25,11 +25,11 @@ def domain_xml(
     *,
     storage: str = STORAGE,
     image: str | None = None,
-    dhcp_servers: Iterable[str] = (),
+    dhcp_servers: Mapping[str, Iterable[str]] | None = None,
 ) -> str:
     """The whole definition, with the drawn devices. ``storage``: the agent's directory. ``image``: the file there that
-    its disk lies on (``sha256.format``); None: the disk is not made yet. ``dhcp_servers``: addresses that its network's
-    DHCP answers come from, as the host knows them.
+    its disk lies on (``sha256.format``); None: the disk is not made yet. ``dhcp_servers``: addresses that DHCP answers
+    come from, for each of its networks, as the host knows them.
 
     BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
     whatever is not written here is the host's libvirt's decision.
@@ -46,8 +46,12 @@ def domain_xml(
     ET.SubElement(root, "vcpu", placement="static").text = str(domain.vcpus)
     _machine(root)
     devices = ET.SubElement(root, "devices")
-    devices.extend([volume_disk(domain, storage, image), seed_disk(domain, storage)])
-    devices.extend([interface(vm_id, domain.network, dhcp_servers), *serial_console(vm_id)])
+    # disks of one bus together: so libvirt keeps them, and compares them as they were written
+    devices.extend([volume_disk(domain, storage, image), *data_disks(domain, storage), seed_disk(domain, storage)])
+    servers = dhcp_servers or {}
+    for card, network in enumerate(domain.networks):
+        devices.append(interface(vm_id, network, card, servers.get(network, ())))
+    devices.extend(serial_console(vm_id))
     devices.extend(hostdev(device) for device in domain.devices)
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)

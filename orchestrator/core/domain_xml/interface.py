@@ -14,16 +14,17 @@ _PREFIX = "52:54:00"
 """The range of QEMU's own, locally administered, addresses."""
 
 
-def mac_address(vm_id: str) -> str:
-    """Fixed for the VM's life, so that its address and the guest's configuration survive a restart."""
-    digest = hashlib.sha256(f"mac {vm_id}".encode()).digest()
+def mac_address(vm_id: str, card: int = 0) -> str:
+    """Fixed for the VM's life, so that its address and the guest's configuration survive a restart. ``card``: which of
+    its network cards, from 0."""
+    digest = hashlib.sha256(f"mac {vm_id}{f' {card}' if card else ''}".encode()).digest()
     return ":".join((_PREFIX, *(f"{byte:02x}" for byte in digest[:3])))
 
 
-def interface(vm_id: str, network: str, dhcp_servers: Iterable[str]) -> ET.Element:
-    """The one network card. ``dhcp_servers``: whose answers alone give it an address; none: any that reaches it."""
+def interface(vm_id: str, network: str, card: int, dhcp_servers: Iterable[str]) -> ET.Element:
+    """One network card. ``dhcp_servers``: whose answers alone give it an address; none: any that reaches it."""
     element = ET.Element("interface", type="network")
-    ET.SubElement(element, "mac", address=mac_address(vm_id))
+    ET.SubElement(element, "mac", address=mac_address(vm_id, card))
     ET.SubElement(element, "source", network=network)
     ET.SubElement(element, "model", type="virtio")
     if tenant_of(network) is None:  # of many tenants: to its host and beyond, to no other VM

@@ -9,11 +9,12 @@ from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import is_name, is_uuid
-from orchestrator.core.network import short_name, tenant_of
+from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
 from orchestrator.core.pci import is_pci_address
 from orchestrator.core.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
 
 _MAX_DEVICES = 64
+_MAX_DATA = 20
 _MAX_TEXT = 200
 _SHOWN = 60
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}", re.ASCII)
@@ -36,7 +37,12 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("volume", domain.volume, _FILE_NAME.fullmatch(domain.volume) is not None),
         ("seed", domain.seed, _FILE_NAME.fullmatch(domain.seed) is not None),
         ("network", domain.network, _is_network_of(tenant, domain.network)),
+        ("networks", domain.more_networks, all(_is_network_of(tenant, one) for one in domain.more_networks)),
+        ("networks", "one twice", domain.network not in domain.more_networks),
+        ("networks", "one twice", len(set(domain.more_networks)) == len(domain.more_networks) < MAX_CARDS),
         ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
+        ("data", len(domain.data), len(set(domain.data)) == len(domain.data) <= _MAX_DATA),
+        ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
     )
     for field, value, holds in rules:

@@ -42,8 +42,8 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"
-    if request.uplink is not None:
-        found = bridge_of(host.view.bridges, request.uplink)
+    for uplink in request.uplinks:
+        found = bridge_of(host.view.bridges, uplink)
         if isinstance(found, str):
             yield found
     for code, breaks in _HOST_RULES:

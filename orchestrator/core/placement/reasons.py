@@ -147,8 +147,8 @@ def _room_reason(table: StateTable, gpu: Gpu, options: tuple[tuple[int, str], ..
 
 
 def _message(code: str, request: Request, detail: str | None = None, *, free: int = 0) -> str:
-    if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplink is not None:
-        return why_not(code, request.uplink)
+    if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplinks:
+        return " or ".join(why_not(code, uplink) for uplink in request.uplinks)
     text = _MESSAGES[code].format(
         profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),

@@ -124,8 +124,8 @@ class Request:
     numa_strict: bool = False
     """vCPUs must come from the NUMA node of the GPU."""
     nic_vfs: int = 0
-    uplink: Uplink | None = None
-    """The bridge that its network leaves by; None: a network that is made on any host."""
+    uplinks: tuple[Uplink, ...] = ()
+    """The bridges that its networks leave by; none of networks that are made on any host."""
     scheduler: Scheduler | None = None
     """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
     priority: int = 0
@@ -146,8 +146,8 @@ class Request:
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
-        named = (self.isolation, self.scheduler, self.uplink)
-        return bool(others) or bool(self.host_labels) or any(one is not None for one in named)
+        named = (self.isolation, self.scheduler)
+        return bool(others or self.host_labels or self.uplinks) or any(one is not None for one in named)
 
 
 @dataclass(frozen=True, slots=True)

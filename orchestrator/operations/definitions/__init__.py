@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestrator.operations.definitions import guests, hosts, repairs, vms
+from orchestrator.operations.definitions import guests, hosts, repairs, vms, volumes
 from orchestrator.operations.step import Definition
 
 DEFINITIONS: dict[str, Definition] = {
@@ -21,6 +21,9 @@ DEFINITIONS: dict[str, Definition] = {
         vms.FREE_VM,
         vms.DELETE_LOST_VM,
         vms.DELETE_VM,
+        volumes.ATTACH_VOLUME,
+        volumes.DETACH_VOLUME,
+        volumes.DELETE_VOLUME,
         guests.PROVISION_VM,
         hosts.ADD_HOST,
         hosts.REMOVE_HOST,

@@ -22,6 +22,7 @@ from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.volume import check_no_volumes
 
 _FORMATS: dict[str, ImageFormat] = {"qcow2": "qcow2", "raw": "raw"}
 
@@ -240,6 +241,8 @@ def _check_empty(context: Context) -> None:
             f"host {context.host_name} has {len(vms)} VMs",
             hint="delete or move its VMs first; 'vgpuctl host plan-drain' shows where they could go",
         )
+    with context.world.store.read() as tx:
+        check_no_volumes(tx, context.host_name)
 
 
 def back_to_ready(context: Context) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.settle_ledger import KnownVm, SettleLedger
+from orchestrator.core.settle_ledger import KnownVm, KnownVolume, SettleLedger
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -33,8 +33,9 @@ def _settle(context: Context) -> str:
     host = context.host()
     with context.world.store.read() as tx:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
+        data = tuple(KnownVolume(volume=one.file, vm=one.vm) for one in tx.volumes.list(host=host.name))
     known = (*(_known(vm) for vm in vms), *_keeper(host))
-    context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known))
+    context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data))
     return f"{len(vms)} VMs, {len(host.managed_gpus)} GPUs"
 
 

@@ -8,8 +8,10 @@ import base64
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import attached_names
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.volume import detach_all, give_volumes, take_volumes_back, volume_text
 
 
 def create_volume_action(vm: Vm, image: Image) -> CreateVolume:
@@ -41,9 +43,10 @@ def _ensure_network(context: Context) -> str:
     if vm.spec.adopted is not None:
         return "left as it is"
     with context.world.store.read() as tx:
-        network = tx.networks.get(vm.spec.network)
-    context.perform(network.ensure())
-    return network.name
+        networks = [tx.networks.get(name) for name in vm.spec.networks]
+    for network in networks:
+        context.perform(network.ensure())
+    return ", ".join(vm.spec.networks)
 
 
 def _with_our_files(context: Context) -> Vm | None:
@@ -55,12 +58,14 @@ def _with_our_files(context: Context) -> Vm | None:
 def _create_volume(context: Context) -> str:
     vm = context.known_vm()
     context.perform(create_volume_action(vm, context.image()))
-    return vm.volume
+    give_volumes(context, vm)
+    return ", ".join((vm.volume, *attached_names(vm)))
 
 
 def _delete_volume(context: Context) -> None:
     vm = _with_our_files(context)
     if vm is not None:
+        take_volumes_back(context, vm)
         context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
@@ -82,14 +87,17 @@ def _delete_seed(context: Context) -> None:
 
 
 def _removed_volume(context: Context) -> str:
-    _delete_volume(context)
+    vm = _with_our_files(context)
+    if vm is not None:
+        detach_all(context, vm)
+        context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
     vm = context.vm()
     return "" if vm is None or vm.spec.adopted is None else "its disks are not ours: they stay"
 
 
 def _volume_text(context: Context) -> tuple[str, ...]:
     vm = _with_our_files(context)
-    return () if vm is None else (f"volume {vm.volume} on host {vm.host}",)
+    return () if vm is None else (f"volume {vm.volume} on host {vm.host}", *volume_text(context))
 
 
 def _seed_text(context: Context) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from orchestrator.core.errors import Conflict, WorldError
 from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
+from orchestrator.operations.steps.volume import put_back
 from orchestrator.ports.store.transaction import Transaction
 
 
@@ -36,6 +37,7 @@ def drop_vm(tx: Transaction, vm: Vm) -> None:
 def forget_vm(context: Context) -> None:
     """Release everything the VM holds in the database. Gone already is fine."""
     with context.begin() as tx:
+        put_back(tx, context)
         _forget(tx, context.subject)
 
 
@@ -68,7 +70,8 @@ def _wanted_before(context: Context) -> WantedState | None:
     return "running" if before == "running" else "stopped" if before == "stopped" else None
 
 
-def _not_started(context: Context) -> None:
+def not_started(context: Context) -> None:
+    """Stopped, as it was; what was wanted of it then is wanted again."""
     set_vm_state(context, "stopped", _wanted_before(context))
 
 
@@ -140,7 +143,7 @@ def _name_back(context: Context) -> None:
             tx.vms.rename(context.subject, before)
     except Conflict:
         context.warnings.append(f"another VM is called {before} by now: it keeps the new name")
-    _not_started(context)
+    not_started(context)
 
 
 def _mark_deallocated(tx: Transaction, vm_id: str, devices: Sequence[Device], why: str) -> None:
@@ -152,7 +155,7 @@ _DEALLOCATED: dict[str, DeallocationReason] = {"lease_over": "lease_over", "pree
 _NO_RECORD_UNDO = "the steps before it set the state back"
 
 CLAIM = Step(name="claim.1", title="claim the device", do=claim_of, undo=forget_vm, remains=claim_text)
-STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=_not_started)
+STARTING = Step(name="vm_starting.1", title="check the claim", do=claim_of, undo=not_started)
 PLACED = Step(name="placed.1", title="claim a device again", do=claim_of, undo=_free_again, remains=claim_text)
 NAMED = Step(name="vm_named.1", title="check the state", do=claim_of, undo=_name_back)
 STOPPING = Step(name="vm_stopping.1", title="check the state", do=claim_of, undo=_as_observed)

@@ -23,6 +23,8 @@ class HostRecord:
     claims: tuple[Claim, ...]
     vms: tuple[Vm, ...]
     """All on it, with or without a place."""
+    volume_bytes: int = 0
+    """What the data volumes on it may take together."""
 
 
 @dataclass(frozen=True, kw_only=True)

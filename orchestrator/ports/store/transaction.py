@@ -30,6 +30,7 @@ from orchestrator.ports.store.secrets import Secrets
 from orchestrator.ports.store.tenants import Tenants
 from orchestrator.ports.store.tokens import Tokens
 from orchestrator.ports.store.vms import Vms
+from orchestrator.ports.store.volumes import Volumes
 
 
 class Transaction(Protocol):
@@ -53,6 +54,8 @@ class Transaction(Protocol):
     def images(self) -> Images: ...
     @property
     def networks(self) -> Networks: ...
+    @property
+    def volumes(self) -> Volumes: ...
     @property
     def offerings(self) -> Offerings: ...
     @property

@@ -35,7 +35,9 @@ class QuotaRoom:
     def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
         limits = tx.quotas.list()
         concerned = any(limit.tenant in {tenant, EVERYWHERE} for limit in limits)
-        return cls(tenant=tenant, limits=limits, totals=totals_of(tx.vms.list()) if concerned else {})
+        return cls(
+            tenant=tenant, limits=limits, totals=totals_of(tx.vms.list(), tx.volumes.list()) if concerned else {}
+        )
 
     def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""

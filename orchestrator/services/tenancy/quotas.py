@@ -13,6 +13,7 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.quota import (
     MAX_LIMIT,
     RESOURCES,
+    Amounts,
     Limit,
     QuotaUse,
     amounts_of,
@@ -20,8 +21,10 @@ from orchestrator.core.quota import (
     check_resource,
     from_pool,
     totals_of,
+    volume_amounts,
 )
 from orchestrator.core.vm import Vm
+from orchestrator.core.volume import Volume
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
@@ -37,13 +40,24 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
+    _within(tx, vm.spec.tenant, amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored))
+
+
+def volume_within_quota(tx: Transaction, volume: Volume) -> None:
+    """The same of a data volume, which counts as a disk.
+
+    :raises QuotaExceeded: ``quota.exceeded``
+    """
+    _within(tx, volume.tenant, volume_amounts(volume.size_bytes))
+
+
+def _within(tx: Transaction, tenant: str, asked: Amounts) -> None:
     limits = tx.quotas.list()
-    concerned = {limit.tenant for limit in limits} & {vm.spec.tenant, EVERYWHERE}
+    concerned = {limit.tenant for limit in limits} & {tenant, EVERYWHERE}
     if concerned:
-        # Only a pool makes other tenants' VMs count.
-        vms = tx.vms.list(tenant=None if EVERYWHERE in concerned else vm.spec.tenant)
-        asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
-        check_quota(vm.spec.tenant, asked, limits, totals_of(vms))
+        only = None if EVERYWHERE in concerned else tenant  # only a pool makes what others hold count
+        totals = totals_of(tx.vms.list(tenant=only), tx.volumes.list(tenant=only))
+        check_quota(tenant, asked, limits, totals)
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -73,7 +87,7 @@ class QuotaService:
         """
         with self.store.read() as tx:
             if tenant == EVERYWHERE:
-                limits, totals = tx.quotas.list(), totals_of(tx.vms.list())
+                limits, totals = tx.quotas.list(), totals_of(tx.vms.list(), tx.volumes.list())
                 pool = [limit for limit in limits if limit.tenant == EVERYWHERE]
                 return tuple(
                     QuotaUse(resource=one.resource, limit=one.amount, used=from_pool(one.resource, limits, totals))
@@ -81,7 +95,8 @@ class QuotaService:
                 )
             known_tenant(tx, tenant)
             own = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
-            held = totals_of(tx.vms.list(tenant=tenant)).get(tenant, Counter())
+            totals = totals_of(tx.vms.list(tenant=tenant), tx.volumes.list(tenant=tenant))
+            held = totals.get(tenant, Counter())
         names = [*RESOURCES, *sorted(name for name in own if name not in RESOURCES)]
         return tuple(QuotaUse(resource=name, limit=own.get(name), used=held[name]) for name in names)
 

@@ -70,6 +70,13 @@ class TenantService:
                 raise Conflict(
                     "tenant.in_use", f"tenant {name} has {len(vms)} VMs", hint=f"'vgpuctl list-vms --tenant {name}'"
                 )
+            volumes = tx.volumes.list(tenant=name)
+            if volumes:
+                raise Conflict(
+                    "tenant.in_use",
+                    f"tenant {name} has {len(volumes)} volumes",
+                    hint=f"'vgpuctl volume list --tenant {name}'",
+                )
             tx.operations.disown(name)
             _remove_networks(tx, name)
             tx.tenants.remove(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.errors import NoCapacity
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.core.volume import Volume
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.planning import Planner, VmPlan
 from orchestrator.services.vms import VmService
@@ -29,8 +30,16 @@ class CountingPlanner(Planner):
 
     planned: list[str] = field(default_factory=list)
 
-    def plan(self, tx: Transaction, spec: VmSpec, stored: Vm | None = None, *, preempt: bool = False) -> VmPlan:
-        made = super().plan(tx, spec, stored, preempt=preempt)
+    def plan(
+        self,
+        tx: Transaction,
+        spec: VmSpec,
+        stored: Vm | None = None,
+        *,
+        preempt: bool = False,
+        volumes: tuple[Volume, ...] = (),
+    ) -> VmPlan:
+        made = super().plan(tx, spec, stored, preempt=preempt, volumes=volumes)
         self.planned.append(spec.name)
         return made
 

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.core.action_names import ACTIONS
 from orchestrator.core.device import Device
 from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
-from orchestrator.core.settle_ledger import KnownVm
+from orchestrator.core.settle_ledger import KnownVm, KnownVolume
 from orchestrator.sim.agent import HANDLERS
 from tests.fakes.fake_actions import HANDLERS as FAKE_HANDLERS
 
@@ -20,7 +20,10 @@ DEVICE = Device(kind="mdev", gpu="g", parent="p", type_name="t", name="n")
 def _example(name: str) -> HostAction:
     make: Callable[..., HostAction] = ACTIONS[name]
     hints = typing.get_type_hints(ACTIONS[name])
-    examples = {int: 7, bool: True, tuple[Device, ...]: (DEVICE,), tuple[str, ...]: ("g",), tuple[KnownVm, ...]: ()}
+    examples = {
+        int: 7, bool: True, tuple[Device, ...]: (DEVICE,), tuple[str, ...]: ("g",), tuple[KnownVm, ...]: (),
+        tuple[KnownVolume, ...]: (),
+    }  # fmt: skip
     return make(
         **{
             field.name: field.name if hints[field.name] is str else examples.get(hints[field.name], "qcow2")
@@ -54,5 +57,5 @@ def test_an_action_has_an_inverse_about_the_same_thing_or_says_why_it_has_none(n
     if taken_back is not None:
         fields = {field.name for field in dataclasses.fields(taken_back)}
         shared = {field.name for field in dataclasses.fields(made)} & fields
-        assert "vm" in shared
+        assert shared & {"vm", "volume"}
         assert all(getattr(made, name) == getattr(taken_back, name) for name in shared)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data volumes on this host: files that belong to themselves, and to the VM that has them for as long as it does.
+
+The ledger knows each by its file as ``data:<file>``, owned by its id, and as ``attached:<file>``, owned by the VM.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.agent.images import files
+from orchestrator.agent.ledger import Ledger
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs.open_files import open_below
+from orchestrator.core.errors import Conflict, InvalidInput, NotFound
+from orchestrator.core.host_actions import (
+    ActionResult,
+)
+from orchestrator.core.names import is_name, is_uuid
+from orchestrator.core.settle_ledger import KnownVolume
+from orchestrator.core.snapshot import FileSnapshot
+from orchestrator.core.vm import MAX_DISK_BYTES, MIN_DISK_BYTES
+from orchestrator.core.volume_actions import (
+    AttachVolume,
+    CreateDataVolume,
+    DeleteDataVolume,
+    DetachVolume,
+)
+
+_BLOCK = 512
+"""What ``st_blocks`` counts in."""
+
+
+def id_in(file: str) -> str:
+    """Id of the volume whose file is called so.
+
+    :raises InvalidInput: ``host.file_name_invalid``, ``volume.file_invalid``"""
+    name, _, rest = files.check_file_name(file).partition(".")
+    volume, _, kind = rest.partition(".")
+    if not (is_name(name) and is_uuid(volume) and kind == "raw"):
+        raise InvalidInput("volume.file_invalid", f"{file} is no data volume's file", hint="NAME.UUID.raw")
+    return volume
+
+
+class DataVolumes:
+    """Raw files with holes."""
+
+    def __init__(self, paths: Paths, ledger: Ledger) -> None:
+        self._paths = paths
+        self._ledger = ledger
+
+    def create(self, action: CreateDataVolume) -> ActionResult:
+        """:raises Conflict: ``host.foreign_file``, ``volume.differs``
+        :raises InvalidInput: ``volume.size_invalid``, ``volume.file_invalid``
+        :raises Fatal: ``host.disk_full``, ``host.storage_failed``"""
+        volume, path = id_in(action.volume), self._path(action.volume)
+        if not MIN_DISK_BYTES <= action.size_bytes <= MAX_DISK_BYTES:
+            raise InvalidInput("volume.size_invalid", f"no disk has {action.size_bytes} bytes", hint="16MiB to 64TiB")
+        if path.exists() or path.is_symlink():
+            self._check_ours(action.volume)
+            if path.stat().st_size != action.size_bytes:
+                raise Conflict("volume.differs", "the data volume exists with another size", details=path.name)
+            return ActionResult(changed=False)
+        self._ledger.claim(f"data:{path.name}", volume)
+        try:
+            with files.written_whole(path, mode=0o600) as part, part.open("xb") as file:
+                file.truncate(action.size_bytes)
+        finally:
+            if not path.exists():
+                self._ledger.release(f"data:{path.name}")
+        return ActionResult(changed=True)
+
+    def delete(self, action: DeleteDataVolume) -> ActionResult:
+        """Gone already is fine.
+
+        :raises Conflict: ``volume.in_use``, ``host.foreign_file``"""
+        path, changed = self._path(action.volume), False
+        if path.exists() or path.is_symlink():
+            self._check_ours(action.volume)
+            vm = self.user(path.name)
+            if vm is not None:
+                raise Conflict("volume.in_use", "a VM has the data volume", hint="detach it first", details=vm)
+            self._check_closed(path)
+            changed = files.remove(path)
+        if self._owner(path.name) == id_in(action.volume):
+            self._ledger.release(f"data:{path.name}")
+        return ActionResult(changed=changed)
+
+    def attach(self, action: AttachVolume) -> ActionResult:
+        """:raises NotFound: ``volume.missing``; :raises Conflict: ``volume.in_use``, ``host.foreign_file``"""
+        path = self._path(action.volume)
+        if not path.exists():
+            raise NotFound(
+                "volume.missing", "the data volume is not on the host", hint="look at the host", details=path.name
+            )
+        self._check_ours(action.volume)
+        vm = self.user(path.name)
+        if vm not in {None, action.vm}:
+            raise Conflict("volume.in_use", "another VM has the data volume", hint="detach it first", details=vm)
+        self._ledger.claim(f"attached:{path.name}", action.vm)
+        return ActionResult(changed=vm is None)
+
+    def detach(self, action: DetachVolume) -> ActionResult:
+        """One that another VM has is left alone.
+
+        :raises Conflict: ``volume.in_use``"""
+        path = self._path(action.volume)
+        if self.user(path.name) != action.vm:
+            return ActionResult(changed=False)
+        self._check_closed(path)
+        self._ledger.release(f"attached:{path.name}")
+        return ActionResult(changed=True)
+
+    def settle(self, known: Iterable[KnownVolume]) -> None:
+        """Write down again that those which are here are ours, and who has them.
+
+        :raises Conflict: ``host.owned_by_other``"""
+        for one in known:
+            volume, path = id_in(one.volume), self._path(one.volume)
+            if path.is_file() and not path.is_symlink():
+                self._ledger.claim(f"data:{path.name}", volume)
+                if one.vm is not None:
+                    self._ledger.claim(f"attached:{path.name}", one.vm)
+
+    def user(self, name: str) -> str | None:
+        """Id of the VM that has it."""
+        owner = self._ledger.owner(f"attached:{name}")
+        return None if owner is None else owner.vm
+
+    def snapshots(self) -> tuple[FileSnapshot, ...]:
+        """All files here, with what they take of the disk."""
+        found = []
+        for path in sorted(self._paths.data.iterdir()):
+            if files.is_partial(path):
+                continue
+            try:
+                size = path.lstat().st_blocks * _BLOCK
+            except FileNotFoundError:
+                continue
+            name = os.fsencode(path.name).decode(errors="backslashreplace")  # anybody may have put a file there
+            found.append(FileSnapshot(name=name, size_bytes=size, owner=self._owner(name)))
+        return tuple(found)
+
+    def _path(self, file: str) -> Path:
+        id_in(file)
+        return self._paths.data / file
+
+    def _owner(self, name: str) -> str | None:
+        owner = self._ledger.owner(f"data:{name}")
+        return None if owner is None else owner.vm
+
+    def _check_ours(self, file: str) -> None:
+        path = self._path(file)
+        if self._owner(file) != id_in(file) or path.is_symlink() or not path.is_file():
+            raise Conflict("host.foreign_file", f"{file} exists and is not ours", hint="look at the host")
+
+    def _check_closed(self, path: Path) -> None:
+        opened = open_below(self._paths, str(path))
+        if opened is None or str(path) in opened:
+            raise Conflict(
+                "volume.in_use", "something has the data volume open", hint="stop the VM first", details=str(path)
+            )

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/volumes"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.api.auth import CallerOf
+from orchestrator.api.paging import PagingOf
+from orchestrator.api.schemas.base import NameInPath
+from orchestrator.api.schemas.operations import StartedAnswer
+from orchestrator.api.schemas.volumes import AttachVolumeBody, CreateVolumeBody, VolumeAnswer
+from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
+from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.core.tenant import DEFAULT_TENANT
+
+router = APIRouter(prefix="/volumes", tags=["volumes"])
+
+
+@router.post("", status_code=201)
+def create(body: CreateVolumeBody, services: ServicesOf, caller: CallerOf) -> VolumeAnswer:
+    """Create a data volume. Its file is made when it is first attached."""
+    check_may_name_place(caller, body.host)
+    made = services.volumes.create(body.tenant, body.name, body.size_bytes, body.host)
+    return VolumeAnswer.of(made, watching=watches_pool(caller))
+
+
+@router.get("")
+def list_all(
+    services: ServicesOf, caller: CallerOf, paging: PagingOf, tenant: TenantFilter = None
+) -> list[VolumeAnswer]:
+    """Data volumes by tenant and name."""
+    found = services.volumes.list(caller.visible(tenant))
+    cut = paging.cut(found, lambda one: (one.volume.tenant, one.volume.name))
+    return [VolumeAnswer.of(one, watching=watches_pool(caller)) for one in cut]
+
+
+@router.get("/{name}")
+def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VolumeAnswer:
+    """One data volume."""
+    return VolumeAnswer.of(services.volumes.get(tenant, name), watching=watches_pool(caller))
+
+
+@router.delete("/{name}", status_code=202)
+def delete(
+    name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Delete a data volume that no VM has, with what is on it."""
+    return StartedAnswer.of(services.volumes.delete(tenant, name), caller.tenants)
+
+
+@router.post("/{name}/attach", status_code=202)
+def attach(
+    name: NameInPath, body: AttachVolumeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Attach a data volume to a stopped VM."""
+    return StartedAnswer.of(services.volumes.attach(tenant, name, body.vm), caller.tenants)
+
+
+@router.post("/{name}/detach", status_code=202)
+def detach(
+    name: NameInPath, body: AttachVolumeBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
+) -> StartedAnswer:
+    """Take a data volume from a stopped VM; what is on it stays."""
+    return StartedAnswer.of(services.volumes.detach(tenant, name, body.vm), caller.tenants)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpuctl volume …``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.ages import show_time
+from orchestrator.cli.complete import hosts, vms, volumes
+from orchestrator.cli.confirm import Yes, confirm
+from orchestrator.cli.group import new_group
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import AllTenants, ListTenant, Sort, Tenant, Wait, listed_tenant
+from orchestrator.cli.progress import follow
+from orchestrator.cli.session import CliSession, Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, age, field, show_list
+from orchestrator.client.connection import Json
+from orchestrator.core.names import check_name
+from orchestrator.core.units import show_size
+from orchestrator.core.vm import disk_bytes
+
+app = new_group("Data volumes: disks that stay when the VM goes that has them.")
+
+COLUMNS = (
+    field("NAME", "name", Fit.WHOLE),
+    field("TENANT", "tenant", spare=True),
+    Column("SIZE", lambda one: show_size(one["size_bytes"]), rank=lambda one: one["size_bytes"]),
+    field("STATE", "state", Fit.WHOLE),
+    field("VM", "vm"),
+    field("HOST", "host"),
+    age(),
+)
+
+
+def _volume_name(text: str) -> str:
+    return check_name(text, what="volume")
+
+
+def _vm_name(text: str) -> str:
+    return check_name(text, what="vm")
+
+
+def _host_name(text: str | None) -> str | None:
+    return None if text is None else check_name(text, what="host")
+
+
+Name = Annotated[str, typer.Argument(help="Name of the volume.", autocompletion=volumes, callback=_volume_name)]
+NewName = Annotated[str, typer.Argument(help="Name of the new volume.", callback=_volume_name)]
+OfVm = Annotated[str, typer.Argument(metavar="VM", help="Name of the VM.", autocompletion=vms, callback=_vm_name)]
+Size = Annotated[str, typer.Option("--size", help="What the guest sees of it, for example 20GiB.")]
+OnHost = Annotated[
+    str | None,
+    typer.Option(
+        "--host", help="Where it lies (operators); else where its first VM goes.", autocompletion=hosts,
+        callback=_host_name,
+    ),
+]  # fmt: skip
+
+
+def details(volume: Mapping[str, Any]) -> list[str]:
+    """A volume for people."""
+    return render_details(
+        [
+            ("name", shown(volume["name"])),
+            ("tenant", shown(volume["tenant"])),
+            ("size", show_size(volume["size_bytes"])),
+            ("state", shown(volume["state"])),
+            ("VM", shown(volume["vm"])),
+            ("host", shown(volume["host"])),
+            ("id", shown(volume["id"])),
+            ("created", show_time(volume["created_at"])),
+        ]
+    )
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    name: NewName,
+    size: Size,
+    on_host: OnHost = None,
+    tenant: Tenant = "default",
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a data volume. Its host is that of the first VM that has it; it never moves from there."""
+    wanted: dict[str, object] = {"name": name, "tenant": tenant, "size_bytes": disk_bytes(size)}
+    if on_host is not None:
+        wanted["host"] = on_host
+    volume = session_of(ctx).client.create_volume(wanted)
+    show(volume, output, lambda: details(volume))
+
+
+@app.command("list")
+def list_volumes(
+    ctx: typer.Context,
+    tenant: ListTenant = None,
+    all_tenants: AllTenants = False,
+    sort: Sort = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List data volumes and which VM has them."""
+    only = listed_tenant(ctx, tenant, all_tenants=all_tenants)
+    show_list(session_of(ctx).client.volumes(only), COLUMNS, output, "no volumes", sort)
+
+
+@app.command("show")
+def show_volume(ctx: typer.Context, name: Name, tenant: Tenant = "default", output: Output = Format.TABLE) -> None:
+    """Show one data volume."""
+    volume = session_of(ctx).client.volume(name, tenant)
+    show(volume, output, lambda: details(volume))
+
+
+@app.command("attach")
+def attach(
+    ctx: typer.Context,
+    name: Name,
+    vm: OfVm,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Attach a data volume to a stopped VM."""
+    session = session_of(ctx)
+    started = session.client.attach_volume(name, vm, tenant)
+    _finish(session, started, f"{name} is attached to {vm}", output, wait=wait)
+
+
+@app.command("detach")
+def detach(
+    ctx: typer.Context,
+    name: Name,
+    vm: OfVm,
+    tenant: Tenant = "default",
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a data volume from a stopped VM; what is on it stays."""
+    session = session_of(ctx)
+    started = session.client.detach_volume(name, vm, tenant)
+    _finish(session, started, f"{name} is attached to no VM", output, wait=wait)
+
+
+@app.command("delete")
+def delete(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    yes: Yes = False,
+    wait: Wait = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete a data volume that no VM has, with what is on it."""
+    session = session_of(ctx)
+    session.client.volume(name, tenant)
+    confirm("delete volume", [name], yes=yes)
+    _finish(session, session.client.delete_volume(name, tenant), f"{name} is deleted", output, wait=wait)
+
+
+def _finish(session: CliSession, started: Json, said: str, output: Format, *, wait: bool) -> None:
+    operation = started["operation"]
+    if operation is None:
+        show(started, output, lambda: [said])
+    elif wait:
+        ended = follow(session, operation)
+        show(ended, output, lambda: [said])
+    else:
+        show(started, output, lambda: [f"operation {operation} works on it"])

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions on data volumes on a machine that lives in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.host_actions import HostAction
+from orchestrator.core.volume_actions import AttachVolume, CreateDataVolume, DeleteDataVolume, DetachVolume
+from tests.fakes.fake_machine import FakeMachine, data_of
+
+
+def _create_data(machine: FakeMachine, action: CreateDataVolume) -> None:
+    size, _ = machine.data.setdefault(action.volume, (action.size_bytes, None))
+    if size != action.size_bytes:
+        raise Conflict("volume.differs", "the data volume exists with another size")
+
+
+def _delete_data(machine: FakeMachine, action: DeleteDataVolume) -> None:
+    if machine.data.get(action.volume, (0, None))[1] is not None:
+        raise Conflict("volume.in_use", "a VM has the data volume")
+    machine.data.pop(action.volume, None)
+
+
+def _attach(machine: FakeMachine, action: AttachVolume) -> None:
+    if action.volume not in machine.data:
+        raise NotFound("volume.missing", "the data volume is not on the host")
+    size, vm = machine.data[action.volume]
+    if vm not in {None, action.vm}:
+        raise Conflict("volume.in_use", "another VM has the data volume")
+    machine.data[action.volume] = (size, action.vm)
+
+
+def _detach(machine: FakeMachine, action: DetachVolume) -> None:
+    size, vm = machine.data.get(action.volume, (0, None))
+    if vm != action.vm:
+        return
+    xml, running = machine.domains.get(action.vm, ("", False))
+    if running and action.volume in data_of(xml):
+        raise Conflict("volume.in_use", "something has the data volume open")
+    machine.data[action.volume] = (size, None)
+
+
+def check_data(machine: FakeMachine, vm: str, xml: str) -> None:
+    """That a definition takes only what the VM has."""
+    for file in data_of(xml):
+        if machine.data.get(file, (0, None))[1] != vm:
+            raise Conflict("vm.file_foreign", "the VM's definition takes a file that is not the VM's")
+
+
+HANDLERS: dict[type[HostAction], Callable[..., None]] = {
+    CreateDataVolume: _create_data,
+    DeleteDataVolume: _delete_data,
+    AttachVolume: _attach,
+    DetachVolume: _detach,
+}

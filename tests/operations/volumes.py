@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data volumes and the VMs that have them, for scenes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm
+
+SIZE = 2 * GIB
+
+
+def hosts(plane: ControlPlane) -> None:
+    plane.add_host(T4_HOST)
+    plane.add_host(L40S_HOST)
+
+
+def new_volume(plane: ControlPlane, name: str = "data") -> None:
+    plane.services.volumes.create("default", name, SIZE)
+
+
+def with_volume(plane: ControlPlane) -> None:
+    hosts(plane)
+    new_volume(plane)
+
+
+def with_stopped_vm(plane: ControlPlane) -> None:
+    with_volume(plane)
+    plane.services.vms.create(create_vm(start=False))
+    plane.engine.drain()
+
+
+def create(plane: ControlPlane) -> str | None:
+    """With one volume that is new and one that lies on its host already, where there is such a one."""
+    names = tuple(one.volume.name for one in plane.services.volumes.list(None))
+    return plane.services.vms.create(replace(create_vm(), volumes=names)).operation
+
+
+def with_made_volume(plane: ControlPlane) -> None:
+    """One that a VM had, which is gone, and one that is new."""
+    with_vm_that_has_it(plane)
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+
+
+def with_both(plane: ControlPlane) -> None:
+    with_made_volume(plane)
+    new_volume(plane, "scratch")
+
+
+def with_vm_that_has_it(plane: ControlPlane) -> None:
+    with_stopped_vm(plane)
+    attach(plane)
+    plane.engine.drain()
+
+
+def with_running_vm_that_has_it(plane: ControlPlane) -> None:
+    with_vm_that_has_it(plane)
+    plane.services.vms.start("default", "train")
+    plane.engine.drain()
+
+
+def attach(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.attach("default", "data", "train").operation
+
+
+def detach(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.detach("default", "data", "train").operation
+
+
+def delete(plane: ControlPlane) -> str | None:
+    return plane.services.volumes.delete("default", "data").operation
+
+
+def delete_vm(plane: ControlPlane) -> str | None:
+    return plane.services.vms.delete("default", "train").operation
+
+
+CASES = (
+    ("create with a new volume", "create_vm", with_volume, create),
+    ("create with volumes", "create_vm", with_both, create),
+    ("attach a new volume", "attach_volume", with_stopped_vm, attach),
+    ("detach volume", "detach_volume", with_vm_that_has_it, detach),
+    ("delete vm with a volume", "delete_vm", with_running_vm_that_has_it, delete_vm),
+    ("delete volume", "delete_volume", with_made_volume, delete),
+)
+"""Name, kind, the world before, what begins it."""

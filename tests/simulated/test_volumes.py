@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data volume from the file that wants it to its end, with the command line, on hosts in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
+from orchestrator.core.errors import Conflict
+from tests.fakes.running import running_server
+
+FLEET = """\
+groups:
+  - {name: l40s, count: 3, gpu_model: L40S, gpus_per_host: 1, vcpus: 32, memory_gib: 128}
+"""
+WANTED = """\
+schema_version: 1
+volumes:
+  - {name: data, size: 20GiB}
+vms:
+  - {name: train, profile: NVIDIA L40S-12Q, image: demo, volumes: [data]}
+"""
+
+
+class Site:
+    """The command line and the client of one server."""
+
+    def __init__(self, state: Path, client: Client) -> None:
+        self.state, self.client = state, client
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What the command printed."""
+        command = [sys.executable, "-m", "orchestrator.cli.main", *words]
+        ended = subprocess.run(
+            command, env={"VGPUCTL_STATE": str(self.state), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert ended.returncode == code, ended.stderr
+        return ended.stdout
+
+    def told(self, *words: str) -> Any:
+        """What the command printed as JSON."""
+        return json.loads(self.run(*words, "-o", "json"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    file, state = tmp_path / "fleet.yaml", tmp_path / "state"
+    file.write_text(FLEET)
+    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
+        connection = connect_running(state)
+        assert connection is not None
+        yield Site(state, Client(connection))
+        connection.close()
+
+
+def test_what_a_file_wants_is_made_attached_exported_and_kept(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text(WANTED)
+    site.run("apply", "-f", str(file))
+    site.run("plan", "-f", str(file))
+    exported = site.run("export")
+    assert "name: data" in exported
+    assert "volumes:" in exported
+    assert "data" in site.run("show-vm", "train")
+    volume = site.told("volume", "show", "data")
+    assert (volume["state"], volume["vm"], volume["size_bytes"]) == ("ready", "train", 20 * 1024**3)
+    assert site.client.observe_findings(None) == []
+    with pytest.raises(Conflict) as kept:
+        site.client.delete_volume("data", "default")
+    assert "VM train" in kept.value.message
+    site.run("delete-vm", "train", "--yes")
+    there = site.told("volume", "list")
+    assert [(one["name"], one["vm"], one["host"]) for one in there] == [("data", None, volume["host"])]
+    found = site.told("explain", "--profile", "NVIDIA L40S-12Q", "--volume", "data")
+    assert (found["fits"], found["host"]) == (True, volume["host"])
+    site.run("create-vm", "next", "-p", "NVIDIA L40S-12Q", "--volume", "data")
+    assert site.client.vm("next", "default")["host"] == volume["host"]
+
+
+def test_a_stopped_vm_takes_and_gives_a_volume(site: Site) -> None:
+    site.run("create-vm", "train", "-p", "NVIDIA L40S-12Q")
+    site.run("volume", "create", "data", "--size", "20G")
+    site.run("volume", "attach", "data", "train", code=5)
+    site.run("stop-vm", "train")
+    assert "attached to train" in site.run("volume", "attach", "data", "train")
+    site.run("start-vm", "train")
+    assert site.client.vm("train", "default")["volumes"] == ["data"]
+    site.run("stop-vm", "train")
+    site.run("volume", "detach", "data", "train")
+    assert site.client.vm("train", "default")["volumes"] == []
+    site.run("volume", "delete", "data", "--yes")
+    assert site.told("volume", "list") == []
+    assert site.client.observe_findings(None) == []
