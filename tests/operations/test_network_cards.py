@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orchestrator.api.schemas.vms import vm_members
+from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound
 from orchestrator.core.host_actions import EnsureNetwork
 from orchestrator.services.messages import CreateVm
@@ -37,7 +38,7 @@ def test_a_vm_has_a_card_on_each_network_in_their_order(plane: ControlPlane) -> 
     cards = ET.fromstring(machine.domains[vm.id][0]).findall("./devices/interface")
     seen = [(one.find("source"), one.find("mac"), one.find("filterref"), one.find("port")) for one in cards]
     assert [source.get("network") for source, _, _, _ in seen if source is not None] == ["default.inner", "common"]
-    assert all(guard is not None and guard.get("filter") == "clean-traffic" for _, _, guard, _ in seen)
+    assert all(guard is not None and guard.get("filter") == GUARD for _, _, guard, _ in seen)
     assert [port is not None for _, _, _, port in seen] == [False, True], "apart where others are"
     macs = [mac.get("address") for _, mac, _, _ in seen if mac is not None]
     shown = vm_members(vm, {}, watching=True)["cards"]
