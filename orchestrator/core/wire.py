@@ -161,15 +161,16 @@ def _sent_by_agent(data: object, kind: type[T]) -> T:
 
 def action_to_dict(action: HostAction) -> dict[str, Any]:
     """``{"action": class name, …fields}``."""
-    return {"action": type(action).__name__, **_told(action)}
+    return {"action": type(action).__name__, **_told(action, top=True)}
 
 
-def _told(value: Any) -> dict[str, Any]:
-    """Fields that are as without them are left out, for agents that do not know them yet."""
+def _told(value: Any, *, top: bool = False) -> dict[str, Any]:
+    """Fields that are as without them are left out, for agents that do not know them yet. Of an action itself (``top``)
+    those alone that say nothing: people read what is to be done."""
     found = {}
     for field in dataclasses.fields(value):
         one = getattr(value, field.name)
-        if one == field.default:
+        if one == field.default and not (top and one):
             continue
         if isinstance(one, tuple):
             one = tuple(_told(item) if dataclasses.is_dataclass(item) else item for item in one)
