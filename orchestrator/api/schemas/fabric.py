@@ -14,7 +14,7 @@ class FabricPartitionAnswer(AnswerBody):
 
     id: int
     modules: tuple[int, ...] = Field(description="Module ids of its GPUs, as NVML tells them")
-    active: bool
+    active: bool = Field(description="Its GPUs are joined now, and parted from all others")
     ours: bool = Field(description="Activated for a VM of ours")
 
 
@@ -23,7 +23,7 @@ class FabricAnswer(AnswerBody):
 
     version: str | None
     problem: str | None = Field(description="Why no GPU of the host is given out as a whole now; null: they are")
-    partitions: tuple[FabricPartitionAnswer, ...]
+    partitions: tuple[FabricPartitionAnswer, ...] = Field(description="All that the fabric manager knows")
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> FabricAnswer | None:

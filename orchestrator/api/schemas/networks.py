@@ -67,8 +67,8 @@ class NetworkAnswer(AnswerBody):
     name: str
     subnet: str | None = Field(description="null: it is on a bridge of hosts")
     bridge: str | None = Field(description="Of the hosts' own; null: a NAT network of ours")
-    vlan: int | None
-    dhcp_servers: tuple[str, ...]
+    vlan: int | None = Field(description="The VLAN that the bridge carries; null: none")
+    dhcp_servers: tuple[str, ...] = Field(description="Whose answers give VMs their addresses; none: any that is no VM")
     tenant: str | None = Field(description="Whose it is; null: the site's")
     shared: bool = Field(description="Every tenant may put VMs on it, which do not reach each other there")
 
