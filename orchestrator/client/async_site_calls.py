@@ -109,7 +109,7 @@ class AsyncSiteCalls:
         return started
 
     async def provision_vm(self, name: str, tenant: str, wanted: Body) -> models.Started:
-        """``roles``: by name; ``new_host_key``."""
+        """``roles``: by name; ``new_host_key``; ``settings`` and ``secrets`` for the roles, by name."""
         started: models.Started = await self._post(path_of("vms", name, "provision"), wanted, tenant=tenant)
         return started
 

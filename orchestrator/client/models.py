@@ -1604,6 +1604,14 @@ class ProvisionVm(TypedDict):
     """
     Roles by name; they are run in the order that they need
     """
+    settings: NotRequired[dict[str, int | str]]
+    """
+    What is said to the roles, by name, each of which knows its type
+    """
+    secrets: NotRequired[dict[str, str]]
+    """
+    Files that roles need, by name, like licence_token; forgotten after the run
+    """
     new_host_key: NotRequired[bool]
     """
     The SSH host key that the guest shows next counts from now on

@@ -4,10 +4,12 @@ nothing is decided by them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.guest_settings import SettingValue
 from orchestrator.core.host import Host
 from orchestrator.core.host_drivers import DriverFile
 
@@ -85,11 +87,14 @@ class Guest:
 class WantedRoles:
     """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run.
 
-    ``cuda``: the toolkit that is locked, as the tables call it; None: none is."""
+    ``cuda``: the toolkit that is locked, as the tables call it; None: none is. ``settings`` and ``secrets``: of
+    core/guest_settings.py, by name."""
 
     roles: tuple[str, ...]
     driver: DriverFile | None = None
     cuda: str | None = None
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +110,11 @@ class GuestRun:
     docker: str | None = None
     container_toolkit: str | None = None
     error: VgpuctlError | None = field(default=None)
+
+
+def secret_of(vm_id: str) -> str:
+    """Id of the secret that a run in the VM's guest is given, all in one: JSON by name."""
+    return f"guest.{vm_id}"
 
 
 def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:

@@ -13,6 +13,9 @@ ROLES: Final[dict[str, str]] = {
     "guest_driver": "NVIDIA's driver, in the version that goes with the host's",
     "guest_cuda": "The CUDA toolkit, in the locked version or the newest that goes with the driver",
     "guest_container_toolkit": "Docker with NVIDIA Container Toolkit, and a CDI specification of the GPUs",
+    "guest_licence": "NVIDIA's licence token, and the service that fetches the licence",
+    "guest_mps": "NVIDIA's Multi-Process Service with limits for each client",
+    "guest_exporter": "DCGM's exporter of readings, for Prometheus",
     "guest_check": "Driver, nvidia-smi and CUDA answer in the guest",
 }
 """By name, in the order in which they are run: what each does."""

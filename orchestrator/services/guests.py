@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.guest import GuestRecord
+from orchestrator.core.guest import GuestRecord, secret_of
 from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings, check_token_given
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
@@ -16,6 +21,8 @@ from orchestrator.services.begin import held_by, new_operation, record, running_
 from orchestrator.services.guest_drivers import guest_bundle, guest_cuda
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import known_vm
+
+NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +34,28 @@ class GuestService:
     clock: Clock
     ids: Ids
 
-    def provision(self, tenant: str, name: str, roles: tuple[str, ...], *, new_host_key: bool = False) -> Started:
+    def provision(
+        self,
+        tenant: str,
+        name: str,
+        roles: tuple[str, ...],
+        *,
+        new_host_key: bool = False,
+        settings: Mapping[str, SettingValue] = NONE,
+        secrets: Mapping[str, str] = NONE,
+    ) -> Started:
         """Run roles in the guest of a VM that runs. A second time changes nothing there.
 
-        ``new_host_key``: what the guest showed so far is forgotten, and what it shows next counts.
+        ``new_host_key``: what the guest showed so far is forgotten, and what it shows next counts. ``settings`` and
+        ``secrets``: of core/guest_settings.py, by name; a secret is forgotten when the run is over.
 
-        :raises InvalidInput: ``guest.role_unknown``, ``guest.no_roles``; :raises NotFound: ``vm.unknown``
+        :raises InvalidInput: ``guest.role_unknown``, ``guest.no_roles``, ``guest.setting_…``, ``guest.secret_…``
+        :raises NotFound: ``vm.unknown``
         :raises Conflict: ``vm.not_running``, ``vm.no_address``, ``vm.busy``, ``vm.driver_forbidden``
         :raises Conflict: ``guest.cuda_forbidden``; :raises NotFound: ``bundle.missing``
         """
         wanted = check_roles(roles)
+        typed, handed = check_settings(wanted, settings), check_secrets(wanted, secrets)
         with self.store.begin() as tx:
             vm = known_vm(tx, tenant, name)
             _check_reachable(vm)
@@ -44,16 +63,21 @@ class GuestService:
             if busy is not None:
                 hint = f"'vgpuctl operation wait {busy}' waits for it"
                 raise Conflict("vm.busy", f"operation {busy} works on VM {vm.spec.name}", hint=hint)
+            check_token_given(wanted, handed, _done(tx.guests.get(vm.id)))
             driver = guest_bundle(tx, vm) if "guest_driver" in wanted else None
             cuda = guest_cuda(tx, vm, driver) if "guest_cuda" in wanted else None
             if new_host_key:
                 tx.guests.put(replace(tx.guests.get(vm.id), host_key=None))
+            if handed:
+                tx.secrets.put(secret_of(vm.id), json.dumps(handed))
             operation = new_operation("provision_vm", vm, clock=self.clock, ids=self.ids)
             tx.vms.update(held_by(operation, vm))
             inputs: dict[str, object] = {
                 "roles": list(wanted),
                 "driver": None if driver is None else driver.sha256,
                 "cuda": cuda,
+                "settings": typed,
+                "secrets": sorted(handed),
             }
             record(tx, operation, host=vm.host, inputs=inputs, said=", ".join(wanted))
         self.engine.submit(operation.id)
@@ -63,6 +87,10 @@ class GuestService:
         """What is known of it. :raises NotFound: ``vm.unknown``"""
         with self.store.read() as tx:
             return tx.guests.get(known_vm(tx, tenant, name).id)
+
+
+def _done(record: GuestRecord) -> tuple[str, ...]:
+    return tuple(result.role for result in record.results if result.state != "failed")
 
 
 def _check_reachable(vm: Vm) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -11,7 +11,9 @@ from typing import Protocol
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun, WantedRoles
 from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings
 from orchestrator.core.vm import Vm
+from orchestrator.services.guests import NONE
 from orchestrator.services.messages import Started
 from orchestrator.sim.guests import ran
 from tests.fakes.fake_host import FakeHosts
@@ -30,8 +32,18 @@ class FakeGuestService:
     def get(self, tenant: str, name: str) -> GuestRecord:
         return GuestRecord(vm=self._known(tenant, name).id, host_key=None)
 
-    def provision(self, tenant: str, name: str, roles: tuple[str, ...], *, new_host_key: bool = False) -> Started:
-        check_roles(roles)
+    def provision(
+        self,
+        tenant: str,
+        name: str,
+        roles: tuple[str, ...],
+        *,
+        new_host_key: bool = False,
+        settings: Mapping[str, SettingValue] = NONE,
+        secrets: Mapping[str, str] = NONE,
+    ) -> Started:
+        check_settings(check_roles(roles), settings)
+        check_secrets(roles, secrets)
         return Started(operation=None, name=self._known(tenant, name).spec.name, existing=new_host_key)
 
     def _known(self, tenant: str, name: str) -> Vm:
@@ -52,6 +64,7 @@ class FakeGuests:
     ran: dict[str, list[str]] = field(default_factory=dict)
     drivers: list[str | None] = field(default_factory=list)
     toolkits: list[str | None] = field(default_factory=list)
+    wanted: list[WantedRoles] = field(default_factory=list)
     seen: list[Guest] = field(default_factory=list)
 
     def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
@@ -63,6 +76,7 @@ class FakeGuests:
         self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         self.seen.append(guest)
+        self.wanted.append(wanted)
         self.drivers.append(None if wanted.driver is None else wanted.driver.version)
         self.toolkits.append(wanted.cuda)
         results = []

@@ -19,4 +19,5 @@ def with_reachable_vm(plane: ControlPlane) -> None:
 
 def provision(plane: ControlPlane) -> str | None:
     """Id of the operation."""
-    return plane.services.guests.provision("default", "train", ("guest_check",)).operation
+    roles, secrets = ("guest_licence", "guest_check"), {"licence_token": "eyJ.TOKEN"}
+    return plane.services.guests.provision("default", "train", roles, secrets=secrets).operation

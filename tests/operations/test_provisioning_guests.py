@@ -161,7 +161,7 @@ def test_a_role_that_does_not_exist_is_refused_with_the_one_that_was_meant(plane
     assert (error.code, error.exit_code, error.hint) == (
         "guest.role_unknown",
         2,
-        "did you mean guest_check, guest_cuda, guest_driver?",
+        "did you mean guest_check, guest_cuda, guest_licence?",
     )
     assert _refused(plane).code == "guest.no_roles"
 
@@ -189,3 +189,54 @@ def test_deleting_a_vm_ends_the_run_in_its_guest_and_forgets_what_was_put_there(
     assert _code(plane.services.operations.get(str(begun.operation))) == "operation.cancelled"
     with plane.store.read() as tx:
         assert tx.guests.get(vm.id).host_key is None
+
+
+TOKEN = "eyJhbGciOi.TOKEN"
+
+
+def _licensed(plane: ControlPlane, *, token: str | None = TOKEN) -> Operation:
+    secrets = {} if token is None else {"licence_token": token}
+    settings = {"licence_feature": "compute"}
+    service = plane.services.guests
+    started = service.provision("default", "train", ("guest_licence",), settings=settings, secrets=secrets)
+    plane.engine.drain()
+    return plane.services.operations.get(str(started.operation))
+
+
+def _secrets(plane: ControlPlane) -> tuple[str, ...]:
+    with plane.store.read() as tx:
+        return tuple(one for one in tx.secrets.ids() if one.startswith("guest."))
+
+
+def test_a_token_reaches_the_run_and_is_forgotten_when_it_is_over(plane: ControlPlane) -> None:
+    operation = _licensed(plane)
+    assert operation.state == "done", operation.error
+    (wanted,) = _guests(plane).wanted
+    assert (wanted.secrets, wanted.settings) == ({"licence_token": TOKEN}, {"licence_feature": "compute"})
+    assert _secrets(plane) == ()
+    assert TOKEN not in repr((operation, wanted, plane.services.tenancy.audit.list(limit=100)))
+
+
+def test_a_token_is_forgotten_with_a_run_that_fails_is_cancelled_or_loses_its_vm(plane: ControlPlane) -> None:
+    _guests(plane).fails["guest_licence"] = Fatal("guest.service_failed", "there is none")
+    assert _licensed(plane).state == "undone"
+    assert _secrets(plane) == ()
+    plane.services.guests.provision("default", "train", ("guest_licence",), secrets={"licence_token": TOKEN})
+    assert len(_secrets(plane)) == 1
+    plane.services.vms.delete("default", "train")
+    plane.engine.drain()
+    assert _secrets(plane) == ()
+
+
+def test_a_run_that_its_controller_leaves_has_its_token_when_it_goes_on(plane: ControlPlane) -> None:
+    _guests(plane).fails["guest_licence"] = Retryable("guest.package_lock", "apt runs there")
+    _licensed(plane)
+    assert [one.secrets for one in _guests(plane).wanted] == [{"licence_token": TOKEN}] * len(_guests(plane).wanted)
+    assert len(_guests(plane).wanted) > 1
+
+
+def test_a_guest_that_holds_its_token_is_not_asked_for_it_again(plane: ControlPlane) -> None:
+    assert _refused(plane, "guest_licence").code == "guest.secret_missing"
+    assert _licensed(plane).state == "done"
+    assert _licensed(plane, token=None).state == "done"
+    assert [dict(one.secrets) for one in _guests(plane).wanted] == [{"licence_token": TOKEN}, {}]

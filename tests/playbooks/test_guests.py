@@ -159,3 +159,21 @@ def test_a_guest_without_a_driver_says_so_and_what_it_has_is_kept(site: Site) ->
     assert run.facts is not None
     assert run.facts.kernel
     assert run.facts.driver is None
+
+
+def test_a_secret_is_a_file_of_the_run_and_stands_in_no_argument_event_or_log(site: Site) -> None:
+    text, seen = "TOKEN {{ 7 * 7 }} {% raw %}", site.directory / "seen"
+    playbooks = site.playbook(
+        {"name": "Copy it", "no_log": True, "diff": False, "ansible.builtin.copy": {
+            "src": "{{ vgpuctl_guest_licence_token_file }}", "dest": str(seen), "mode": "0400"}},
+        {"name": "List processes", "ansible.builtin.shell": "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"},
+        {"name": "Say it", "ansible.builtin.debug": {"var": "vgpuctl_guest_mps_thread_percentage"}},
+    )  # fmt: skip
+    wanted = WantedRoles(roles=("tried",), settings={"mps_thread_percentage": 50}, secrets={"licence_token": text})
+    run = site.guests(playbooks).provision(GUEST, wanted, lambda _: None, _never)
+    assert run.error is None
+    assert seen.read_text() == text
+    log = (site.directory / f"state/ansible/vm-{VM}.log").read_text()
+    assert 'vgpuctl_guest_mps_thread_percentage": 50' in log.replace(": '50'", "")
+    assert "TOKEN" not in log + repr(run) + repr(wanted)
+    assert [path.name for path in (site.directory / "state/ansible").iterdir()] == [f"vm-{VM}.log"]

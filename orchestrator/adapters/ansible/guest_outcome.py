@@ -71,6 +71,8 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
         "nothing was changed; lock an older cuda, or run guest_driver for a newer driver",
     ),
     "guest.containers_failed": (Fatal, "mend it in the guest and run the same command again"),
+    "guest.no_mps": (Conflict, "another release of the driver brings it: run guest_driver again"),
+    "guest.service_failed": (Fatal, "journalctl -u in the guest says more"),
     "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""

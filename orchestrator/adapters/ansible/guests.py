@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
@@ -50,25 +50,30 @@ class AnsibleGuests:
 
     def reach(self, guest: Guest, stop: Callable[[], bool]) -> GuestRun:
         """Log in and do nothing."""
-        return self._run("reach-guest.yml", guest, {}, lambda _title: None, stop, LONGEST_CONTACT_S)
+        return self._run("reach-guest.yml", guest, lambda _scratch: {}, lambda _title: None, stop, LONGEST_CONTACT_S)
 
     def provision(
         self, guest: Guest, wanted: WantedRoles, progress: Callable[[str], None], stop: Callable[[], bool]
     ) -> GuestRun:
         """Run the roles; their output is kept in ``ansible/vm-ID.log`` of the state directory."""
         variables: dict[str, object] = {"vgpuctl_guest_roles": [f"{PREFIX}{role}" for role in wanted.roles]}
+        variables |= {f"vgpuctl_guest_{name}": value for name, value in wanted.settings.items()}
         if wanted.driver is not None:
             variables["vgpuctl_guest_driver_bundle"] = bundle_variables(wanted.driver)
         if "guest_cuda" in wanted.roles:
             releases = cuda_releases(shipped_profiles().catalogue.driver_matrix, wanted.cuda)
             variables["vgpuctl_guest_cuda_toolkits"] = [asdict(one) for one in releases]
-        return self._run("provision-guest.yml", guest, variables, progress, stop, LONGEST_RUN_S)
+
+        def given(scratch: Path) -> dict[str, object]:
+            return variables | _secret_files(scratch, wanted.secrets)
+
+        return self._run("provision-guest.yml", guest, given, progress, stop, LONGEST_RUN_S)
 
     def _run(
         self,
         playbook: str,
         guest: Guest,
-        variables: dict[str, object],
+        variables: Callable[[Path], dict[str, object]],
         progress: Callable[[str], None],
         stop: Callable[[], bool],
         timeout_s: int,
@@ -84,7 +89,7 @@ class AnsibleGuests:
                 ssh = guest_ssh_arguments(guest, known_hosts, control, door.path)
                 play = Play(
                     playbook=self.playbooks / playbook,
-                    inventory=guest_inventory(key, self.user, ssh, variables),
+                    inventory=guest_inventory(key, self.user, ssh, variables(scratch)),
                     environment=environment(scratch, self.playbooks / "ansible.cfg"),
                     scratch=scratch,
                     timeout_s=timeout_s,
@@ -105,6 +110,17 @@ class AnsibleGuests:
     def leave(self) -> None:
         """This process ends: running plays are ended."""
         self.leaving.set()
+
+
+def _secret_files(scratch: Path, secrets: Mapping[str, str]) -> dict[str, object]:
+    """Written for the run alone. Variables name the files: a secret is in no inventory and no event."""
+    written: dict[str, object] = {}
+    for name, text in secrets.items():
+        file = scratch / f"secret-{name}"
+        file.touch(mode=0o600, exist_ok=False)
+        file.write_text(text, encoding="utf-8")
+        written[f"vgpuctl_guest_{name}_file"] = str(file)
+    return written
 
 
 def _error(report: RunReport, guest: Guest, door: GuestDoor) -> VgpuctlError | None:

@@ -19,7 +19,10 @@ def provision(
     name: NameInPath, body: ProvisionVmBody, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> StartedAnswer:
     """Run roles in the VM's guest. A second time changes nothing there."""
-    return StartedAnswer.of(services.guests.provision(tenant, name, body.roles, new_host_key=body.new_host_key))
+    started = services.guests.provision(
+        tenant, name, body.roles, new_host_key=body.new_host_key, settings=body.settings, secrets=body.secrets
+    )
+    return StartedAnswer.of(started)
 
 
 @router.get("/{name}/provision")

@@ -11,10 +11,20 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
 from orchestrator.core.guest import GuestRecord, RoleResult, RoleState
+from orchestrator.core.guest_settings import MAX_SECRET_BYTES, MAX_SETTINGS
 
 Roles = Annotated[
     tuple[Annotated[str, Field(max_length=63)], ...],
     Field(max_length=32, strict=False, description="Roles by name; they are run in the order that they need"),
+]
+
+Settings = Annotated[
+    dict[str, int | Annotated[str, Field(max_length=63)]],
+    Field(max_length=MAX_SETTINGS, description="What is said to the roles, by name, each of which knows its type"),
+]
+Secrets = Annotated[
+    dict[str, Annotated[str, Field(max_length=MAX_SECRET_BYTES)]],
+    Field(max_length=8, description="Files that roles need, by name, like licence_token; forgotten after the run"),
 ]
 
 
@@ -24,6 +34,8 @@ class ProvisionVmBody(RequestBody):
     model_config = ConfigDict(title="ProvisionVm", json_schema_extra={"examples": [{"roles": ["guest_check"]}]})
 
     roles: Roles
+    settings: Settings = Field(default={})
+    secrets: Secrets = Field(default={}, repr=False)
     new_host_key: bool = Field(
         default=False, description="The SSH host key that the guest shows next counts from now on"
     )

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.files import read_text
 from orchestrator.cli.guest_results import guest_lines
 from orchestrator.cli.output import show
 from orchestrator.cli.parameters import Name, Tenant, Wait
@@ -16,6 +18,15 @@ from orchestrator.cli.vm_outcome import started_lines
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest_roles import ROLES, check_roles
+from orchestrator.core.guest_settings import (
+    MAX_SECRET_BYTES,
+    SECRETS,
+    SETTINGS,
+    SettingValue,
+    check_secrets,
+    check_settings,
+    check_token_given,
+)
 
 
 def _roles(names: list[str]) -> list[str]:
@@ -32,7 +43,28 @@ def checked(names: list[str] | None, *, waits: bool) -> tuple[str, ...]:
     if not waits:
         hint = "leave --no-wait and --no-start out, or run 'vgpuctl vm provision' when the VM runs"
         raise InvalidInput("cli.usage", "--provision waits until the VM runs", hint=hint)
-    return check_roles(names)
+    roles = check_roles(names)
+    check_token_given(roles, {})
+    return roles
+
+
+def _settings(given: list[str] | None) -> dict[str, SettingValue]:
+    return dict(_pair(word, "--var") for word in given or ())
+
+
+def _secrets(given: list[str] | None, token: Path | None) -> dict[str, str]:
+    """:raises InvalidInput: ``secret_file.…``"""
+    files = dict(_pair(word, "--secret-file") for word in given or ())
+    if token is not None:
+        files["licence_token"] = str(token)
+    return {name: read_text(Path(file), what="secret_file", max_bytes=MAX_SECRET_BYTES) for name, file in files.items()}
+
+
+def _pair(word: str, option: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not (name and sign):
+        raise InvalidInput("cli.usage", f"{option} {word[:60]!a} is not NAME=…", hint=f"{option} NAME=…, once for each")
+    return name, value
 
 
 def begun_after(session: CliSession, started: Json, tenant: str, roles: tuple[str, ...]) -> Json:
@@ -59,12 +91,28 @@ def provision(
     new_host_key: Annotated[
         bool, typer.Option("--new-host-key", help="Its SSH host key was changed on purpose: take the new one.")
     ] = False,
+    var: Annotated[
+        list[str] | None,
+        typer.Option("--var", metavar="NAME=VALUE", help=f"Said to the roles; may be repeated: {', '.join(SETTINGS)}."),
+    ] = None,
+    secret_file: Annotated[
+        list[str] | None,
+        typer.Option("--secret-file", metavar="NAME=FILE", help=f"A file that a role needs: {', '.join(SECRETS)}."),
+    ] = None,
+    licence_token: Annotated[
+        Path | None, typer.Option("--licence-token", metavar="FILE", help="NVIDIA's client configuration token.")
+    ] = None,
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
     """Run roles in a VM's guest; a second time changes nothing. What came of it stays with the VM."""
     session = session_of(ctx)
-    started = session.client.provision_vm(name, tenant, {"roles": roles, "new_host_key": new_host_key})
+    settings, secrets = (
+        check_settings(roles, _settings(var)),
+        check_secrets(roles, _secrets(secret_file, licence_token)),
+    )
+    wanted = {"roles": roles, "new_host_key": new_host_key, "settings": settings, "secrets": secrets}
+    started = session.client.provision_vm(name, tenant, wanted)
     if not wait or started["operation"] is None:
         show(started, output, lambda: started_lines(started))
         return

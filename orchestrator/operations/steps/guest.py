@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from orchestrator.core.errors import Bug, Conflict, VgpuctlError
-from orchestrator.core.guest import Guest, GuestRecord, GuestRun, WantedRoles, with_run
+from orchestrator.core.guest import Guest, GuestRecord, GuestRun, WantedRoles, secret_of, with_run
 from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.guest_settings import SettingValue, check_settings
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
@@ -95,6 +97,7 @@ def _provision(context: Context) -> str:
     _raise_if_ended(watched)
     if run.error is not None:
         raise run.error
+    context.write_at_end(lambda tx: tx.secrets.remove(secret_of(vm.id)))
     return ", ".join(f"{result.role} {result.state}" for result in run.results)
 
 
@@ -105,7 +108,30 @@ def _wanted(context: Context) -> WantedRoles:
         roles=_roles(context),
         driver=driver_file(context, driver) if isinstance(driver, str) else None,
         cuda=cuda if isinstance(cuda, str) else None,
+        settings=_settings(context),
+        secrets=_secrets(context),
     )
+
+
+def _settings(context: Context) -> dict[str, SettingValue]:
+    """Operations of older versions have none."""
+    stored = context.inputs.get("settings")
+    return check_settings(_roles(context), stored) if isinstance(stored, dict) else {}
+
+
+def _secrets(context: Context) -> dict[str, str]:
+    """:raises Bug: ``secret.missing``"""
+    if not context.inputs.get("secrets"):
+        return {}
+    with context.world.store.read() as tx:
+        stored = json.loads(tx.secrets.get(secret_of(context.subject)))
+    return {str(name): str(text) for name, text in stored.items()}
+
+
+def _forget_secrets(context: Context) -> None:
+    """All that is taken back of a run that failed or was cancelled."""
+    with context.begin() as tx:
+        tx.secrets.remove(secret_of(context.subject))
 
 
 def _roles(context: Context) -> tuple[str, ...]:
@@ -119,7 +145,7 @@ REACH = Step(
     name="guest_reached.1",
     title="the guest lets us in",
     do=_reach,
-    no_undo_reason="it changes nothing in the guest",
+    undo=_forget_secrets,
     observe_first=False,
 )
 PROVISION = Step(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, WorldError
+from orchestrator.core.guest import secret_of
 from orchestrator.core.vm import DeallocationReason, Vm, VmState, WantedState
 from orchestrator.operations.context import Context
 from orchestrator.operations.step import Step
@@ -28,10 +29,11 @@ def claim_text(context: Context) -> tuple[str, ...]:
 
 
 def drop_vm(tx: Transaction, vm: Vm) -> None:
-    """Row, claims and secret."""
+    """Row, claims and secrets."""
     tx.vms.remove(vm.id)
     if vm.spec.user_data is not None:
         tx.secrets.remove(vm.spec.user_data)
+    tx.secrets.remove(secret_of(vm.id))
 
 
 def forget_vm(context: Context) -> None:

@@ -13,7 +13,8 @@ def test_roles_are_run_in_the_order_that_they_need_each_once() -> None:
 
 
 @pytest.mark.parametrize(("roles", "waits", "code"), [
-    (["guest_driver"], False, "cli.usage"), (["guest_drivers"], True, "guest.role_unknown"),
+    (["guest_driver"], False, "cli.usage"), (["guest_licence"], True, "guest.secret_missing"),
+    (["guest_drivers"], True, "guest.role_unknown"),
 ])  # fmt: skip
 def test_what_cannot_be_run_after_creating_is_refused_before_anything_is_made(
     roles: list[str], waits: bool, code: str

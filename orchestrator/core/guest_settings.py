@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be said to the roles of guests: settings, which have types, and secrets, which are only handed on.
+
+A value reaches Ansible as a number or as one of the words here, so nothing that a tenant writes can be a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import InvalidInput
+from orchestrator.core.names import near
+
+MAX_SECRET_BYTES: Final = 64 * 1024
+MAX_SETTINGS: Final = 32
+
+SettingValue = int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestSetting:
+    """Of one role: a number from ``minimum`` to ``maximum``, or one of ``words``."""
+
+    role: str
+    what: str
+    minimum: int = 0
+    maximum: int = 0
+    words: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """For people."""
+        return " or ".join(self.words) if self.words else f"{self.minimum} to {self.maximum}"
+
+    def parsed(self, value: SettingValue) -> SettingValue | None:
+        """The value in its type; None: it is none."""
+        if self.words:
+            return value if value in self.words else None
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and len(text) <= 9) or isinstance(value, bool):
+            return None
+        return int(text) if self.minimum <= int(text) <= self.maximum else None
+
+
+SETTINGS: Final[dict[str, GuestSetting]] = {
+    "licence_feature": GuestSetting(
+        role="guest_licence", what="Which licence the guest asks for", words=("auto", "vgpu", "vws", "compute")
+    ),
+    "mps_thread_percentage": GuestSetting(
+        role="guest_mps", what="Share of a GPU's threads that one client of MPS has", minimum=1, maximum=100
+    ),
+    "mps_memory_mib": GuestSetting(
+        role="guest_mps", what="GPU memory that one client of MPS has on each device", minimum=1, maximum=1048576
+    ),
+    "exporter_port": GuestSetting(
+        role="guest_exporter", what="TCP port where readings can be fetched", minimum=1024, maximum=65535
+    ),
+}
+"""By name: ``--var NAME=VALUE``. The role has it as variable ``vgpuctl_guest_NAME``."""
+
+SECRETS: Final[dict[str, str]] = {"licence_token": "guest_licence"}
+"""By name: whose secret it is. The role has it as a file, whose path is ``vgpuctl_guest_NAME_file``."""
+
+
+def check_settings(roles: Sequence[str], settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """In their types.
+
+    :raises InvalidInput: ``guest.setting_unknown``, ``guest.setting_unused``, ``guest.setting_invalid``
+    """
+    found: dict[str, SettingValue] = {}
+    for name, value in settings.items():
+        known = SETTINGS.get(name)
+        if known is None:
+            hint = near(name, SETTINGS, "vgpuctl vm provision --help")
+            raise InvalidInput("guest.setting_unknown", f"roles have no setting {ascii(name)[:60]}", hint=hint)
+        _check_used(name, known.role, roles)
+        parsed = known.parsed(value)
+        if parsed is None:
+            told = f"{name} cannot be {ascii(value)[:60]}"
+            raise InvalidInput("guest.setting_invalid", told, hint=f"{known.what}: {known.allowed}")
+        found[name] = parsed
+    return found
+
+
+def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str, str]:
+    """As they are.
+
+    :raises InvalidInput: ``guest.secret_unknown``, ``guest.setting_unused``, ``guest.secret_invalid``
+    """
+    for name, text in secrets.items():
+        if name not in SECRETS:
+            hint = near(name, SECRETS, "vgpuctl vm provision --help")
+            raise InvalidInput("guest.secret_unknown", f"roles have no secret {ascii(name)[:60]}", hint=hint)
+        _check_used(name, SECRETS[name], roles)
+        if not text.strip() or "\0" in text or len(text.encode()) > MAX_SECRET_BYTES:
+            raise InvalidInput(
+                "guest.secret_invalid",
+                f"{name} is empty, no text or over {MAX_SECRET_BYTES} bytes",
+                hint="give the file as NVIDIA's licence portal has made it",
+            )
+    return dict(secrets)
+
+
+def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], there: Sequence[str] = ()) -> None:
+    """``there``: roles that have run in the guest before and hold their secrets.
+
+    :raises InvalidInput: ``guest.secret_missing``
+    """
+    for name, role in SECRETS.items():
+        if role in roles and name not in secrets and role not in there:
+            raise InvalidInput(
+                "guest.secret_missing",
+                f"role {role} needs {name}",
+                hint=f"vgpuctl vm provision VM {role} --secret-file {name}=FILE, once the VM runs",
+            )
+
+
+def _check_used(name: str, role: str, roles: Sequence[str]) -> None:
+    if role not in roles:
+        told = f"{name} is of role {role}, which is not run"
+        raise InvalidInput("guest.setting_unused", told, hint=f"name {role} too, or leave it out")
