@@ -18,7 +18,11 @@ EVERY = tuple(ROLES)
 
 
 def test_values_have_the_type_that_their_role_wants() -> None:
-    wanted: dict[str, SettingValue] = {"mps_thread_percentage": "50", "mps_memory_mib": 1024, "licence_feature": "compute"}
+    wanted: dict[str, SettingValue] = {
+        "mps_thread_percentage": "50",
+        "mps_memory_mib": 1024,
+        "licence_feature": "compute",
+    }
     assert check_settings(EVERY, wanted) == {**wanted, "mps_thread_percentage": 50}
 
 
