@@ -840,7 +840,7 @@ class FabricPartition(TypedDict):
     """
     active: bool
     """
-    Only those that are not finished
+    Its GPUs are joined now, and parted from all others
     """
     ours: bool
     """
@@ -1367,7 +1367,13 @@ class Network(TypedDict):
     Of the hosts' own; null: a NAT network of ours
     """
     vlan: int | None
+    """
+    The VLAN that the bridge carries; null: none
+    """
     dhcp_servers: list[str]
+    """
+    Whose answers give VMs their addresses; none: any that is no VM
+    """
     tenant: str | None
     """
     Whose it is; null: the site's
@@ -2504,6 +2510,9 @@ class Fabric(TypedDict):
     Why no GPU of the host is given out as a whole now; null: they are
     """
     partitions: list[FabricPartition]
+    """
+    All that the fabric manager knows
+    """
 
 
 class Gpu(TypedDict):

@@ -169,7 +169,6 @@ MEANINGS: Final = {
     "storage_free_bytes": "Free space where disks are made",
     "subject": "What or whom it is about",
     "subjects": "Hosts, GPUs or fields it is about; some of them where they are many",
-    "subnet": "Addresses of its guests",
     "tenant": "Whose it is",
     "GET /v1/tenants/{tenant}.tenant": "Name of the tenant",
     "time_slice_ms": "How long a turn is, in milliseconds; null: the driver's default",
