@@ -15,7 +15,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs dist sbom clean \
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs record-session dist sbom clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences check-tests
 
 help: ## list the targets
@@ -139,6 +139,9 @@ docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tests.faults
 	@$(BIN)/python -m tests.hostile.families
 	@$(BIN)/python -m tests.architecture.licences
+
+record-session: dev ## type the session of docs/tutorial/three-persons.md again, on simulated hosts
+	@$(BIN)/python -m tests.session
 
 dist: dev ## what is installed elsewhere, into build/dist: a wheel, what a server runs with by hash, a Debian package
 	@$(ENSURE) packages/dist.txt

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types the scenes, each person in a directory and with an account of its own, and keeps what was answered."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.session.scenes import FILES, SCENES, Person, Scene
+from tests.session.site import Site
+
+COLUMNS: Final = 100
+LIMIT_S: Final = 600
+_PUBLIC: Final = "https://pool.example.org:8443"
+"""Stands for the site's address in what is kept."""
+_VARIES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8,}\b|[0-9]+[smhdy]?\b|[0-9]+")
+"""Ids, ages, numbers."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A command and its answer, standard error included."""
+
+    scene: int
+    person: Person
+    command: str
+    answer: str
+    status: int
+
+    @property
+    def shape(self) -> frozenset[str]:
+        """How its lines begin, numbers and ids aside: what is to be there whenever it is typed again."""
+        heads = (re.split(r"  +|: ", line.strip(), maxsplit=1)[0] for line in self.answer.splitlines())
+        return frozenset(_VARIES.sub("N", head) for head in heads if head)
+
+
+def played(site: Site, directory: Path) -> Iterator[Said]:
+    """Command after command. Whoever is elsewhere has files that were handed over, an address, and nothing else."""
+    for person, files in FILES.items():
+        (directory / person).mkdir()
+        for name, content in files.items():
+            (directory / person / name).write_text(site.filled(content))
+    shutil.copy(site.certificate, directory / "operator/pool.pem")
+    for number, scene in enumerate(SCENES):
+        _hand_over(scene, directory)
+        for command in scene.commands:
+            typed = site.filled(command)
+            done = subprocess.run(
+                ["bash", "-c", typed], cwd=directory / scene.person, env=_environment(scene.person, site, directory),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
+            )  # fmt: skip
+            answer = _public(done.stdout, site, directory)
+            yield Said(number, scene.person, _public(typed, site, directory), answer, done.returncode)
+
+
+def _hand_over(scene: Scene, directory: Path) -> None:
+    for name in scene.handed:
+        shutil.copy(directory / "operator" / name, directory / scene.person / name)
+
+
+def _environment(person: Person, site: Site, directory: Path) -> dict[str, str]:
+    home = directory / person
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VGPUCTL_", "XDG_", "COLUMNS"))}
+    own = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": str(COLUMNS)}
+    own |= {"NO_COLOR": "1", "VGPUCTL_STATE": str(site.state)} if person == "operator" else {"NO_COLOR": "1"}
+    return kept | own
+
+
+def _public(text: str, site: Site, directory: Path) -> str:
+    """Without this machine's directories and port."""
+    for person in FILES:
+        text = text.replace(f"{directory}/{person}", "~")
+    return text.replace(site.url, _PUBLIC).replace(str(directory), "~")
