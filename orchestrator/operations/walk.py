@@ -42,6 +42,8 @@ class Walk:
         self._begun = {0} if first_begun else set[int]()
         """Steps that this attempt has begun, onwards or back: in the commit that ended the one before or that took the
         operation up, or with other quick ones."""
+        self._ahead: set[int] = set()
+        """Those of them that had never been begun before, and are not reached yet: nothing was done for them."""
         self._written_at = world.clock.monotonic()
         """When it was last written what has been done."""
         self._arrived = False
@@ -76,7 +78,9 @@ class Walk:
             if record.state == "done":
                 continue
             self._position = position
-            self._suspend_if_stopping()
+            if self._stopping():
+                self._write_what_is_held()
+                raise Suspended
             try:
                 began, message = self._do(context, self._steps[record.name])
             except VgpuctlError as error:
@@ -96,6 +100,7 @@ class Walk:
         if self._position not in self._begun:
             # Written down first: also the first step has something to undo, what was stored with the operation itself.
             self._is_now(self._journal.advance(self._operation, self._begin(self._position)))
+        self._ahead.discard(self._position)
         self._leave_if_cancelled()
         self._wait_if_away(context)
         began = self._world.clock.now()
@@ -130,6 +135,7 @@ class Walk:
             last += 1
         begun = range(first, last + 1)
         self._begun.update(begun)
+        self._ahead.update(at for at in begun if steps[at].state == "pending")
         return [Move(position, "running", "") for position in begun]
 
     def _may_be_held(self, following: int) -> bool:
@@ -138,12 +144,13 @@ class Walk:
         return following in self._begun and soon and not self._stopping()
 
     def _write_what_is_held(self) -> None:
-        """What was done; and that nothing is known to be begun after the step that the attempt is at."""
+        """What was done; and that nothing is begun that is only ahead. What an earlier attempt had begun stays so: it
+        may have been done."""
         moves, writes = self._held
-        later = [at for at in self._begun if at > self._position and self._operation.steps[at].state == "running"]
-        if moves or later:
-            moves = [*moves, *(Move(at, "pending", "") for at in later)]
-            self._begun.difference_update(later)
+        if moves or self._ahead:
+            moves = [*moves, *(Move(at, "pending", "") for at in sorted(self._ahead))]
+            self._begun.difference_update(self._ahead)
+            self._ahead.clear()
             self._is_now(self._journal.advance(self._operation, moves, writes))
 
     def _leave_if_cancelled(self) -> None:

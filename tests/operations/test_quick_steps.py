@@ -13,6 +13,7 @@ from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_host import Crash
 
 LATER = "DefineDomain"
 """An effect after several quick steps."""
@@ -86,6 +87,21 @@ def test_quick_steps_that_were_not_reached_are_pending_and_not_undone(plane: Con
     assert states["disk"] == "undone"
     assert {states[title] for title in ("seed", "vGPU", "definition", "start")} == {"pending"}
     assert not {"DeleteSeed", "UndefineDomain"} & set(plane.hosts.effects)
+
+
+def test_a_quick_step_that_an_earlier_attempt_had_done_is_undone_when_the_one_before_it_fails(
+    plane: ControlPlane,
+) -> None:
+    operation = create(plane)
+    plane.hosts.strike = lambda _number, moment, name: Crash() if (moment, name) == ("after", "WriteSeed") else None
+    with pytest.raises(Crash):
+        run(plane, operation)
+    assert plane.machine(T4_HOST).seeds
+    plane.hosts.strike = lambda _number, moment, name: (
+        Fatal("test.refused", "no disk") if (moment, name) == ("before", "CreateVolume") else None
+    )
+    assert run(plane, operation).state == "undone"
+    assert not plane.machine(T4_HOST).seeds
 
 
 def test_a_cancel_among_quick_steps_takes_back_what_was_done(plane: ControlPlane) -> None:

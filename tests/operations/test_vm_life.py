@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from orchestrator.adapters.store.tables import steps
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
@@ -307,8 +309,8 @@ def test_a_step_that_this_version_does_not_know_makes_it_stuck(plane: ControlPla
     created = plane.services.vms.create(create_vm())
     assert created.operation is not None
     with plane.store.begin() as tx:
-        record = tx.operations.get(created.operation).operation.steps[3]
-        tx.operations.put_step(created.operation, 3, replace(record, name="volume.99"))
+        its = (steps.c.operation == created.operation, steps.c.position == 3)
+        tx.connection.execute(update(steps).where(*its).values(name="volume.99"))
     operation = finished(plane, created.operation)
     assert operation.state == "stuck"
     assert operation.error is not None

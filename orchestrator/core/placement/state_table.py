@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from orchestrator.core.geometry.cut import Choice, CutKind, State
 from orchestrator.core.geometry.geometry import Geometry
 
 EMPTY: Final = 0
 """Number of the state of a GPU that holds nothing and may take any cut."""
+
+_UNASKED: Final = frozenset(get_args(CutKind)) - {"mixable"}
+"""What a demand that names no kind may be cut from: no GPU is switched for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class StateTable:
         if demand.gpu_models and self.geometry.model not in demand.gpu_models:
             return ()
         pairs = ((self._cut_at[cut], shape) for cut, shape in self.geometry.options.get(demand.profile, ()))
-        return tuple(p for p in pairs if not demand.cut_kinds or self.cuts[p[0]].kind in demand.cut_kinds)
+        asked = demand.cut_kinds or _UNASKED
+        return tuple(pair for pair in pairs if self.cuts[pair[0]].kind in asked)
 
     def steps(self, state: int, demand: Demand) -> list[StateStep]:
         """Every legal way to place the demand on a GPU in this state."""
