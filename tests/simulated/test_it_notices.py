@@ -11,7 +11,7 @@ from orchestrator.operations.step import Definition
 from tests.simulated.run import RunPlan, simulate
 
 SEEDS = range(40)
-SHOWS_A_MISSING_FENCE = 101
+SHOWS_A_MISSING_FENCE = 131
 """Tried first, since each seed is a second's work; when the simulator draws otherwise, one of the others shows it."""
 
 
