@@ -41,6 +41,7 @@ def test_while_the_database_is_locked_writers_end_clean_and_readers_go_on(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT_MS", BRIEFLY_MS)
+    monkeypatch.setattr(connections, "_LOCK_MS", BRIEFLY_MS)
     file = f"sqlite:///{tmp_path / 'l.sqlite'}"
     url = file if backend == "sqlite" else request.getfixturevalue("postgres").database()
     store = SqlStore(url, key=KEY, new_site="site")
