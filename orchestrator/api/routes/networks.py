@@ -26,7 +26,7 @@ def add(body: AddSiteNetworkBody, services: ServicesOf) -> NetworkAnswer:
     uplink = body.uplink()
     if uplink is None:
         return NetworkAnswer.of(services.networks.add(body.name, body.subnet))
-    return NetworkAnswer.of(services.networks.add_bridged(body.name, uplink, body.dhcp_servers, body.tenant))
+    return NetworkAnswer.of(services.networks.add_bridged(body.name, uplink, tuple(body.dhcp_servers), body.tenant))
 
 
 @router.get("")

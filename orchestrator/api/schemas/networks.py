@@ -33,8 +33,8 @@ class AddSiteNetworkBody(AddNetworkBody):
 
     bridge: str | None = Field(default=None, max_length=64, description="Linux bridge of hosts; null: a NAT network")
     vlan: int | None = Field(default=None, description="The bridge that hosts have for this VLAN of it")
-    dhcp_servers: tuple[Annotated[str, Field(max_length=64)], ...] = Field(
-        default=(), max_length=16, description="IPv4 addresses whose answers give VMs theirs; none: any that is no VM"
+    dhcp_servers: list[Annotated[str, Field(max_length=64)]] = Field(
+        default=[], max_length=16, description="IPv4 addresses whose answers give VMs theirs; none: any that is no VM"
     )
     tenant: Name | None = Field(default=None, description="Of one with a bridge: whose alone it is; null: the site's")
 
