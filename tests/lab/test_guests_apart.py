@@ -34,7 +34,7 @@ class Guest:
     def watch(self) -> None:
         """Take the program in and note what comes from now on."""
         self.enrolled.shell(f"{_SSH} root@{self.card.address} 'cat > /frames && chmod +x /frames' < {_PROGRAM}")
-        self.run("nohup /frames watch eth0 > /seen 2> /dev/null < /dev/null &")
+        self.run("setsid /frames watch eth0 > /seen 2>&1 < /dev/null &")
 
     def send(self, *frames: bytes) -> None:
         self.run(f"/frames send eth0 {' '.join(frame.hex() for frame in frames)}")
