@@ -53,10 +53,14 @@ def test_another_controller_takes_over_from_a_killed_one(site_on: Callable[[str]
 
 
 @pytest.mark.fault("F96")
-@pytest.mark.parametrize(("moment", "refusals"), [("before", ["agent.stale_token:CreateVolume"]), ("after", [])])
+@pytest.mark.parametrize(
+    ("moment", "refusals"),
+    [("before", [["agent.stale_token:CreateVolume"]]), ("after", [[], ["agent.stale_token:WriteSeed"]])],
+)
 def test_a_controller_that_was_paused_in_a_step_can_do_nothing_when_it_wakes(
-    site_on: Callable[[str], Site], moment: str, refusals: list[str]
+    site_on: Callable[[str], Site], moment: str, refusals: list[list[str]]
 ) -> None:
+    """Woken after a quick step, it asks for the next one, or sees first that it is to end: both are right."""
     site = site_on("postgresql")
     operation = create(site)
     paused = site.controller("one", "stop", moment, "CreateVolume")
@@ -68,7 +72,7 @@ def test_a_controller_that_was_paused_in_a_step_can_do_nothing_when_it_wakes(
     paused.send_signal(signal.SIGCONT)
     paused.terminate()
     assert paused.wait(LIMIT_S) == 0  # it has let its run end
-    assert site.hosts.refused() == refusals
+    assert site.hosts.refused() in refusals
     assert site.plane.services.operations.get(operation) == ended
     assert site.machine().state() == before
     one_of_each(site.machine())
