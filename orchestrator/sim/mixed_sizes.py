@@ -10,8 +10,9 @@ from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 from orchestrator.core.host_actions import ActionResult, ClearVgpuType, HostAction, RemoveMdev
 from orchestrator.core.placed_vgpus import CreatePlacedMdev, SetPlacedType
 from orchestrator.core.vgpu_settings import RestoreMixedSizes, SetMixedSizes
+from orchestrator.sim import gpu_setting
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, gpu_there, may_die
+from orchestrator.sim.upkeep import DONE, gpu_there, may_die
 from orchestrator.sim.vgpu_actions import (
     check_managed,
     check_no_vgpus,
@@ -33,40 +34,26 @@ def set_mixed_sizes(machine: SimulatedMachine, action: SetMixedSizes) -> ActionR
     if not now:
         check_no_vgpus(machine, action.gpu)
         machine.ledger.mixed_sizes[action.gpu] = machine.boot
-    users = machine.ledger.mixed_sizes_users.setdefault(action.gpu, [])
-    if action.vm not in users:
-        users.append(action.vm)
-    may_die(machine)
-    if now:
-        return SO_ALREADY
-    _set(machine, action.gpu, on=True)
-    may_die(machine)
-    return DONE
+    return gpu_setting.want(
+        machine, machine.ledger.mixed_sizes_users, action.gpu, action.vm, so_already=now,
+        change=lambda: machine.kernel.set_mixed_sizes(gpu, on=True),
+    )  # fmt: skip
 
 
 def restore_mixed_sizes(machine: SimulatedMachine, action: RestoreMixedSizes) -> ActionResult:
-    ledger, users = machine.ledger, machine.ledger.mixed_sizes_users.get(action.gpu, [])
-    if action.vm in users:
-        users.remove(action.vm)
-    if users:
-        return SO_ALREADY
-    ledger.mixed_sizes_users.pop(action.gpu, None)
-    may_die(machine)
-    return ActionResult(changed=put_mixed_sizes_back(machine, action.gpu))
+    users = machine.ledger.mixed_sizes_users
+    return gpu_setting.want_no_more(machine, users, action.gpu, action.vm, put_mixed_sizes_back)
 
 
 def put_mixed_sizes_back(machine: SimulatedMachine, address: str) -> bool:
     """Whether the GPU is another one now. Where a vGPU is on it, it is left for later."""
-    ours = machine.ledger.mixed_sizes.get(address) == machine.boot
-    differs = ours and machine.kernel.mixed_sizes_of(gpu_there(machine, address)) is True
-    if differs:
-        try:
-            check_no_vgpus(machine, address)
-        except Conflict:
-            return False
-        _set(machine, address, on=False)
-    machine.ledger.mixed_sizes.pop(address, None)
-    return differs
+    kernel, set_by_us = machine.kernel, machine.ledger.mixed_sizes
+    ours = set_by_us.get(address) == machine.boot
+    differs = ours and kernel.mixed_sizes_of(gpu_there(machine, address)) is True
+    return gpu_setting.put_back(
+        machine, set_by_us, address, differs=differs,
+        change=lambda: kernel.set_mixed_sizes(gpu_there(machine, address), on=False),
+    )  # fmt: skip
 
 
 def set_placed_type(machine: SimulatedMachine, action: SetPlacedType) -> ActionResult:
@@ -96,13 +83,6 @@ def _placed(
         raise Conflict("vgpu.placement_refused", f"the driver does not put the vGPU at placement {wanted}") from error
     may_die(machine)
     return DONE
-
-
-def _set(machine: SimulatedMachine, address: str, *, on: bool) -> None:
-    try:
-        machine.kernel.set_mixed_sizes(gpu_there(machine, address), on=on)
-    except OSError as error:
-        raise Conflict("gpu.in_use", f"the driver of GPU {address} changes nothing of it now") from error
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {

@@ -16,7 +16,7 @@ from orchestrator.core.vgpu_settings import (
     SetVgpuParameters,
     SetVgpuScheduler,
 )
-from orchestrator.sim.kernel import SimulatedGpu
+from orchestrator.sim import gpu_setting
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, gpu_there, may_die
 from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, check_unused, owner_of, write
@@ -34,44 +34,29 @@ def set_scheduler(machine: SimulatedMachine, action: SetVgpuScheduler) -> Action
     ledger = machine.ledger
     if ledger.schedulers.get(action.gpu, (0, "", None))[0] != machine.boot:
         ledger.schedulers[action.gpu] = (machine.boot, now.policy, now.time_slice_us)
-    users = ledger.scheduler_users.setdefault(action.gpu, [])
-    if action.vm not in users:
-        users.append(action.vm)
-    may_die(machine)
-    if so_already:
-        return SO_ALREADY
     slice_us = None if action.policy == "best_effort" else (action.time_slice_ms or 2) * 1000
-    _set(machine, gpu, SchedulerState(policy=action.policy, time_slice_us=slice_us))
-    may_die(machine)
-    return DONE
+    wanted = SchedulerState(policy=action.policy, time_slice_us=slice_us)
+    return gpu_setting.want(
+        machine, ledger.scheduler_users, action.gpu, action.vm, so_already=so_already,
+        change=lambda: machine.kernel.set_scheduler(gpu, wanted),
+    )  # fmt: skip
 
 
 def restore_scheduler(machine: SimulatedMachine, action: RestoreVgpuScheduler) -> ActionResult:
-    ledger, users = machine.ledger, machine.ledger.scheduler_users.get(action.gpu, [])
-    if action.vm in users:
-        users.remove(action.vm)
-    if users:
-        return SO_ALREADY
-    ledger.scheduler_users.pop(action.gpu, None)
-    may_die(machine)
-    return ActionResult(changed=put_scheduler_back(machine, action.gpu))
+    users = machine.ledger.scheduler_users
+    return gpu_setting.want_no_more(machine, users, action.gpu, action.vm, put_scheduler_back)
 
 
 def put_scheduler_back(machine: SimulatedMachine, address: str) -> bool:
     """Whether the GPU is another one now. Where a vGPU is on it, it is left for later."""
-    gpu = gpu_there(machine, address)
-    boot, policy, slice_us = machine.ledger.schedulers.get(address, (0, "unknown", None))
+    gpu, schedulers = gpu_there(machine, address), machine.ledger.schedulers
+    boot, policy, slice_us = schedulers.get(address, (0, "unknown", None))
     now = machine.kernel.scheduler_of(gpu)
     before = SchedulerState(policy=policy, time_slice_us=slice_us)
     differs = boot == machine.boot and now is not None and now != before
-    if differs:
-        try:
-            check_no_vgpus(machine, address)
-        except Conflict:
-            return False
-        _set(machine, gpu, before)
-    machine.ledger.schedulers.pop(address, None)
-    return differs
+    return gpu_setting.put_back(
+        machine, schedulers, address, differs=differs, change=lambda: machine.kernel.set_scheduler(gpu, before)
+    )
 
 
 def set_parameters(machine: SimulatedMachine, action: SetVgpuParameters) -> ActionResult:
@@ -95,13 +80,6 @@ def _write_parameters(machine: SimulatedMachine, name: str, text: str) -> Action
         write("vgpu_params", partial(machine.kernel.write_parameters, name, value))
     may_die(machine)
     return DONE
-
-
-def _set(machine: SimulatedMachine, gpu: SimulatedGpu, wanted: SchedulerState) -> None:
-    try:
-        machine.kernel.set_scheduler(gpu, wanted)
-    except OSError as error:
-        raise Conflict("gpu.in_use", f"the driver of GPU {gpu.address} changes nothing of it now") from error
 
 
 HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]] = {
