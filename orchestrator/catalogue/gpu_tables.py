@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an observed GPU can be cut now, and in the other modes it could be switched to while it is empty.
+"""How an observed GPU can be cut; modes that are switched for whoever asks count, while it is empty.
 
 What the driver says wins; the catalogue adds what drivers are not asked for: where GPU instances and mixed sizes
 may lie, and the partitions of a baseboard.
@@ -36,8 +36,6 @@ class GpuTables:
     now: Geometry
     ever: Geometry
     """Every way in which it can be cut in any mode: for what is held under a cut that its driver does not offer now."""
-    others: tuple[tuple[str, Geometry], ...]
-    """(words for people, geometry) of each mode that it may be switched to."""
     partitions: tuple[tuple[int, ...], ...]
     """Module ids of its baseboard's partitions; empty: no fabric, or one that is not known."""
     on_nvswitch: bool = False
@@ -90,10 +88,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
 
     board = model.baseboard if model is not None else None
     partitions = tuple(p.module_ids for p in known.partitions_of(board)) if board is not None else ()
-    others = tuple((words, cut(kinds)) for words, kinds in _others(seen, types))
-    return GpuTables(
-        now=cut(_now(seen)), ever=cut(_ALL), others=others, partitions=partitions, on_nvswitch=board is not None
-    )
+    return GpuTables(now=cut(_now(seen)), ever=cut(_ALL), partitions=partitions, on_nvswitch=board is not None)
 
 
 def _model(catalogue: Catalogue, seen: _Seen) -> GpuModel | None:
@@ -142,9 +137,3 @@ def _now(seen: _Seen) -> frozenset[str]:
         return _NONE
     sliced = _MIXED if seen.heterogeneous else _EQUAL if seen.heterogeneous is None else _MIXABLE
     return sliced | _MIG if seen.switches_mig else sliced
-
-
-def _others(seen: _Seen, types: list[TypeRow]) -> list[tuple[str, frozenset[str]]]:
-    if seen.heterogeneous is False and seen.offers_vgpus and any(row.placement_ids for row in types):
-        return [("mixed sizes on", _MIXED)]
-    return []

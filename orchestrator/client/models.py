@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 class Action(TypedDict):
     """
-    One thing to do: a move, a deletion or a mode switch.
+    One thing to do: a move or a deletion.
     """
 
     host: str
@@ -46,10 +46,6 @@ class Action(TypedDict):
     to_start: int | None
     """
     First slot there
-    """
-    mode: str | None
-    """
-    The mode that the GPU is put into
     """
     cost_mib: int
     """
@@ -1652,7 +1648,7 @@ class Remedy(TypedDict):
     Things that would make it fit when all of them are done.
     """
 
-    kind: Literal["mode_switch", "moves", "deletions"]
+    kind: Literal["moves", "deletions"]
     """
     Which kind of thing this is
     """

@@ -161,7 +161,7 @@ class CapacityService:
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
             with self.index.current() as now:
-                found = explain_in(now.engine, request, fleet.views, modes=fleet.modes)
+                found = explain_in(now.engine, request, fleet.views)
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
         return Named(explanation=found, names=fleet.vm_names, preempts=preempts)
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from orchestrator.catalogue.gpu_tables import Tables, tables_of
 from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
-from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
@@ -77,11 +76,6 @@ class Fleet:
     def vm_names(self) -> dict[str, str]:
         """VM id → its name, of those that are on these hosts."""
         return {vm.id: vm.spec.name for one in self.hosts for vm in one.seen.vms}
-
-    @property
-    def modes(self) -> Iterator[OtherMode]:
-        """What GPUs could be switched to while they are empty."""
-        return (mode for one in self.hosts for mode in one.modes)
 
 
 class FleetIndex:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts as the engine takes them: every way of cutting that their GPUs have, in the mode they are in and in others."""
+"""Hosts as the engine takes them: every way of cutting that their GPUs have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
-from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
@@ -38,12 +37,11 @@ class SiteRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Viewed:
-    """One host, and what its GPUs could be switched to while they are empty."""
+    """One host."""
 
     seen: HostRecord
     facts: HostFacts
     view: HostView
-    modes: tuple[OtherMode, ...]
     rooms: KnownRooms
 
     @cached_property
@@ -68,15 +66,10 @@ class Viewer:
         narrow = free_on_host(seen, facts, self.overcommit)
         tables = [self._tables_of(gpu) for gpu in facts.gpus]
         gpus = self._gpus(seen, facts, tables, rules)
-        modes = tuple(
-            OtherMode(host_id=narrow.host_id, gpu_id=gpu.gpu_id, mode=words, geometry=geometry)
-            for gpu, found in zip(gpus, tables, strict=True)
-            for words, geometry in found.others
-        )
         labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
         view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
-        return Viewed(seen=seen, facts=facts, view=view, modes=modes, rooms=self.rooms)
+        return Viewed(seen=seen, facts=facts, view=view, rooms=self.rooms)
 
     def _gpus(
         self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], rules: SiteRules

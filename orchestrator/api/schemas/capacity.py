@@ -209,7 +209,7 @@ class PartAnswer(AnswerBody):
 
 
 class ActionAnswer(AnswerBody):
-    """One thing to do: a move, a deletion or a mode switch."""
+    """One thing to do: a move or a deletion."""
 
     host: str
     gpu_ids: tuple[str, ...]
@@ -220,7 +220,6 @@ class ActionAnswer(AnswerBody):
     to_host: str | None
     to_gpu: str | None
     to_start: int | None
-    mode: str | None
     cost_mib: int
     disk_gib: int
 

@@ -15,7 +15,7 @@ from orchestrator.core.geometry.cut import cut_words
 _MAX_NAMED: Final = 6
 _MAX_PLACES: Final = 8
 """Places listed one by one; more are counted. Slots of a time-sliced GPU are all alike and always counted."""
-_TITLES: Final = {"mode_switch": "switch a mode", "moves": "move", "deletions": "delete"}
+_TITLES: Final = {"moves": "move", "deletions": "delete"}
 
 
 def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
@@ -39,7 +39,7 @@ def render_explanation(found: Mapping[str, Any], width: int) -> list[str]:
     elif (found["code"] or "").startswith("quota."):
         lines += ["", f"a larger quota, or fewer devices of tenant {asked['tenant']}, would let it in"]
     else:
-        lines += ["", "no move, deletion or mode switch was found that would make it fit"]
+        lines += ["", "no move or deletion was found that would make it fit"]
     if found["preempts"]:
         lines += ["", *wrapped(f"with --preempt it would have stopped: {', '.join(found['preempts'])}", "", width)]
     return lines
@@ -110,8 +110,6 @@ def _remedy(remedy: Mapping[str, Any], width: int) -> list[str]:
 
 def _title(remedy: Mapping[str, Any]) -> str:
     title, count = _TITLES[remedy["kind"]], len(remedy["actions"])
-    if remedy["kind"] == "mode_switch":
-        return f"{title} (disturbs no VM):"
     vms = "1 VM" if count == 1 else f"{count} VMs"
     gib = f"{remedy['cost_mib'] / 1024:.1f} GiB"
     lost = "to copy" if remedy["kind"] == "moves" else "of GPU memory lost"
@@ -122,8 +120,6 @@ def action_text(action: Mapping[str, Any]) -> str:
     """Who, and from where to where."""
     host, to_host = action["host"], action["to_host"]
     at = f"{host}/{'+'.join(short_gpu_id(host, gpu) for gpu in action['gpu_ids'])}"
-    if action["mode"] is not None:
-        return f"{at}: {action['mode']}"
     who = who_text(action)
     if to_host is None or action["to_gpu"] is None:
         return f"{who} ({action['profile']}) on {at}"

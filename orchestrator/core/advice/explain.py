@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
-from orchestrator.core.advice.remedies import OtherMode, Remedy, remedies
+from orchestrator.core.advice.remedies import Remedy, remedies
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.quota import Quota
@@ -46,17 +46,13 @@ def explain(
     hosts: Sequence[HostView],
     *,
     quotas: Mapping[str, Quota] | None = None,
-    modes: Iterable[OtherMode] = (),
     most_moves: int = 3,
 ) -> Explanation:
     """Explain one request over a picture of the fleet. Pure; the placement is the one ``place`` finds.
 
-    :param modes: what GPUs could be in another mode; those that are empty are considered
     :param most_moves: most VMs that a remedy may move
     """
-    return explain_in(
-        PlacementEngine(hosts, quotas=dict(quotas or {})), request, hosts, modes=modes, most_moves=most_moves
-    )
+    return explain_in(PlacementEngine(hosts, quotas=dict(quotas or {})), request, hosts, most_moves=most_moves)
 
 
 def explain_in(
@@ -64,14 +60,13 @@ def explain_in(
     request: Request,
     hosts: Sequence[HostView],
     *,
-    modes: Iterable[OtherMode] = (),
     most_moves: int = 3,
 ) -> Explanation:
     """Like :func:`explain`, in an engine that has those hosts; it is left as it was."""
     plan = None if engine.usage.refuses(request) else engine.plan(request)
     if plan is None:
         answer = refusal(engine, request)
-        cures = remedies(engine, request, modes=modes, most_moves=most_moves)
+        cures = remedies(engine, request, most_moves=most_moves)
         full = _full_gpus(hosts, answer.reasons)
         return Explanation(request=request, reasons=answer.reasons, code=answer.code, remedies=cures, gpus=full)
     host = engine.fleet.hosts[plan.host].view.name

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would make a refused request fit: VMs to move, VMs to delete, or the mode of an empty GPU to switch."""
+"""What would make a refused request fit: VMs to move, or VMs to delete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost
@@ -18,23 +17,12 @@ from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
-RemedyKind = Literal["mode_switch", "moves", "deletions"]
+RemedyKind = Literal["moves", "deletions"]
 
 _MAX_TRIED = 64
 """Sets of VMs tried per kind of remedy, cheapest first."""
 _CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.anti_affinity"})
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherMode:
-    """What a GPU could be cut into after its mode was switched (MIG, mixed sizes). Legal on an empty GPU only."""
-
-    host_id: str
-    gpu_id: str
-    mode: str
-    """Words for people, e.g. ``MIG on``."""
-    geometry: Geometry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +40,7 @@ class Remedy:
         return sum(action.cost_mib for action in self.actions)
 
 
-def remedies(
-    engine: PlacementEngine, request: Request, *, modes: Iterable[OtherMode] = (), most_moves: int = 3
-) -> tuple[Remedy, ...]:
+def remedies(engine: PlacementEngine, request: Request, *, most_moves: int = 3) -> tuple[Remedy, ...]:
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
 
     ``engine`` must have refused the request; it is left as it was.
@@ -63,11 +49,7 @@ def remedies(
     if engine.usage.refuses(request):
         return ()
     sets = _candidates(engine, request)
-    found = (
-        _switch(engine, request, modes),
-        _moves(engine, request, sets, most_moves),
-        _deletions(request, sets),
-    )
+    found = _moves(engine, request, sets, most_moves), _deletions(request, sets)
     return tuple(remedy for remedy in found if remedy is not None)
 
 
@@ -154,28 +136,6 @@ def _to_copy(vm: VmOnHost) -> int:
     return vm.memory_mib + vm.gpu_mib
 
 
-def _switch(engine: PlacementEngine, request: Request, modes: Iterable[OtherMode]) -> Remedy | None:
-    for mode in modes:
-        host = engine.fleet.host(mode.host_id)
-        switched = host and _switched(host.view, mode)
-        placement = switched and _placed(request, switched)
-        if host and placement:
-            name = host.view.name
-            action = Action(host=name, gpu_ids=(mode.gpu_id,), mode=mode.mode)
-            return Remedy(kind="mode_switch", actions=(action,), host=name, placement=placement)
-    return None
-
-
-def _switched(host: HostView, mode: OtherMode) -> HostView | None:
-    """The host with the GPU in the other mode, None when the GPU is not there, not empty or not usable."""
-    gpus = {gpu.gpu_id: gpu for gpu in host.gpus}
-    gpu = gpus.get(mode.gpu_id)
-    if gpu is None or gpu.occupied or not gpu.usable:
-        return None
-    gpus[mode.gpu_id] = replace(gpu, geometry=mode.geometry, cut=None)
-    return replace(host, gpus=tuple(gpus.values()))
-
-
 def _placed(request: Request, host: HostView) -> Placement | None:
     """Where the request goes on that one host."""
     engine = PlacementEngine((host,))
@@ -190,4 +150,4 @@ def _action(host: FleetHost, vm: VmOnHost, *, cost_mib: int) -> Action:
     )  # fmt: skip
 
 
-__all__ = ["OtherMode", "Remedy", "RemedyKind", "remedies"]
+__all__ = ["Remedy", "RemedyKind", "remedies"]

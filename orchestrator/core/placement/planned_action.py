@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan would do to one VM or GPU: moves, deletions and switches of mode, for people to read."""
+"""What a plan would do to one VM: moves and deletions, for people to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.core.placement.trial import Moved
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Action:
-    """One thing to do. Hosts are names. ``vm_id`` is None for a mode switch and for VMs the reader may not know."""
+    """One thing to do. Hosts are names. ``vm_id`` is None for VMs the reader may not know."""
 
     host: str
     gpu_ids: tuple[str, ...]
@@ -22,7 +22,6 @@ class Action:
     to_gpu: str | None = None
     to_start: int | None = None
     """First slot there."""
-    mode: str | None = None
     cost_mib: int = 0
     """Move: guest and GPU memory to copy. Deletion: GPU memory the VM loses."""
     disk_gib: int = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from orchestrator.core.advice.remedies import OtherMode
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.placement.quota import Quota
@@ -66,7 +65,6 @@ class Case:
     request: Request
     hosts: tuple[HostView, ...]
     quotas: Mapping[str, Quota] = field(default_factory=dict)
-    modes: tuple[OtherMode, ...] = ()
 
 
 def _hgx(*busy: int) -> HostView:
@@ -115,13 +113,6 @@ CASES = {
         hosts=(
             host("kvm1", gpu("41", L4_MIXED, "mixed", vm("a", "NVIDIA L4-4Q", 8, 4), vm("b", "NVIDIA L4-6Q", 18, 6))),
         ),
-    ),
-    "mode_switch": Case(
-        request=asks("NVIDIA L4-12Q"),
-        hosts=(
-            host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0)), gpu("42", A100)),
-        ),
-        modes=(OtherMode(host_id="kvm1", gpu_id="0000:42:00.0", mode="vGPU in place of MIG", geometry=L4),),
     ),
     "six_free_no_partition_of_four": Case(request=asks("gpu:4"), hosts=(_hgx(1, 5),)),
     "numa_split": Case(

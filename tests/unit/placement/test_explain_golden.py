@@ -16,7 +16,7 @@ TOLD = ("fits", "quota", "one_size_per_gpu")
 @pytest.mark.parametrize("name", CASES)
 def test_an_explanation_reads_as_agreed(name: str) -> None:
     case = CASES[name]
-    explanation = explain(case.request, case.hosts, quotas=case.quotas, modes=case.modes)
+    explanation = explain(case.request, case.hosts, quotas=case.quotas)
     assert_golden(name, drawn_explanation(explanation))
 
 

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.advice.explain import explain
-from orchestrator.core.advice.remedies import OtherMode, Remedy
+from orchestrator.core.advice.remedies import Remedy
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
@@ -101,15 +100,6 @@ def test_a_cordoned_host_is_no_remedy() -> None:
     case = CASES["mig_fragmentation"]
     hosts = [replace(one, cordoned=True) for one in case.hosts]
     assert explain(case.request, hosts).remedies == ()
-
-
-@pytest.mark.parametrize("held, helps", ((False, True), (True, False)))
-def test_a_mode_is_switched_on_an_empty_gpu_only(held: bool, helps: bool) -> None:
-    busy = gpu("42", A100, "mig", vm("a", "1g.5gb", 0))
-    hosts = [host("kvm1", busy if held else gpu("42", A100))]
-    modes = [OtherMode(host_id="kvm1", gpu_id="0000:42:00.0", mode="MIG off", geometry=L4)]
-    found = _of_kind(explain(asks("NVIDIA L4-4Q"), hosts, modes=modes).remedies, "mode_switch")
-    assert (found is not None) is helps
 
 
 def test_enough_vms_go_for_memory_and_gpu_together() -> None:
