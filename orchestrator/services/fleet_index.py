@@ -167,6 +167,8 @@ class FleetIndex:
                 found = {one.host.name: one for one in tx.fleet.hosts(names if len(names) < _MANY else None)}
             offerings = tx.offerings.list()
             isolations = tx.policies.isolations()
+            if names:  # no VM is on a network before its host has changed
+                self._rules = replace(self._rules, uplinks=tx.networks.uplinks())
         self._learn(offerings, isolations)
         with _kept_for_good(at_once=first):
             for name in sorted(names):

@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from orchestrator.catalogue.gpu_tables import GpuTables, Tables, tables_of
 from orchestrator.core.advice.alike import KnownRooms
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.isolation import Isolation
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.views import GpuView, HostView, Occupied
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
+from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fabric import reason_not_joined
 from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, vms_coming
@@ -33,6 +35,8 @@ class SiteRules:
     """Tenant → how far it is kept apart from others."""
     label_keys: frozenset[str] = frozenset()
     """Keys of the hosts' labels that offerings ask for."""
+    uplinks: Mapping[str, Uplink] = field(default_factory=dict)
+    """Bridges of hosts that networks leave by, by the names of the networks on hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +83,13 @@ class Viewer:
         cleared = frozenset(device.gpu for vm in vms_coming(seen) for device in vm.devices)
         claimed = {one.gpu for claim in seen.claims for one in claim.devices} | cleared
         offerings = {vm.id: rules.offering(vm.spec.profile) for vm in seen.vms}
-        bound = {vm.id for vm in seen.vms if vm.spec.volumes}
 
         def made(gpu: GpuSnapshot, found: GpuTables) -> GpuView:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
-            held = (_ruled(item, offerings.get(item.vm_id), rules) for item in view.occupied)
-            kept = (replace(item, migratable=False) if item.vm_id in bound else item for item in held)
-            return replace(view, occupied=tuple(kept))
+            held = (_ruled(item, vms.get(item.vm_id), offerings.get(item.vm_id), rules) for item in view.occupied)
+            return replace(view, occupied=tuple(held))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):
@@ -112,11 +114,14 @@ class Viewer:
         return self._known[key][1]
 
 
-def _ruled(item: Occupied, offering: Offering | None, rules: SiteRules) -> Occupied:
+def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:
+    """``vm``: whose it is; None: somebody else made it. One with data volumes stays where those are."""
+    bound, networks = (True, ()) if vm is None else (bool(vm.spec.volumes), vm.spec.networks)
     return replace(
         item,
-        migratable=offering is not None and offering.migratable,
+        migratable=offering is not None and offering.migratable and not bound,
         host_labels=() if offering is None else offering.hosts,
+        uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
         isolation=rules.apart(item.tenant) if item.tenant else None,
     )
 

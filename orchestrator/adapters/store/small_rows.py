@@ -13,6 +13,7 @@ from orchestrator.adapters.store.rows import image_of, network_of, network_value
 from orchestrator.adapters.store.secret_box import BOUND, SecretBox, Unreadable
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import images, networks, offerings, secrets
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound
 from orchestrator.core.image import Image
 from orchestrator.core.names import near
@@ -22,6 +23,7 @@ from orchestrator.core.offering import Offering
 # Put together once, as that takes longer than asking.
 _IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")))
 _NETWORK: Final = kept(select(networks).where(networks.c.name == bindparam("its_name")))
+_BRIDGED: Final = kept(select(networks).where(networks.c.subnet.is_(None)))
 _OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
 _PUT_SECRET: Final = insert(secrets)
 _SECRET: Final = kept(select(secrets.c.blob).where(secrets.c.id == bindparam("its_id")))
@@ -86,6 +88,11 @@ class SqlNetworks:
 
     def list(self) -> tuple[Network, ...]:
         return tuple(network_of(row) for row in self._db.execute(select(networks).order_by(networks.c.name)))
+
+    def uplinks(self) -> dict[str, Uplink]:
+        """Of those on bridges of hosts, by name."""
+        found = map(network_of, self._db.execute(_BRIDGED))
+        return {one.name: one.uplink for one in found if one.uplink is not None}
 
     def update(self, network: Network) -> None:
         self._db.execute(update(networks).where(networks.c.name == network.name).values(network_values(network)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
-from orchestrator.core.placement.constraints import gpu_obstacles, lacks_labels
+from orchestrator.core.placement.constraints import gpu_obstacles, lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import GpuView, HostView, Request
@@ -95,7 +95,7 @@ class OneOfEach:
         """
         total, proved = 0, True
         for kind in self.kinds:
-            if kind.first.cordoned or lacks_labels(request, kind.first) or not _offers(kind.first, request):
+            if kind.first.cordoned or lacks_what_it_needs(request, kind.first) or not _offers(kind.first, request):
                 continue
             here, most = self._known.room(kind, replace(request, vm_id=""), self._found)
             total += here * kind.count
@@ -186,6 +186,7 @@ def _held_on(gpu: GpuView) -> Hashable:
             one.migratable,
             one.scheduler,
             one.host_labels,
+            one.uplinks,
         )
         for one in gpu.occupied
     )

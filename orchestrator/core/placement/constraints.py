@@ -38,14 +38,23 @@ def lacks_labels(request: Request, host: HostView) -> bool:
     return not set(request.host_labels).issubset(host.labels)
 
 
+def lacks_what_it_needs(request: Request, host: HostView) -> bool:
+    """Whether the host can never take it, whatever room it has: labels or a bridge that it does not have."""
+    return lacks_labels(request, host) or next(_bridges_missing(request, host), None) is not None
+
+
+def _bridges_missing(request: Request, host: HostView) -> Iterator[str]:
+    for uplink in request.uplinks:
+        found = bridge_of(host.bridges, uplink)
+        if isinstance(found, str):
+            yield found
+
+
 def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     """Codes of the rules that keep the request off the host, most telling first."""
     if host.view.cordoned:
         yield "host.cordoned"
-    for uplink in request.uplinks:
-        found = bridge_of(host.view.bridges, uplink)
-        if isinstance(found, str):
-            yield found
+    yield from _bridges_missing(request, host.view)
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code

@@ -325,7 +325,7 @@ def _occupied_of(request: Request, taken: Taken) -> Occupied:
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
-        host_labels=request.host_labels,
+        host_labels=request.host_labels, uplinks=request.uplinks,
     )  # fmt: skip
 
 
@@ -335,7 +335,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
-        scheduler=item.scheduler, host_labels=item.host_labels,
+        scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.placement.constraints import closed_to, is_other_gpu, lacks_labels
+from orchestrator.core.placement.constraints import closed_to, is_other_gpu, lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.index_set import IndexSet
@@ -43,9 +43,9 @@ def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
 
 
 def _anywhere(request: Request) -> Request:
-    if request.gpu is None and not request.host_labels:
+    if request.gpu is None and not request.host_labels and not request.uplinks:
         return request
-    return replace(request, gpu=None, host_labels=())
+    return replace(request, gpu=None, host_labels=(), uplinks=())
 
 
 def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:
@@ -93,7 +93,7 @@ def targets(
 
 
 def _asked_elsewhere(request: Request, gpu: Gpu) -> bool:
-    return is_other_gpu(request, gpu) or lacks_labels(request, gpu.host.view)
+    return is_other_gpu(request, gpu) or lacks_what_it_needs(request, gpu.host.view)
 
 
 def _patterns_of(engine: PlacementEngine, key: Hashable, members: IndexSet, demand: Demand) -> tuple[Pattern, ...]:

@@ -39,6 +39,8 @@ class Occupied:
     """How the GPU has to divide its time for it; None: as the driver does by itself."""
     host_labels: Labels = ()
     """Labels that a host must have to take it."""
+    uplinks: tuple[Uplink, ...] = ()
+    """The bridges that a host must have to take it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

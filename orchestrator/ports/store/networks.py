@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.network import Network
 
 
@@ -18,6 +19,9 @@ class Networks(Protocol):
         """:raises NotFound: ``network.unknown``"""
 
     def list(self) -> tuple[Network, ...]: ...
+
+    def uplinks(self) -> dict[str, Uplink]:
+        """Of those on bridges of hosts, by name."""
 
     def update(self, network: Network) -> None:
         """By its name."""

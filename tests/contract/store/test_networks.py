@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.schema import alembic_config
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict
 from orchestrator.core.network import Network
 from tests.fakes.control_plane import KEY
@@ -32,6 +33,16 @@ def test_a_network_is_found_changed_and_removed(store: SqlStore) -> None:
         assert tx.networks.find("red.n") == tx.networks.get("red.n") == OWN
         tx.networks.remove("red.n")
         assert tx.networks.find("red.n") is None
+
+
+def test_networks_on_bridges_of_hosts_are_told_from_ours(store: SqlStore) -> None:
+    bridged = {"red.lab": Uplink(bridge="br0", vlan=120), "office": Uplink(bridge="br1")}
+    with store.begin() as tx:
+        tx.networks.add(OWN)
+        for name, uplink in bridged.items():
+            tx.networks.add(Network(name=name, uplink=uplink, dhcp_servers=("192.0.2.1",)))
+    with store.read() as tx:
+        assert tx.networks.uplinks() == bridged
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

@@ -11,9 +11,11 @@ import pytest
 
 from orchestrator.core.bridges import Bridge, Uplink
 from orchestrator.core.errors import Conflict, Denied, NoCapacity, NotFound
+from orchestrator.core.offering import Offering
 from orchestrator.services.capacity import Question
 from orchestrator.services.networks import NetworkService
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.fake_machine import t4
 
 
 @pytest.fixture
@@ -181,3 +183,25 @@ def test_a_vm_on_a_bridge_is_made_where_the_bridge_is(plane: ControlPlane, netwo
     with pytest.raises(Conflict) as caught:
         networks.delete("office")
     assert caught.value.code == "network.in_use"
+
+
+def test_a_vm_is_moved_only_where_its_bridges_are(plane: ControlPlane, networks: NetworkService) -> None:
+    plane.machine(L40S_HOST).gpus[:] = [t4()]
+    for host in (T4_HOST, L40S_HOST):
+        plane.add_host(host)
+    networks.add_bridged("office", BR0)
+    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
+    plane.services.offerings.put(quarter, look_up=True)
+    for name, network in (("in-office", "office"), ("plain", "default")):
+        wanted = create_vm(name, profile="quarter", start=False)
+        plane.services.vms.create(replace(wanted, network=network, host=T4_HOST))
+    plane.engine.drain()
+
+    def moved() -> set[str]:
+        named = plane.services.capacity.drain_plan(T4_HOST)
+        return {named.names[one.vm_id] for one in named.plan.moves}
+
+    assert moved() == {"in-office", "plain"}
+    plane.machine(L40S_HOST).bridges = ()
+    plane.look(L40S_HOST)
+    assert moved() == {"plain"}
