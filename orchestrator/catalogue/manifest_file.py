@@ -17,6 +17,7 @@ from orchestrator.catalogue.profiles import Profiles, shipped_profiles
 from orchestrator.catalogue.quota_names import resolved_resource
 from orchestrator.catalogue.tables import describe
 from orchestrator.catalogue.yaml_lines import LinedYaml
+from orchestrator.core.bridges import MAX_DHCP_SERVERS, MAX_VLAN, Uplink, check_dhcp_server, check_uplink
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import InvalidInput, NotFound, Reason
 from orchestrator.core.labels import MAX_LABELS, check_labels
@@ -25,7 +26,6 @@ from orchestrator.core.manifest import (
     Manifest,
     ManifestVm,
     WantedImage,
-    WantedNetwork,
     WantedOffering,
     WantedTenant,
     WantedVolume,
@@ -39,6 +39,7 @@ from orchestrator.core.units import parse_duration
 from orchestrator.core.user_data import check_ssh_key, user_data_type
 from orchestrator.core.vm import DEFAULT_DISK, DEFAULT_MEMORY, DEFAULT_VCPUS, MAX_VCPUS, disk_bytes, memory_mib
 from orchestrator.core.volume import MAX_ATTACHED
+from orchestrator.core.wanted_network import WantedNetwork
 
 MAX_OBJECTS: Final = 10_000
 
@@ -102,15 +103,32 @@ def _meant(resource: str, profiles: Profiles) -> str:
 
 
 class NetworkForm(_ManifestPart):
-    """A network."""
+    """A network: of ours, or with ``bridge`` one that hosts have."""
 
     name: Name
     subnet: Annotated[str, _checked(lambda text: parse_subnet(text, ()))] | None = None
     tenant: Name | None = None
+    bridge: Annotated[str, _checked(lambda text: check_uplink(Uplink(bridge=text), ()))] | None = None
+    vlan: int | None = Field(default=None, ge=1, le=MAX_VLAN)
+    dhcp_servers: list[Annotated[str, _checked(check_dhcp_server)]] = Field(default=[], max_length=MAX_DHCP_SERVERS)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> NetworkForm:
+        if self.bridge is None and (self.vlan is not None or self.dhcp_servers):
+            raise PydanticCustomError("refused", "vlan and dhcp_servers are given with a bridge")
+        if self.bridge is not None and self.subnet is not None:
+            raise PydanticCustomError("refused", "a network on a bridge has no subnet of ours: subnet or bridge")
+        return self
 
     def to_core(self) -> WantedNetwork:
         """The network as the core knows it."""
-        return WantedNetwork(name=self.name, subnet=self.subnet, tenant=self.tenant)
+        return WantedNetwork(
+            name=self.name,
+            subnet=self.subnet,
+            tenant=self.tenant,
+            uplink=None if self.bridge is None else Uplink(bridge=self.bridge, vlan=self.vlan),
+            dhcp_servers=tuple(self.dhcp_servers),
+        )
 
 
 class ImageForm(_ManifestPart):

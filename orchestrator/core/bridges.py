@@ -15,6 +15,7 @@ NO_BRIDGE = "host.no_bridge"
 OPEN_VSWITCH = "host.openvswitch"
 """Codes of what keeps a VM off a host, in a refusal of placement as in one of the host."""
 MAX_DHCP_SERVERS = 4
+MAX_VLAN = 4094
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}", re.ASCII)
 """As the kernel bounds them, and no word that begins with a dash or a dot."""
 
@@ -49,14 +50,26 @@ def check_uplink(uplink: Uplink, dhcp_servers: tuple[str, ...]) -> None:
             f"{ascii(uplink.bridge)[:60]} cannot be a bridge",
             hint="as 'ip link show type bridge' names it on the host",
         )
-    if uplink.vlan is not None and not 1 <= uplink.vlan <= 4094:
-        raise InvalidInput("network.vlan_invalid", f"there is no VLAN {str(uplink.vlan)[:20]}", hint="1 to 4094")
-    if len(dhcp_servers) > MAX_DHCP_SERVERS or not all(map(_is_address, dhcp_servers)):
-        raise InvalidInput(
-            "network.dhcp_server_invalid",
-            f"{ascii(', '.join(dhcp_servers))[:60]} cannot be DHCP servers",
-            hint=f"IPv4 addresses of at most {MAX_DHCP_SERVERS} servers or relays on the network",
-        )
+    if uplink.vlan is not None and not 1 <= uplink.vlan <= MAX_VLAN:
+        raise InvalidInput("network.vlan_invalid", f"there is no VLAN {str(uplink.vlan)[:20]}", hint=f"1 to {MAX_VLAN}")
+    if len(dhcp_servers) > MAX_DHCP_SERVERS:
+        raise _no_servers(", ".join(dhcp_servers))
+    for server in dhcp_servers:
+        check_dhcp_server(server)
+
+
+def check_dhcp_server(address: str) -> None:
+    """:raises InvalidInput: ``network.dhcp_server_invalid``"""
+    if not _is_address(address):
+        raise _no_servers(address)
+
+
+def _no_servers(text: str) -> InvalidInput:
+    return InvalidInput(
+        "network.dhcp_server_invalid",
+        f"{ascii(text)[:60]} cannot be DHCP servers",
+        hint=f"IPv4 addresses of at most {MAX_DHCP_SERVERS} servers or relays on the network",
+    )
 
 
 def bridge_of(bridges: Iterable[Bridge], uplink: Uplink) -> Bridge | str:

@@ -17,6 +17,7 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.quota import show_amount
 from orchestrator.core.units import MIB, show_size
 from orchestrator.core.vm import VmShape
+from orchestrator.core.wanted_network import WantedNetwork, place_of
 
 Kind = Literal["tenant", "offering", "network", "image", "volume", "vm"]
 Action = Literal["add", "set", "extend", "start", "stop", "delete", "refuse"]
@@ -44,20 +45,6 @@ class WantedOffering:
     @property
     def name(self) -> str:
         return self.offering.name
-
-
-@dataclass(frozen=True, kw_only=True)
-class WantedNetwork:
-    name: str
-    subnet: str | None = None
-    """None: any will do."""
-    tenant: str | None = None
-    """Whose it is; None: the site's, for every tenant."""
-
-    @property
-    def key(self) -> str:
-        """``tenant/name``, of the site ``name``."""
-        return self.name if self.tenant is None else f"{self.tenant}/{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +113,10 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
-    """What exists: limits of tenants, offerings of the site, subnets or bridges of networks by their keys, digests by
-    name, and by ``tenant/name`` VMs and bytes of data volumes."""
+    """What exists: limits of tenants, offerings of the site, networks by their keys, digests by name, and by
+    ``tenant/name`` VMs and bytes of data volumes."""
 
-    networks: Mapping[str, str]
+    networks: Mapping[str, WantedNetwork]
     images: Mapping[str, str]
     vms: Mapping[str, ExistingVm]
     tenants: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
@@ -267,14 +254,23 @@ def _said(offering: Offering) -> dict[str, str]:
     return found
 
 
-def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, str]) -> Iterator[Change]:
+def _network_changes(wanted: Iterable[WantedNetwork], there: Mapping[str, WantedNetwork]) -> Iterator[Change]:
     for network in wanted:
-        subnet = there.get(network.key)
-        if subnet is None or network.subnet not in {None, subnet}:
-            change = FieldChange(field="subnet", there=subnet, wanted=network.subnet or "the next free one")
-            yield Change(
-                kind="network", name=network.key, action="add" if subnet is None else "refuse", fields=(change,)
+        found = there.get(network.key)
+        before = {} if found is None else place_of(found)
+        after = place_of(network)
+        if found is not None and found.uplink is None and network.uplink is None and network.subnet is None:
+            continue
+        differing = tuple(
+            FieldChange(
+                field=name, there=before.get(name, None if found is None else "none"), wanted=after.get(name, "none")
             )
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        )
+        if differing:
+            action: Action = "add" if found is None else "refuse"
+            yield Change(kind="network", name=network.key, action=action, fields=differing)
 
 
 def _image_changes(wanted: Iterable[WantedImage], there: Mapping[str, str]) -> Iterator[Change]:

@@ -113,6 +113,34 @@ def test_a_network_of_the_site_is_shared_or_not(node: ControlNode) -> None:
     assert [one["network"].get("shared") for one in ran.results[:3]] == [True, False, False]
 
 
+def test_a_bridge_of_hosts_is_a_network_once(node: ControlNode) -> None:
+    tenant: Task = ("tenant", {"name": "bridged"})
+    office: Task = ("network", {"name": "office", "bridge": "br0", "dhcp_servers": ["192.0.2.1"]})
+    lab: Task = ("network", {"name": "vlan", "tenant": "bridged", "bridge": "br0", "vlan": 120})
+    planned = node.run(tenant, office, flags=("--check", "--diff"))
+    assert planned.refusals == [], planned.printed
+    assert (planned.changed, '+    "bridge": "br0"' in planned.printed) == ([True, True], True)
+    made = node.run(
+        tenant, office, lab, office, lab, ("network", {"name": "office"}),
+        ("network", {"name": "office", "bridge": "br0", "vlan": 7}), ("network", {"name": "office", "vlan": 7}),
+        ("network", {"name": "nat", "bridge": "br0", "subnet": "10.88.3.0/24"}),
+        ("network", {"name": "nowhere", "bridge": "br9"}),
+    )  # fmt: skip
+    assert made.changed == [True] * 3 + [False] * 7, made.printed
+    network = planned.results[1]["diff"]["after"]
+    assert network == made.results[1]["network"] == made.results[5]["network"]
+    assert (made.results[2]["network"]["tenant"], made.results[2]["network"]["vlan"]) == ("bridged", 120)
+    another, lone, both, none = made.refusals
+    assert another.startswith("network.exists: ")
+    assert "vlan is None, not 7" in another
+    assert ("bridge" in lone, "mutually exclusive" in both, none.split(":")[0]) == (True, True, "host.no_bridge")
+    away: list[Task] = [
+        ("network", {"name": "vlan", "tenant": "bridged", "state": "absent"}),
+        ("network", {"name": "office", "state": "absent"}), ("tenant", {"name": "bridged", "state": "absent"}),
+    ]  # fmt: skip
+    assert node.run(*away, *away[:2]).changed == [True, True, True, False, False]
+
+
 def test_an_image_is_sent_once_and_never_changes_under_its_name(node: ControlNode) -> None:
     files = [node.scratch / name for name in ("one.img", "two.img")]
     for number, file in enumerate(files):

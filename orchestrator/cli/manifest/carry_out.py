@@ -20,6 +20,7 @@ from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
 from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import Action, Change, Manifest, ManifestVm
+from orchestrator.core.wanted_network import WantedNetwork
 
 POLL_S = 2.0
 """How long a thread listens before it looks whether it should end."""
@@ -108,9 +109,7 @@ class CarryOut:
             wanted = self._offerings[change.name]
             self._session.client.put_offering(request_of(wanted.offering, look_up=wanted.look_up))
         elif change.kind == "network":
-            network = self._networks[change.name]
-            body = {"name": network.name, "subnet": network.subnet}
-            self._session.client.add_network(body, network.tenant)
+            self._add_network(self._networks[change.name])
         elif change.kind == "image":
             image = self._images[change.name]
             take_image(self._session, image.name, image.source, image.sha256, None)
@@ -119,6 +118,14 @@ class CarryOut:
             self._session.client.create_volume(asdict(volume))
         else:
             self._change_vm(change)
+
+    def _add_network(self, network: WantedNetwork) -> None:
+        body = {"name": network.name, "subnet": network.subnet}
+        if network.uplink is None:
+            self._session.client.add_network(body, network.tenant)
+            return
+        servers = {"dhcp_servers": list(network.dhcp_servers), "tenant": network.tenant}
+        self._session.client.add_network(body | asdict(network.uplink) | servers)
 
     def _change_tenant(self, change: Change) -> None:
         client, tenant = self._session.client, self._tenants[change.name]

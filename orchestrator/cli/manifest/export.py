@@ -18,13 +18,14 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.quota import show_amount
 from orchestrator.core.tenant import DEFAULT_TENANT
 from orchestrator.core.units import MIB, show_size
+from orchestrator.core.wanted_network import WantedNetwork
 
 
 def exported(client: Client, tenant: str | None) -> dict[str, Any]:
     """``tenant``: only what is its own; None: everything that the caller may see.
 
-    Images are named by VMs and left out, as nobody keeps where they came from. So are networks on bridges of hosts, as
-    those are made elsewhere, user data, which is never shown, and what was adopted.
+    Images are named by VMs and left out, as nobody keeps where they came from. So are user data, which is never shown,
+    and what was adopted.
 
     :raises NotFound: ``tenant.unknown``"""
     if tenant is not None:
@@ -36,11 +37,7 @@ def exported(client: Client, tenant: str | None) -> dict[str, Any]:
         "schema_version": 1,
         "tenants": [_tenant(client, name) for name in names if tenant in {None, name} and name != DEFAULT_TENANT],
         "offerings": [] if tenant else [_offering(offering_of(one)) for one in client.offerings()],
-        "networks": [
-            _network(*one)
-            for one in there.networks.items()
-            if (tenant is None or one[0].startswith(f"{tenant}/")) and "/" in one[1]
-        ],
+        "networks": [_network(one) for one in there.networks.values() if tenant in {None, one.tenant}],
         "volumes": [
             _volume(*one) for one in there.volumes.items() if tenant is None or one[0].startswith(f"{tenant}/")
         ],
@@ -58,9 +55,12 @@ def _tenant(client: Client, name: str) -> dict[str, Any]:
     return {"name": name, "quota": quota} if quota else {"name": name}
 
 
-def _network(key: str, subnet: str) -> dict[str, Any]:
-    tenant, _, name = key.rpartition("/")
-    return {"name": name, "subnet": subnet} | ({"tenant": tenant} if tenant else {})
+def _network(network: WantedNetwork) -> dict[str, Any]:
+    place: dict[str, Any] = {"subnet": network.subnet, "dhcp_servers": list(network.dhcp_servers)}
+    if network.uplink is not None:
+        place |= {"bridge": network.uplink.bridge, "vlan": network.uplink.vlan}
+    found = {"name": network.name, "tenant": network.tenant} | place
+    return {key: value for key, value in found.items() if value not in (None, [])}
 
 
 def _volume(key: str, size_bytes: int) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from dataclasses import fields
 from orchestrator.cli.offerings import offering_of
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.lease import parse_moment
-from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm, WantedNetwork
+from orchestrator.core.manifest import Existing, ExistingVm, Manifest, ManifestVm
 from orchestrator.core.vm import VmShape
+from orchestrator.core.wanted_network import WantedNetwork
 
 
 def observe(client: Client, wanted: Manifest) -> Existing:
@@ -20,15 +22,22 @@ def observe(client: Client, wanted: Manifest) -> Existing:
     return Existing(
         tenants={name: {line["resource"]: line["limit"] for line in client.quota(name)} for name in known},
         offerings={offering["name"]: offering_of(offering) for offering in client.offerings()},
-        networks={_key(network): network["subnet"] or str(network["bridge"]) for network in client.networks()},
+        networks={one.key: one for one in map(_network, client.networks())},
         images={image["name"]: image["sha256"] for image in client.images()},
         volumes={f"{one['tenant']}/{one['name']}": one["size_bytes"] for one in client.volumes()},
         vms={f"{vm['tenant']}/{vm['name']}": _vm(vm) for vm in client.vms()},
     )
 
 
-def _key(network: Json) -> str:
-    return WantedNetwork(name=network["name"], tenant=network["tenant"]).key
+def _network(network: Json) -> WantedNetwork:
+    bridge, vlan = network["bridge"], network["vlan"]
+    return WantedNetwork(
+        name=network["name"],
+        subnet=network["subnet"],
+        tenant=network["tenant"],
+        uplink=None if bridge is None else Uplink(bridge=bridge, vlan=vlan),
+        dhcp_servers=tuple(network["dhcp_servers"]),
+    )
 
 
 def _vm(vm: Json) -> ExistingVm:

@@ -187,6 +187,11 @@ MISTAKES = {
     "schema_version: 1\nofferings:\n  - {name: t4-2q, kind: mig, mig_profile: 1g.10gb}\n": (3, "comes with vgpuctl"),
     "schema_version: 1\nnetworks:\n  - {name: a}\n  - {name: a}\n": (4, "a is given twice"),
     "schema_version: 1\nnetworks:\n  - {name: a, subnet: 8.8.8.0/24}\n": (3, "cannot be a network"),
+    "schema_version: 1\nnetworks:\n  - {name: a, vlan: 7}\n": (3, "given with a bridge"),
+    "schema_version: 1\nnetworks:\n  - {name: a, bridge: br0, subnet: 10.9.0.0/24}\n": (3, "subnet or bridge"),
+    "schema_version: 1\nnetworks:\n  - name: a\n    bridge: ../br0\n": (4, "cannot be a bridge"),
+    "schema_version: 1\nnetworks:\n  - name: a\n    bridge: br0\n    vlan: 4095\n": (5, "less than or equal to 4094"),
+    "schema_version: 1\nnetworks:\n  - {name: a, bridge: br0, dhcp_servers: [x]}\n": (3, "cannot be DHCP servers"),
     "schema_version: 1\nvms: !!python/object/apply:os.system [id]\n": (2, ""),
     "schema_version: 1\n---\nschema_version: 1\n": (2, "document"),
     "schema_version: 1\nvms: {}\n": (2, "valid list"),
@@ -289,6 +294,33 @@ def test_what_is_exported_is_what_there_is(
     assert cli("plan", "-f", "-").code == 0
     monkeypatch.setattr("sys.stdin", None)
     assert cli("plan", "-f", "-").code == 2
+
+
+BRIDGED = """\
+schema_version: 1
+networks:
+  - name: office
+    bridge: br0
+    dhcp_servers: [192.0.2.1]
+"""
+
+
+def test_a_network_on_a_bridge_of_hosts_is_added_exported_and_kept(cli: Cli, client: Client, file: Path) -> None:
+    file.write_text(BRIDGED)
+    (change,) = json.loads(cli("plan", "-f", str(file), "-o", "json").out)
+    assert [(one["field"], one["wanted"]) for one in change["fields"]] == [
+        ("bridge", "br0"), ("dhcp_servers", "192.0.2.1"),
+    ]  # fmt: skip
+    assert cli("apply", "-f", str(file)).code == 0
+    told = client.network("office", None)
+    assert (told["bridge"], told["vlan"], told["dhcp_servers"], told["shared"]) == ("br0", None, ["192.0.2.1"], True)
+    assert cli("plan", "-f", str(file)).code == 0
+    file.write_text(cli("export").out)
+    assert "bridge: br0" in file.read_text()
+    assert cli("plan", "-f", str(file)).code == 0
+    file.write_text(BRIDGED.replace("    bridge: br0\n    dhcp_servers: [192.0.2.1]\n", ""))
+    refused = cli("apply", "-f", str(file))
+    assert (refused.code, "bridge is br0, wanted none" in refused.err) == (5, True), refused.err
 
 
 def test_labels_of_vms_are_in_a_file_and_set_in_place(cli: Cli, client: Client, file: Path) -> None:

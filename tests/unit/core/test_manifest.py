@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.manifest_file import VmForm
+from orchestrator.core.bridges import Uplink
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.manifest import (
     Existing,
@@ -16,15 +17,19 @@ from orchestrator.core.manifest import (
     Manifest,
     ManifestVm,
     WantedImage,
-    WantedNetwork,
     WantedOffering,
     changes,
 )
 from orchestrator.core.offering import Offering, Scheduler
 from orchestrator.core.units import GIB
+from orchestrator.core.wanted_network import WantedNetwork
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-NETWORKS = st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from([None, "10.0.0.0/24"]))
+BRIDGED = st.builds(
+    WantedNetwork, name=NAMES, uplink=st.sampled_from([Uplink(bridge="br0"), Uplink(bridge="br0", vlan=7)]),
+    dhcp_servers=st.sampled_from([(), ("192.0.2.1",)]),
+)  # fmt: skip
+NETWORKS = BRIDGED | st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from([None, "10.0.0.0/24"]))
 IMAGES = st.builds(WantedImage, name=NAMES, source=st.just("/x"), sha256=st.sampled_from([None, "1" * 64]))
 VMS = st.builds(
     ManifestVm,
@@ -54,7 +59,10 @@ MANIFESTS = st.builds(
 STATES = st.sampled_from(["running", "stopped", "creating", "starting", "stopping", "deleting", "failed", "stuck"])
 THERE = st.builds(
     Existing,
-    networks=st.dictionaries(NAMES, st.sampled_from(["10.0.0.0/24", "10.0.1.0/24"])),
+    networks=st.lists(
+        BRIDGED | st.builds(WantedNetwork, name=NAMES, subnet=st.sampled_from(["10.0.0.0/24", "10.0.1.0/24"])),
+        unique_by=lambda one: one.name,
+    ).map(lambda found: {one.key: one for one in found}),
     images=st.dictionaries(NAMES, st.sampled_from(["1" * 64, "2" * 64])),
     vms=st.lists(
         st.builds(ExistingVm, vm=VMS, state=STATES, on_host=st.sampled_from(["h1", "h2"]), label=LABELS),
@@ -71,7 +79,8 @@ def _made(wanted: Manifest, there: Existing, *, prune: bool) -> Existing:
         if change.action == "refuse":
             continue
         if change.kind == "network":
-            networks[change.name] = next(n.subnet for n in wanted.networks if n.name == change.name) or "10.9.9.0/24"
+            made = next(n for n in wanted.networks if n.name == change.name)
+            networks[change.name] = made if made.uplink else replace(made, subnet=made.subnet or "10.9.9.0/24")
         elif change.kind == "image":
             images[change.name] = next(i.sha256 for i in wanted.images if i.name == change.name) or "3" * 64
         elif change.action == "delete":
@@ -221,3 +230,27 @@ def test_an_offering_of_the_site_is_added_changed_while_free_and_refused_in_use(
     assert _offering_changes(plain, shared) == [("set", differing)]
     assert _offering_changes(plain, shared, in_use=True) == [("refuse", differing)]
     assert _offering_changes(shared, plain)[0][1][0] == "migratable: true -> none"
+
+
+@pytest.mark.parametrize(
+    ("there", "differing"),
+    [
+        (WantedNetwork(name="n", uplink=Uplink(bridge="br0", vlan=7)), []),
+        (WantedNetwork(name="n", uplink=Uplink(bridge="br0")), [("vlan", "none", "7")]),
+        (
+            WantedNetwork(name="n", uplink=Uplink(bridge="br1", vlan=7), dhcp_servers=("192.0.2.1",)),
+            [("bridge", "br1", "br0"), ("dhcp_servers", "192.0.2.1", "none")],
+        ),
+        (
+            WantedNetwork(name="n", subnet="10.0.0.0/24"),
+            [("bridge", "none", "br0"), ("subnet", "10.0.0.0/24", "none"), ("vlan", "none", "7")],
+        ),
+    ],
+)
+def test_a_network_on_another_bridge_is_another_network(
+    there: WantedNetwork, differing: list[tuple[str, str, str]]
+) -> None:
+    wanted = Manifest(label=None, networks=(WantedNetwork(name="n", uplink=Uplink(bridge="br0", vlan=7)),))
+    found = changes(wanted, Existing(networks={"n": there}, images={}, vms={}), prune=False)
+    assert [one.action for one in found] == ["refuse"] * bool(differing)
+    assert [(one.field, one.there, one.wanted) for change in found for one in change.fields] == differing

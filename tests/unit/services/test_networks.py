@@ -199,7 +199,7 @@ def test_a_vm_is_moved_only_where_its_bridges_are(plane: ControlPlane, networks:
 
     def moved() -> set[str]:
         named = plane.services.capacity.drain_plan(T4_HOST)
-        return {named.names[one.vm_id] for one in named.plan.moves}
+        return {named.names[str(one.vm_id)] for one in named.plan.moves}
 
     assert moved() == {"in-office", "plain"}
     plane.machine(L40S_HOST).bridges = ()

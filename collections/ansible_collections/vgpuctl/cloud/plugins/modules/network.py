@@ -13,6 +13,7 @@ author:
   - vgpuctl (@vgpuctl)
 description:
   - NAT networks of the site, which tenants share, or of a tenant alone.
+  - Bridges that hosts have by themselves, as networks; an operator gives and takes those.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
 attributes:
@@ -31,8 +32,18 @@ options:
     description: Whose it is; the site's when left out, also where the context names a tenant.
     type: str
   subnet:
-    description: Like V(10.88.1.0/24); the next free one when left out.
+    description: Like V(10.88.1.0/24); the next free one when left out. Of a NAT network.
     type: str
+  bridge:
+    description: Linux bridge that hosts have by themselves; without one it is a NAT network.
+    type: str
+  vlan:
+    description: The bridge that hosts have for this VLAN of O(bridge).
+    type: int
+  dhcp_servers:
+    description: IPv4 addresses of the DHCP servers there that are believed; any that is no VM when none is given.
+    type: list
+    elements: str
   shared:
     description: Whether tenants may put VMs on a network of the site.
     type: bool
@@ -50,6 +61,14 @@ EXAMPLES = r"""
     tenant: research
     subnet: 10.88.1.0/24
 
+- name: A VLAN of the hosts' bridge, for one tenant
+  vgpuctl.cloud.network:
+    name: lab
+    tenant: research
+    bridge: br0
+    vlan: 120
+    dhcp_servers: [192.0.2.1]
+
 - name: A network of the site that takes no more VMs
   vgpuctl.cloud.network:
     name: old
@@ -58,10 +77,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 network:
-  description: Name, subnet, tenant (null is the site) and whether it is shared; empty when it is gone.
+  description: >-
+    Name, subnet or bridge (the other is null), VLAN, DHCP servers, tenant (null is the site) and whether it is shared;
+    empty when it is gone.
   returned: success
   type: dict
-  sample: {name: blue, subnet: 10.88.1.0/24, tenant: research, shared: false}
+  sample:
+    name: blue
+    subnet: 10.88.1.0/24
+    bridge:
+    vlan:
+    dhcp_servers: []
+    tenant: research
+    shared: false
 """
 
 from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError, answer, differing, given, run
@@ -69,17 +97,35 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import ApiError
 NEXT_FREE = "(the next free one)"
 
 
+def _wanted(params):
+    """Of where it is: a bridge without a VLAN is another one than that with it."""
+    bridged = {"vlan": params["vlan"]} if params["bridge"] is not None else {}
+    return {**given(params, ["subnet", "bridge", "dhcp_servers"]), **bridged}
+
+
+def _added(site, place):
+    """On a bridge it is a tenant's by an operator's word; others a tenant makes for itself."""
+    wanted = {"name": site.params["name"], **_wanted(site.params)}
+    if site.params["bridge"] is None:
+        return site.post(*place[:-1], body=wanted)
+    return site.post("networks", body={**wanted, **given(site.params, ["tenant"])})
+
+
+def _planned(params):
+    place = {"subnet": None if params["bridge"] else NEXT_FREE, "bridge": None, "vlan": None, "dhcp_servers": []}
+    return {"name": params["name"], "tenant": params["tenant"], **place, **_wanted(params)}
+
+
 def _present(site, place, before):
     params = site.params
-    different = before and differing(before, given(params, ["subnet"]))
+    different = before and differing(before, _wanted(params))
     if different:
         hint = "give it another name, or make that one absent"
         raise ApiError("network.exists", f"there is already a network {params['name']}: {different}", hint)
     shared = params["shared"] if params["shared"] is not None else before.get("shared", params["tenant"] is None)
     if site.check_mode:
-        new = {"name": params["name"], "tenant": params["tenant"], "subnet": params["subnet"] or NEXT_FREE}
-        return {**new, **before, "shared": shared}
-    after = before or site.post(*place[:-1], body=given(params, ["name", "subnet"]))
+        return {**_planned(params), **before, "shared": shared}
+    after = before or _added(site, place)
     if after["shared"] != shared:
         after = site.post(*place, "share" if shared else "unshare")
     return after
@@ -112,10 +158,15 @@ def main():
             "name": {"type": "str", "required": True},
             "tenant": {"type": "str"},
             "subnet": {"type": "str"},
+            "bridge": {"type": "str"},
+            "vlan": {"type": "int"},
+            "dhcp_servers": {"type": "list", "elements": "str"},
             "shared": {"type": "bool"},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         _work,
+        mutually_exclusive=[("subnet", "bridge")],
+        required_by={"vlan": "bridge", "dhcp_servers": "bridge"},
     )
 
 
