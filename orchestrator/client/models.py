@@ -1216,6 +1216,16 @@ class HostUpgrade(TypedDict):
     """
 
 
+class HugePages(TypedDict):
+    """
+    Huge pages of one size on a NUMA node.
+    """
+
+    size_kib: int
+    total: int
+    free: int
+
+
 class Image(TypedDict):
     """
     A registered base image.
@@ -1378,6 +1388,30 @@ class Network(TypedDict):
     """
     Every tenant may put VMs on it, which do not reach each other there
     """
+
+
+class NumaNode(TypedDict):
+    """
+    A NUMA node of a host.
+    """
+
+    id: int
+    """
+    Stays the same for ever
+    """
+    cpus: str
+    """
+    CPUs that are online, as ``0-15,32-47``
+    """
+    cores: int
+    """
+    That these CPUs belong to; a core of two threads is two CPUs
+    """
+    memory_mib: int
+    """
+    Memory, in MiB
+    """
+    hugepages: list[HugePages]
 
 
 GpuModel: TypeAlias = str
@@ -2757,6 +2791,10 @@ class Host(TypedDict):
     bridges: list[HostBridge] | None
     """
     That networks can be put on; null: not seen yet
+    """
+    numa_nodes: list[NumaNode] | None
+    """
+    Empty: not told; null: not seen yet
     """
     fabric: Fabric | None
     """

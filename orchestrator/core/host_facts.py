@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
@@ -30,6 +31,8 @@ class HostFacts:
     """Its agent said so; one that does not tell is not judged by it."""
     bridges: tuple[Bridge, ...] = ()
     fabric: FabricSnapshot | None = None
+    nodes: tuple[NumaNode, ...] = ()
+    """Without huge pages."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -43,6 +46,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         unconfined=snapshot.confinement == "none",
         bridges=snapshot.bridges,
         fabric=snapshot.fabric,
+        nodes=tuple(replace(node, hugepages=()) for node in snapshot.nodes),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
@@ -211,6 +212,8 @@ class HostSnapshot:
 
     bridges: tuple[Bridge, ...] = ()
     """Those that the host has by itself, libvirt's own left out; none from an agent that does not tell."""
+    nodes: tuple[NumaNode, ...] = ()
+    """Its NUMA nodes; none from an agent that does not tell, and of a kernel that knows none."""
 
     @property
     def agent_too_old(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.core.agent_error import one_line
+from orchestrator.core.cpus import MAX_CPU
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.pci import parse_pci_address
@@ -45,10 +46,19 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     for number in _sizes(snapshot):
         if number < 0:
             raise _invalid("a size below zero", str(number))
+    _check_nodes(snapshot)
     if not 0 <= snapshot.epoch < _EPOCH:
         raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
     return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems), fabric=_checked_fabric(snapshot.fabric))
+
+
+def _check_nodes(snapshot: HostSnapshot) -> None:
+    _check_once("NUMA node", [str(node.id) for node in snapshot.nodes])
+    cpus = [cpu for node in snapshot.nodes for cpu in node.cpus]
+    _check_once("CPU", [str(cpu) for cpu in cpus])
+    if any(cpu > MAX_CPU for cpu in cpus) or not all(core for node in snapshot.nodes for core in node.cores):
+        raise _invalid("CPUs that cannot be so", str(max(cpus, default=0)))
 
 
 def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
@@ -101,6 +111,10 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
     yield from (snapshot.vcpus, snapshot.memory_mib, snapshot.storage_free_bytes, snapshot.storage_total_bytes)
     for one in snapshot.fabric.partitions if snapshot.fabric is not None else ():
         yield from (one.id, *one.modules)
+    for node in snapshot.nodes:
+        yield from (node.id, node.memory_mib, *node.cpus)
+        for pages in node.hugepages:
+            yield from (pages.size_kib, pages.total, pages.free)
     for gpu in snapshot.gpus:
         yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
         for instance in gpu.instances:

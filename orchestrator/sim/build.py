@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import KINDS
-from orchestrator.sim.fleet import SimulatedFleet, new_machine
+from orchestrator.sim.fleet import SimulatedFleet, new_machine, nodes_of
 from orchestrator.sim.hardware import GpuKind, gpu_kind
 from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, partitions_of, read_groups
 
@@ -30,6 +30,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             machine = new_machine(
                 _index(name), kinds, vcpus=group.vcpus, memory_mib=int(group.memory_gib * 1024), partitions=partitions
             )
+            machine.nodes = nodes_of(group.numa_nodes, machine.vcpus, machine.memory_mib)
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import Host
 from orchestrator.core.units import GIB
@@ -54,7 +56,20 @@ def new_machine(
     joined = {number: modules for number, modules in (partitions or {}).items() if there.issuperset(modules)}
     fabric = Fabric(joined) if partitions else None
     return SimulatedMachine(
-        index=index, kernel=Kernel(gpus, fabric=fabric), vcpus=vcpus, memory_mib=memory_mib, storage_bytes=storage_bytes
+        index=index, kernel=Kernel(gpus, fabric=fabric), vcpus=vcpus, memory_mib=memory_mib,
+        storage_bytes=storage_bytes, nodes=nodes_of(1, vcpus, memory_mib),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def nodes_of(count: int, vcpus: int, memory_mib: int) -> tuple[NumaNode, ...]:
+    """Cores of two threads, numbered as Linux does: the second threads after all first ones."""
+    half = vcpus // 2
+    cores = [(first, first + half) for first in range(half)] + ([(vcpus - 1,)] if vcpus % 2 else [])
+    bounds = [number * len(cores) // count for number in range(count + 1)]
+    return tuple(
+        NumaNode(id=number, cores=tuple(cores[bounds[number] : bounds[number + 1]]), memory_mib=memory_mib // count)
+        for number in range(count)
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.host_actions import FencingToken
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.sim.kernel import Kernel, SimulatedGpu
@@ -104,6 +105,7 @@ class SimulatedMachine:
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
     bridges: tuple[Bridge, ...] = BRIDGES
+    nodes: tuple[NumaNode, ...] = ()
     effects: list[Effect] = field(default_factory=list)
     keep_effects: bool = False
     driver_version: str = "580.95.02"
@@ -118,6 +120,11 @@ class SimulatedMachine:
 
     def gpu_at(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.kernel.gpus if gpu.address == address), None)
+
+    def node_of(self, gpu: str) -> int:
+        """NUMA node of a GPU: the first ones are near the first node."""
+        at = [one.address for one in self.kernel.gpus].index(gpu)
+        return at * max(1, len(self.nodes)) // len(self.kernel.gpus)
 
     def owner(self, key: str) -> str | None:
         """Whose the object is; what lives in kernel memory is nobody's after a reboot."""

@@ -51,6 +51,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         ledger_lost=machine.ledger.lost,
         confinement="apparmor",
         fabric=fabric_snapshot(machine),
+        nodes=machine.nodes,
     )
 
 
@@ -100,7 +101,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         pci_device=kind.pci_device,
         pci_subsystem_vendor="10de",
         pci_subsystem_device=kind.pci_subsystem,
-        numa_node=0,
+        numa_node=machine.node_of(gpu.address),
         memory_mib=kind.memory_mib,
         driver=gpu.driver,
         framework=framework,

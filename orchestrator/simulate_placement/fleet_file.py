@@ -42,6 +42,8 @@ class HostGroup(BaseModel):
     """Of simulated hosts (``serve --simulate``): the version that they begin with."""
     refuses_drivers: list[str] = Field(default_factory=list, max_length=100)
     """Of the same: versions that do not come up there."""
+    numa_nodes: Annotated[int, Field(ge=1, le=16)] = 1
+    """Of the same: nodes among which CPUs, memory and GPUs are divided."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
 
 
@@ -104,8 +106,8 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
 
 
 _HINT = (
-    "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver"
-    " and refuses_drivers"
+    "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver,"
+    " refuses_drivers and numa_nodes"
 )
 
 

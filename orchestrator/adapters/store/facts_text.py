@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
 from orchestrator.core.snapshot import GpuSnapshot
@@ -20,6 +21,7 @@ _OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "pro
 _WRITTEN: Final = TypeAdapter(GpuSnapshot)
 _GPU: Final = _WRITTEN.validator
 _FABRIC: Final = TypeAdapter(FabricSnapshot | None)
+_NODE: Final = TypeAdapter(NumaNode)
 
 
 def facts_text(facts: HostFacts) -> str:
@@ -31,7 +33,8 @@ def facts_text(facts: HostFacts) -> str:
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
     own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric")
     of_host = {name: getattr(facts, name) for name in own}
-    return to_json({**of_host, "kinds": list(kinds), "gpus": gpus}).decode()
+    nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
+    return to_json({**of_host, "nodes": nodes, "kinds": list(kinds), "gpus": gpus}).decode()
 
 
 def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
@@ -47,7 +50,13 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         unconfined=found.get("unconfined", False),
         bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
         fabric=_FABRIC.validate_python(found.get("fabric")),
+        nodes=tuple(_node(text) for text in found.get("nodes", ())),
     )
+
+
+@lru_cache(maxsize=1024)
+def _node(text: str) -> NumaNode:
+    return _NODE.validate_json(text)
 
 
 @lru_cache(maxsize=65_536)

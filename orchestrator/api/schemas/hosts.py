@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
 from orchestrator.api.schemas.fabric import FabricAnswer
+from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
@@ -242,6 +243,7 @@ class HostAnswer(AnswerBody):
     software: SoftwareAnswer | None
     agent_differs: bool = Field(description="The agent is of another build than the server's; upgrade-agent mends it")
     bridges: tuple[HostBridgeAnswer, ...] | None = Field(description="That networks can be put on; null: not seen yet")
+    numa_nodes: tuple[NumaNodeAnswer, ...] | None = Field(description="Empty: not told; null: not seen yet")
     fabric: FabricAnswer | None = Field(description="null: no GPU of it hangs on NVSwitches, or that is not told")
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
@@ -276,6 +278,7 @@ class HostAnswer(AnswerBody):
             software=SoftwareAnswer.of(seen) if seen else None,
             agent_differs=info.agent_differs,
             bridges=tuple(map(HostBridgeAnswer.of, seen.bridges)) if seen else None,
+            numa_nodes=tuple(map(NumaNodeAnswer.of, seen.nodes)) if seen else None,
             fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)

@@ -18,6 +18,7 @@ from orchestrator.cli.commands.host_provision import provision
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
+from orchestrator.cli.host_cpus import numa_lines
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, Selector, Sort, Unlabel
 from orchestrator.cli.progress import follow
@@ -220,6 +221,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
+    pairs += [("NUMA node", line) for line in numa_lines(host)]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]

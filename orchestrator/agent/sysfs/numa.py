@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA nodes with their cores, memory and huge pages, as the kernel shows them (Documentation/ABI/stable/sysfs-devices-
+node). Nothing of them is ever changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import reading
+from orchestrator.core.cpus import Cores, HugePages, NumaNode, parse_cpus
+from orchestrator.core.errors import InvalidInput
+
+_NODE: Final = re.compile(r"node(\d+)", re.ASCII)
+_PAGES: Final = re.compile(r"hugepages-(\d+)kB", re.ASCII)
+_TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB", re.ASCII)
+
+
+def read(paths: Paths) -> tuple[NumaNode, ...]:
+    """By number; none where the kernel knows no nodes."""
+    system = paths.root / "sys/devices/system"
+    found = (_NODE.fullmatch(name) for name in reading.names(system / "node"))
+    numbers = sorted(int(one[1]) for one in found if one is not None)
+    return tuple(_node(system, number) for number in numbers)
+
+
+def _node(system: Path, number: int) -> NumaNode:
+    directory = system / f"node/node{number}"
+    memory = _TOTAL.search(reading.text(directory / "meminfo") or "")
+    return NumaNode(
+        id=number,
+        cores=_cores(system, _cpus(directory / "cpulist")),
+        memory_mib=0 if memory is None else int(memory[1]) // 1024,
+        hugepages=tuple(_huge_pages(directory / "hugepages")),
+    )
+
+
+def _cores(system: Path, online: tuple[int, ...]) -> Cores:
+    """A core is asked about by its first CPU. One whose siblings are not told is a core of its own."""
+    left, cores = set(online), []
+    for cpu in online:
+        if cpu in left:
+            siblings = _cpus(system / f"cpu/cpu{cpu}/topology/thread_siblings_list")
+            core = (cpu, *(one for one in siblings if one != cpu and one in left))
+            left.difference_update(core)
+            cores.append(tuple(sorted(core)))
+    return tuple(cores)
+
+
+def _cpus(file: Path) -> tuple[int, ...]:
+    try:
+        return parse_cpus(reading.text(file) or "")
+    except InvalidInput:
+        return ()
+
+
+def _huge_pages(directory: Path) -> Iterator[HugePages]:
+    sizes = (_PAGES.fullmatch(name) for name in reading.names(directory))
+    for size in sorted(int(one[1]) for one in sizes if one is not None):
+        pages = directory / f"hugepages-{size}kB"
+        total, free = reading.number(pages / "nr_hugepages"), reading.number(pages / "free_hugepages")
+        if total:
+            yield HugePages(size_kib=size, total=total, free=free or 0)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUs of a host as the API tells of them."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.cpus import HugePages, NumaNode, cpus_text
+
+
+class HugePagesAnswer(AnswerBody):
+    """Huge pages of one size on a NUMA node."""
+
+    model_config = ConfigDict(title="HugePages")
+
+    size_kib: int
+    total: int
+    free: int
+
+    @classmethod
+    def of(cls, pages: HugePages) -> HugePagesAnswer:
+        return cls(size_kib=pages.size_kib, total=pages.total, free=pages.free)
+
+
+class NumaNodeAnswer(AnswerBody):
+    """A NUMA node of a host."""
+
+    model_config = ConfigDict(title="NumaNode")
+
+    id: int
+    cpus: str = Field(description="CPUs that are online, as ``0-15,32-47``")
+    cores: int = Field(description="That these CPUs belong to; a core of two threads is two CPUs")
+    memory_mib: int
+    hugepages: tuple[HugePagesAnswer, ...]
+
+    @classmethod
+    def of(cls, node: NumaNode) -> NumaNodeAnswer:
+        return cls(
+            id=node.id,
+            cpus=cpus_text(node.cpus),
+            cores=len(node.cores),
+            memory_mib=node.memory_mib,
+            hugepages=tuple(map(HugePagesAnswer.of, node.hugepages)),
+        )

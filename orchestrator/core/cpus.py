@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUs of a host, as its kernel numbers them, and the NUMA nodes and cores that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.core.errors import InvalidInput
+
+MAX_CPU: Final = 8191
+"""NR_CPUS of the largest kernels that distributions build, less one."""
+
+Cores = tuple[tuple[int, ...], ...]
+"""CPUs by core: hyperthreads of one core together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HugePages:
+    """Of one size on one NUMA node."""
+
+    size_kib: int
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
+    """A NUMA node: CPUs that are online and the memory that is nearest to them."""
+
+    id: int
+    cores: Cores
+    memory_mib: int
+    """Huge pages among it."""
+    hugepages: tuple[HugePages, ...] = ()
+    """By size; those alone that the host has."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(sorted(cpu for core in self.cores for cpu in core))
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """``0-3,8`` in order. Empty text: none.
+
+    :raises InvalidInput: ``host.cpus_invalid``
+    """
+    found: set[int] = set()
+    for part in text.split(",") if text.strip() else ():
+        first, dash, last = part.strip().partition("-")
+        numbers = (first, last if dash else first)
+        if not all(one.isascii() and one.isdigit() and len(one) <= len(str(MAX_CPU)) for one in numbers):
+            raise _no_cpus(text)
+        low, high = (int(one) for one in numbers)
+        if not low <= high <= MAX_CPU:
+            raise _no_cpus(text)
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _no_cpus(text: str) -> InvalidInput:
+    return InvalidInput("host.cpus_invalid", f"{text[:60]!a} names no CPUs", hint="write them as 4-15,20-31")
+
+
+def cpus_text(cpus: Iterable[int]) -> str:
+    """``0-3,8``, as the kernel and libvirt write them."""
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in _runs(cpus))
+
+
+def _runs(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
+    run: tuple[int, int] | None = None
+    for cpu in sorted(set(cpus)):
+        if run is not None and cpu == run[1] + 1:
+            run = (run[0], cpu)
+            continue
+        if run is not None:
+            yield run
+        run = (cpu, cpu)
+    if run is not None:
+        yield run
