@@ -147,8 +147,10 @@ class DurableEngine:
             self._queue.offer(due, thorough=beat, alone=self._living.alone)
         if beat and forget:
             self._queue.forget_ended()
-        if beat:
-            self._idle_beats = 0 if due else self._idle_beats + 1
+        if due:  # asked for by name, it may not have begun to run yet
+            self._idle_beats = 0
+        elif beat:
+            self._idle_beats += 1
         if self._idle_beats >= RESTED_AFTER and not self._running:
             self._queue.forget_ended()  # one that rests often is seldom open when it is time for that
             queue, self._queue = self._queue, None
