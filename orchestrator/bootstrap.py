@@ -38,6 +38,7 @@ from orchestrator.ports.identity import Identities
 from orchestrator.ports.timers import TimerHealth
 from orchestrator.reach import Reach, over_ssh, readable_files
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
+from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.reconcile.watcher import Watcher
 from orchestrator.services.fleet_view import Overcommit
@@ -64,6 +65,8 @@ class App:
     engine: DurableEngine
     store: SqlStore
     timer: Timer
+    guests: BootingGuests
+    guest_timer: Timer
     reach: Reach
     lock: ExecutorLock
     reconciler: Reconciler
@@ -88,13 +91,15 @@ class App:
 
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
-        return (*self.timer.health(), self.engine.health())
+        return (*self.timer.health(), *self.guest_timer.health(), self.engine.health())
 
     def close(self) -> None:
         """Let running steps end and be journalled, then let go of everything.
 
         A running play is minutes long, so it is ended instead: running it again changes nothing."""
         self.timer.stop()
+        self.guest_timer.stop()
+        self.guests.close()
         self.watcher.close()
         self.reconciler.close()
         self.reach.leave()
@@ -167,13 +172,18 @@ def build(
         **reach.rounds,
     }
     timer = Timer(rounds, settings.refresh_seconds)
+    guests = BootingGuests(store, world.link, world.clock, engine, limit_s=world.limits.guest_seen)
+    guest_timer = Timer({"booting guests": guests.round}, ROUND_S)
     engine.recover()
     timer.start()
+    guest_timer.start()
     return App(
         services=services,
         engine=engine,
         store=store,
         timer=timer,
+        guests=guests,
+        guest_timer=guest_timer,
         reach=reach,
         lock=lock,
         reconciler=reconciler,

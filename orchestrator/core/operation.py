@@ -14,9 +14,10 @@ OperationState = Literal["queued", "running", "undoing", "done", "undone", "stuc
 
 StepState = Literal["pending", "running", "done", "failed", "undoing", "undone", "undo_failed"]
 
-HostWaitState = Literal["waiting", "tried", "over"]
-"""``waiting``: it is not run. ``tried``: it goes on, as its host was seen or somebody wants it to end, and waits again
-when the host is still out of reach. ``over``: it has waited long enough and fails as any other would."""
+WaitState = Literal["waiting", "tried", "over"]
+"""Of an operation that waits for its host or its guest. ``waiting``: it is not run. ``tried``: it goes on, as what it
+waits for was seen or somebody wants it to end, and waits again when that is not so. ``over``: it has waited long enough
+and does without."""
 
 FINISHED: frozenset[OperationState] = frozenset({"done", "undone", "stuck"})
 UNFINISHED: tuple[OperationState, ...] = ("queued", "running", "undoing")
@@ -98,7 +99,7 @@ class HostWait:
 
     host: str
     since: float
-    state: HostWaitState
+    state: WaitState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,8 @@ class Operation:
     """When it ended, counted in ends of operations (ports/store/operations.py); the store alone sets it."""
     host_wait: HostWait | None = None
     """Until a step of it is done again, or it has ended; one that has waited long enough never waits again."""
+    guest_wait: WaitState | None = None
+    """Whether it waits for its VM's guest to boot; None: that step has not looked yet, or has ended."""
 
     def over_by(self, turn: int) -> bool:
         """It has ended, and whoever began to observe at that turn has seen all that it did."""

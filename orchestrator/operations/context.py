@@ -34,7 +34,6 @@ class Limits:
     first_pause: float = 0.5
     """Doubled after each try."""
     guest_seen: float = 120.0
-    guest_poll: float = 0.5
     shutdown_grace: int = 30
 
 
@@ -81,13 +80,22 @@ class Context:
     """Progress inside a step, for people."""
     pause: Callable[[float], None]
     """Sleep so many seconds inside a step; leaves the step when the operation is cancelled or the server stops."""
+    wait_for_guest: Callable[[], None]
+    """Leave the step until the guest has booted, and do it again then. Returns when it has had the time it gets."""
     warnings: list[str] = field(default_factory=list)
     within: Transaction | None = None
     """Everything is written in this transaction, which is somebody else's to end."""
     _carried: _Carried = field(default_factory=_Carried)
 
     @classmethod
-    def of(cls, world: World, job: Job, report: Callable[[str], None], pause: Callable[[float], None]) -> Context:
+    def of(
+        cls,
+        world: World,
+        job: Job,
+        report: Callable[[str], None],
+        pause: Callable[[float], None],
+        wait_for_guest: Callable[[], None],
+    ) -> Context:
         """The context of a job as it was taken up."""
         return cls(
             world=world,
@@ -98,6 +106,7 @@ class Context:
             attempt=job.operation.attempt,
             report=report,
             pause=pause,
+            wait_for_guest=wait_for_guest,
             warnings=list(job.operation.warnings),
         )
 

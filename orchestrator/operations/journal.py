@@ -63,8 +63,10 @@ class Journal:
         :raises Bug: ``operation.step_transition``
         """
         wait = operation.host_wait
-        if wait is not None and wait.state != "over" and any(move.state == "done" for move in moves):
-            return self._write(replace(operation, host_wait=None), moves, writes, whole=True)
+        missed = wait if wait is None or wait.state == "over" else None
+        on = replace(operation, host_wait=missed, guest_wait=None)
+        if on != operation and any(move.state == "done" for move in moves):
+            return self._write(on, moves, writes, whole=True)
         return self._write(operation, moves, writes, whole=False)
 
     def note(self, operation: Operation, position: int, message: str) -> None:
@@ -76,7 +78,7 @@ class Journal:
 
     def undoing(self, operation: Operation, moves: Sequence[Move], position: int, error: VgpuctlError) -> Written:
         """It failed in that step; from now on it is taken back."""
-        failed = replace(operation, state="undoing", error=_error(operation, position, error))
+        failed = replace(operation, state="undoing", guest_wait=None, error=_error(operation, position, error))
         return self._write(failed, moves, (), whole=True)
 
     def waits(self, operation: Operation, moves: Sequence[Move], host: str) -> Written:
@@ -84,6 +86,10 @@ class Journal:
         since = self._clock.now() if operation.host_wait is None else operation.host_wait.since
         wait = HostWait(host=host, since=since, state="waiting")
         return self._write(replace(operation, host_wait=wait), moves, (), whole=True)
+
+    def waits_for_guest(self, operation: Operation) -> Written:
+        """It stands where it is until its guest has booted."""
+        return self._write(replace(operation, guest_wait="waiting"), (), (), whole=True)
 
     def ended(
         self,

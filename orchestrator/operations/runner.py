@@ -34,7 +34,7 @@ class Runner:
         taken_up = Written(job.operation, job.cancelled)
         walk = Walk(self._world, self._journal, definition, self._steps, taken_up, stopping)
         try:
-            walk.run(Context.of(self._world, job, walk.note, walk.pause))
+            walk.run(Context.of(self._world, job, walk.note, walk.pause, walk.wait_for_guest))
         except Suspended:
             return
 

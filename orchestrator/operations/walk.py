@@ -62,6 +62,17 @@ class Walk:
         self._leave_if_cancelled()
         self._world.clock.sleep(seconds)
 
+    def wait_for_guest(self) -> None:
+        """The step is begun again when the guest has booted, and holds nobody up until then. Returns when it has had
+        the time that it gets."""
+        if self._operation.guest_wait == "over":
+            return
+        self._suspend_if_stopping()
+        self._write_what_is_held()
+        self._is_now(self._journal.waits_for_guest(self._operation))
+        self._leave_if_cancelled()
+        raise Suspended
+
     def run(self, context: Context) -> None:
         if self._operation.state == "running":
             self._forward(context)
@@ -104,6 +115,8 @@ class Walk:
         self._leave_if_cancelled()
         self._wait_if_away(context)
         began = self._world.clock.now()
+        if self._operation.guest_wait is not None:  # it goes on in what it had begun
+            began = record.started_at or began
         return began, self._retry(context, step, step.do)
 
     def _done(self, context: Context, done: Move) -> None:

@@ -115,7 +115,7 @@ class OperationService:
             operation = job.operation if _held_at_rest(tx, job.operation) else _check_stuck(job)
             definition = DEFINITIONS.get(operation.kind)
             if definition is not None:
-                context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep)
+                context = Context.of(self.world, job, lambda _: None, self.world.clock.sleep, lambda: None)
                 definition.abandoned(replace(context, within=tx))
             ended = replace(operation, state="undone", finished_at=operation.finished_at or self.world.clock.now())
             tx.operations.update(replace(ended, remainder=(), warnings=(*operation.warnings, note)))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.adapters.bundles.library import BundleLibrary
@@ -17,7 +18,9 @@ from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
+from orchestrator.ports.clock import Clock
 from orchestrator.reconcile.findings import FindingService
+from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.leases import LeaseKeeper
 from orchestrator.reconcile.pacing import Pacing
 from orchestrator.reconcile.reconciler import Reconciler
@@ -102,6 +105,19 @@ def scan(address: str, port: int) -> HostKey:
     return HostKey(type="ssh-ed25519", key="AAAA", fingerprint=f"SHA256:{address}")
 
 
+def due_before(store: SqlStore, operation_id: str) -> list[str]:
+    with store.read() as tx:
+        return [one.operation for one in tx.operations.due([operation_id]) if one.operation != operation_id]
+
+
+def wait_for_guests(engine: HeldEngine, guests: BootingGuests, clock: Clock) -> None:
+    """Until one of them lets its operation go on, or none boots."""
+    while not engine.waiting and (waiting := guests.waiting()):
+        clock.sleep(ROUND_S)
+        for host, ones in waiting.items():
+            guests.ask(host, ones)
+
+
 @contextmanager
 def plane_with(state: Path, *hosts: str) -> Iterator[ControlPlane]:
     """A control plane to which these hosts were added; closed in the end."""
@@ -144,6 +160,9 @@ def control_plane(
     kept = journal(store, world.clock)
     runner = Runner(world, kept, DEFINITIONS)
     engine = HeldEngine(runner.run)
+    guests = BootingGuests(store, fake, world.clock, engine, limit_s=world.limits.guest_seen)
+    engine.due_before = partial(due_before, store)
+    engine.idle = partial(wait_for_guests, engine, guests, world.clock)
     observer = HostObserver(store=store, link=fake, clock=world.clock)
     repairer = Repairer(store=store, engine=engine, clock=world.clock, ids=ids, pacing=Pacing(world.clock))
     leases = LeaseKeeper(store=store, engine=engine, clock=world.clock, ids=ids)

@@ -91,14 +91,23 @@ class HeldEngine:
     def __init__(self, run: Callable[[str], None]) -> None:
         self._run = run
         self.waiting: list[str] = []
+        self.idle: Callable[[], None] = lambda: None
+        """Called when nothing is left to run."""
+        self.due_before: Callable[[str], list[str]] = lambda _: []
+        """Operations of the same subject that come first."""
 
     def submit(self, operation_id: str) -> None:
         if operation_id not in self.waiting:
             self.waiting.append(operation_id)
 
     def drain(self) -> None:
+        self.idle()
         while self.waiting:
-            self._run(self.waiting.pop(0))
+            operation = self.waiting.pop(0)
+            for one in (*self.due_before(operation), operation):
+                self._run(one)
+            if not self.waiting:
+                self.idle()
 
     def recover(self) -> int:
         return 0

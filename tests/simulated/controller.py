@@ -13,6 +13,7 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
+from orchestrator.reconcile.guests import ROUND_S, BootingGuests
 from orchestrator.reconcile.reconciler import Reconciler
 from orchestrator.services.fleet_view import Overcommit
 from orchestrator.services.host_checks import HostInspection
@@ -61,6 +62,31 @@ class Controller:
     engine: SimEngine
     services: Services
     reconciler: Reconciler
+    guests: GuestRounds
+
+
+class GuestRounds:
+    """Asked for guests that boot, for as long as there are any."""
+
+    def __init__(self, schedule: Schedule, process: Process, clock: VirtualClock, guests: BootingGuests) -> None:
+        self._schedule = schedule
+        self._process = process
+        self._clock = clock
+        self._guests = guests
+        self._going_on = False
+
+    def begin(self) -> None:
+        """Unless they have begun."""
+        if not self._going_on:
+            self._going_on = True
+            self._schedule.spawn(self._process, "guests", self._go_on)
+
+    def _go_on(self) -> None:
+        while waiting := self._guests.waiting():
+            self._clock.sleep(ROUND_S)
+            for host, guests in sorted(waiting.items()):
+                self._guests.ask(host, guests)
+        self._going_on = False
 
 
 def start(around: Surroundings, name: str) -> Controller:
@@ -86,10 +112,15 @@ def start(around: Surroundings, name: str) -> Controller:
     def afterwards(host: str, subject: str) -> None:
         if observer.is_untrue(host, subject):
             observer.observe(host)
+        guests.begin()
 
     engine = SimEngine(schedule, process, store, runner, afterwards)
+    booting = BootingGuests(store, link, clock, engine, limit_s=world.limits.guest_seen)
+    guests = GuestRounds(schedule, process, clock, booting)
     settings = Settings.model_construct()
     reconciler = reconciler_of(settings, world, engine, observer)
     site = Site(key=_KEY, tenancy=tenancy(store, clock, owner_uid=os.geteuid(), key=_KEY), overcommit=Overcommit())
     services = services_of(world, engine, reconciler, HostInspection(scan), site)
-    return Controller(process=process, clock=clock, engine=engine, services=services, reconciler=reconciler)
+    return Controller(
+        process=process, clock=clock, engine=engine, services=services, reconciler=reconciler, guests=guests
+    )

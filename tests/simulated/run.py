@@ -301,6 +301,7 @@ class Run:
 
     def _recover(self, controller: Controller) -> None:
         controller.engine.recover()
+        controller.guests.begin()
 
     def _operations(self, *states: str) -> list[Operation]:
         with self._store.read() as tx:

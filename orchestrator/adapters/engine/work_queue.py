@@ -66,7 +66,7 @@ class WorkQueue:
         self._places = Places(bounds)
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
-        """Operations that were due at the last thorough look or have become so since."""
+        """Runs of operations that were due at the last thorough look or have become so since."""
         DBOS(
             config=DBOSConfig(
                 name="vgpuctl",
@@ -103,14 +103,14 @@ class WorkQueue:
     def offer(self, due: Iterable[DueOperation], *, thorough: bool, alone: bool) -> None:
         """Have every one run that is neither queued nor running. ``alone``: no other controller lives, so the places
         that this process counts are all there are. Unless ``thorough``, only those that this process has not been
-        offered yet, as their first run: what the queue's database says is not asked.
+        offered yet, what the queue's database says is not asked, and unless ``alone``, it is their first run.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
             due = tuple(due)
-            new = self._not_yet_seen(due, thorough=thorough)
-            self._offered = {one.operation for one in due} | (set() if thorough else self._offered)
+            new = self._neither_queued_nor_running(due) if thorough else self._not_offered(due, alone=alone)
+            self._offered = {_run_of(one) for one in due} | (set() if thorough else self._offered)
             if not alone:
                 for one in (*self._places.give_up_waiting(), *new):
                     self._enqueue(one)
@@ -118,9 +118,11 @@ class WorkQueue:
             self._places.stand_in_line(new)
             self._begin_those_with_a_place()
 
-    def _not_yet_seen(self, due: Iterable[DueOperation], *, thorough: bool) -> list[Begun]:
-        if not thorough:
-            return [Begun(one, f"{one.operation}.0") for one in due if one.operation not in self._offered]
+    def _not_offered(self, due: Iterable[DueOperation], *, alone: bool) -> list[Begun]:
+        new = [Begun(one, _run_of(one)) for one in due if alone or not one.attempt]
+        return [one for one in new if one.run not in self._offered]
+
+    def _neither_queued_nor_running(self, due: Iterable[DueOperation]) -> list[Begun]:
         kept = self._places.kept()
         live = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
         for operation in kept - live:  # its run had ended before: another number gets it run
@@ -215,6 +217,12 @@ class WorkQueue:
 
 def _runs(**which: Any) -> list[Any]:
     return list(DBOS.list_workflows(name=_WORKFLOW, load_input=False, load_output=False, **which))
+
+
+def _run_of(one: DueOperation) -> str:
+    """Its next one, when each run so far was an attempt. If not, it is there already and does nothing, and the next
+    thorough look finds another number."""
+    return f"{one.operation}.{one.attempt}"
 
 
 def _operation_of(workflow_id: str) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Executable,
     Integer,
@@ -39,13 +40,13 @@ from orchestrator.core.operation import (
     FINISHED,
     UNFINISHED,
     HostWait,
-    HostWaitState,
     Operation,
     StepRecord,
+    WaitState,
     Watched,
     unknown_operation,
 )
-from orchestrator.ports.store.operations import DueOperation, Job
+from orchestrator.ports.store.operations import BootingGuest, DueOperation, Job
 
 # Put together once, as that takes as long as asking; what a step asks again and again. Values of an UPDATE are those
 # that come with it.
@@ -79,7 +80,15 @@ _NUMBER: Final = (
 )
 _ADD: Final = kept(insert(operations).values(number=_NUMBER))
 _UNFINISHED: Final = kept(
-    select(operations.c.id, operations.c.subject, operations.c.host, operations.c.waits_for, operations.c.host_wait)
+    select(
+        operations.c.id,
+        operations.c.subject,
+        operations.c.host,
+        operations.c.attempt,
+        operations.c.waits_for,
+        operations.c.host_wait,
+        operations.c.guest_wait,
+    )
     .where(operations.c.state.in_(UNFINISHED))
     .order_by(
         case((operations.c.state == "queued", 1), else_=0),
@@ -94,7 +103,17 @@ _UNFINISHED_BESIDE: Final = _UNFINISHED.where(
         select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(bindparam("operation_ids", expanding=True)))
     )
 )
-_HOW_MANY: Final = kept(select(count()).select_from(operations).where(operations.c.state.in_(UNFINISHED)))
+_GUEST_WAITS: Final = operations.c.guest_wait == "waiting"
+_HOW_MANY: Final = kept(
+    select(count())
+    .select_from(operations)
+    .where(operations.c.state.in_(UNFINISHED), func.coalesce(operations.c.guest_wait, "") != "waiting")
+)
+_BOOTING: Final = kept(
+    select(operations.c.id, operations.c.subject, operations.c.host, _GUEST_WAITS.label("waits"))
+    .where(operations.c.guest_wait.is_not(None))
+    .order_by(operations.c.created_at, operations.c.id)
+)
 _ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
 _CHANGING: Final = ("state", "started_at", "finished_at", "message")
 """Columns of a step."""
@@ -270,7 +289,7 @@ class SqlOperations:
         """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
         that operations with these ids are about.
 
-        None of a subject whose operation waits for its host, or for another one that has not ended."""
+        None of a subject whose operation waits for its host, its guest, or for another one that has not ended."""
         if beside is not None and not beside:
             return ()
         if beside is None:
@@ -282,9 +301,9 @@ class SqlOperations:
             first.setdefault(row.subject, row)
         open_ones = self._unfinished({one for row in first.values() for one in row.waits_for or ()})
         return tuple(
-            DueOperation(operation=row.id, subject=row.subject, host=row.host)
+            DueOperation(operation=row.id, subject=row.subject, host=row.host, attempt=row.attempt)
             for row in first.values()
-            if row.host_wait != "waiting" and open_ones.isdisjoint(row.waits_for or ())
+            if "waiting" not in {row.host_wait, row.guest_wait} and open_ones.isdisjoint(row.waits_for or ())
         )
 
     def missing(self, host: str) -> dict[str, HostWait]:
@@ -295,15 +314,30 @@ class SqlOperations:
         )
         return {row.id: host_wait_of(row) for row in found}
 
-    def end_wait(self, operation_id: str, state: HostWaitState) -> None:
+    def end_wait(self, operation_id: str, state: WaitState) -> None:
         """It is due again, if it waits for its host."""
-        waiting = and_(_ID, operations.c.host_wait == "waiting")
-        change = update(operations).where(waiting).values(host_wait=state, revision=operations.c.revision + 1)
-        self.changed[operation_id] = None
-        self._db.execute(change, {"operation_id": operation_id})
+        self._end_waits(operations.c.host_wait, [operation_id], state)
+
+    def booting(self) -> tuple[BootingGuest, ...]:
+        """Oldest first."""
+        return tuple(
+            BootingGuest(operation=row.id, vm=row.subject, host=row.host, waits=bool(row.waits))
+            for row in self._db.execute(_BOOTING)
+        )
+
+    def end_guest_waits(self, operation_ids: Collection[str], state: WaitState) -> None:
+        """Those of them are due again that wait for their guests."""
+        self._end_waits(operations.c.guest_wait, operation_ids, state)
+
+    def _end_waits(self, column: Column[Any], operation_ids: Collection[str], state: WaitState) -> None:
+        waiting = and_(operations.c.id.in_(operation_ids), column == "waiting")
+        self.changed |= dict.fromkeys(operation_ids)
+        self._db.execute(
+            update(operations).where(waiting).values({column: state, "revision": operations.c.revision + 1})
+        )
 
     def unfinished(self) -> int:
-        """How many have not ended."""
+        """How many have not ended, without those that wait for their guests."""
         return int(self._db.execute(_HOW_MANY).scalar_one())
 
     def _unfinished(self, ids: Collection[str]) -> frozenset[str]:
@@ -347,6 +381,7 @@ class SqlOperations:
 
     def request_cancel(self, operation_id: str) -> None:
         self.end_wait(operation_id, "tried")
+        self.end_guest_waits([operation_id], "tried")
         self._touch(operation_id, cancelled=True)
 
     def _touch(self, operation_id: str, **values: Any) -> None:

@@ -142,6 +142,7 @@ def course_values(operation: Operation) -> dict[str, Any]:
         "warnings": list(operation.warnings),
         "host_wait": None if wait is None else wait.state,
         "host_wait_since": None if wait is None else wait.since,
+        "guest_wait": None if operation.state in FINISHED else operation.guest_wait,
     }
 
 
@@ -162,6 +163,7 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         warnings=tuple(row.warnings),
         ended_turn=row.ended_turn,
         host_wait=None if row.host_wait is None else host_wait_of(row),
+        guest_wait=row.guest_wait,
     )
 
 

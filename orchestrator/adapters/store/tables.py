@@ -261,6 +261,7 @@ operations = Table(
     Column("number", Integer, nullable=False),
     Column("host_wait", String(8), index=True),
     Column("host_wait_since", Float),
+    Column("guest_wait", String(8), index=True),
 )
 """Clocks order nothing. ``number``: of its subject's operations, in the order in which they were stored.
 ``ended_turn``: grows with every end of an operation; an observation that began when the newest was at least this has

@@ -56,14 +56,12 @@ def _shut_down(context: Context) -> str:
 
 def _see_guest(context: Context) -> str:
     """Running, and with an address. One that runs without an address in time is done, with a warning."""
-    world, vm = context.world, context.known_vm()
-    deadline = world.clock.monotonic() + world.limits.guest_seen
-    while not (addresses := _addresses_of_running(context)):
-        if world.clock.monotonic() >= deadline:
-            warning = f"no address was seen within {world.limits.guest_seen:.0f} s; look at its console"
-            context.warnings.append(warning)
-            return warning
-        context.pause(world.limits.guest_poll)
+    vm, addresses = context.known_vm(), _addresses_of_running(context)
+    if not addresses:
+        context.wait_for_guest()
+        warning = f"no address was seen within {context.world.limits.guest_seen:.0f} s; look at its console"
+        context.warnings.append(warning)
+        return warning
     if any(changes_gpu(device) for device in vm.devices):
         context.observe_for_the_end()  # what placement sees of the host does not follow from claims
     context.write_at_end(lambda tx: tx.vms.set_addresses(vm.id, addresses))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.core.operation import HostWait, HostWaitState, Operation, StepRecord
+from orchestrator.core.operation import HostWait, Operation, StepRecord, WaitState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,19 @@ class DueOperation:
     operation: str
     subject: str
     host: str
+    attempt: int
+    """How many have begun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BootingGuest:
+    """An operation that has found its VM's guest not booted yet, in the step that has not ended since."""
+
+    operation: str
+    vm: str
+    host: str
+    waits: bool
+    """False: it goes on, and may wait again."""
 
 
 class Operations(Protocol):
@@ -94,16 +107,22 @@ class Operations(Protocol):
         """Of every subject: the operation that has begun, else the oldest that waits. ``beside``: only of the subjects
         that operations with these ids are about.
 
-        None of a subject whose operation waits for its host, or for another one that has not ended."""
+        None of a subject whose operation waits for its host, its guest, or for another one that has not ended."""
 
     def missing(self, host: str) -> dict[str, HostWait]:
         """By id: the operations that have found the host out of reach and that no step of has ended since."""
 
-    def end_wait(self, operation_id: str, state: HostWaitState) -> None:
+    def end_wait(self, operation_id: str, state: WaitState) -> None:
         """It is due again, if it waits for its host."""
 
+    def booting(self) -> tuple[BootingGuest, ...]:
+        """Oldest first."""
+
+    def end_guest_waits(self, operation_ids: Collection[str], state: WaitState) -> None:
+        """Those of them are due again that wait for their guests."""
+
     def unfinished(self) -> int:
-        """How many have not ended."""
+        """How many have not ended, without those that wait for their guests."""
 
     def update(self, operation: Operation) -> None:
         """State, attempt, error, remainder, warnings, end; not the steps."""
@@ -114,4 +133,4 @@ class Operations(Protocol):
 
     def put_step(self, operation_id: str, position: int, step: StepRecord) -> None: ...
     def request_cancel(self, operation_id: str) -> None:
-        """One that waits for its host is due, to be taken back."""
+        """One that waits for its host or its guest is due, to be taken back."""

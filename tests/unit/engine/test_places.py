@@ -6,7 +6,7 @@ from orchestrator.ports.store.operations import DueOperation
 
 
 def waiting(operation: str, host: str = "h") -> Begun:
-    return Begun(DueOperation(operation=operation, subject=operation, host=host), f"{operation}.0")
+    return Begun(DueOperation(operation=operation, subject=operation, host=host, attempt=0), f"{operation}.0")
 
 
 def taken(places: Places) -> list[str]:
