@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from orchestrator.core.guest_settings import MAX_SETTINGS
 from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, check_labels
 from orchestrator.core.offering import (
     AntiAffinity,
@@ -81,6 +82,12 @@ class OfferingForm(_OfferingPart):
         default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
     )
     migratable: bool = Field(default=False, description="Whether a running VM may be moved")
+    provision: list[Text] = Field(
+        default=[], max_length=32, description="Roles that are run in the guest of a new VM, as vm provision has them"
+    )
+    provision_settings: dict[Text, int | Text] = Field(
+        default={}, max_length=MAX_SETTINGS, description="What is said to these roles, by name"
+    )
     unlisted: bool = Field(
         default=False, description="The names are newer than the shipped tables: do not look them up"
     )
@@ -109,6 +116,8 @@ class OfferingForm(_OfferingPart):
             anti_affinity=self.anti_affinity,
             power_cap_w=self.power_cap_w,
             migratable=self.migratable,
+            provision=tuple(self.provision),
+            provision_settings=dict(self.provision_settings),
         )
 
 

@@ -13,7 +13,8 @@ def request_of(offering: Offering, *, look_up: bool) -> dict[str, object]:
     """What the API is asked. ``look_up``: whether the names it has must be in the tables."""
     values = asdict(offering)
     del values["origin"]
-    return {**values, "gpu_models": list(offering.gpu_models), "hosts": dict(offering.hosts), "unlisted": not look_up}
+    lists = {"gpu_models": list(offering.gpu_models), "provision": list(offering.provision)}
+    return {**values, **lists, "hosts": dict(offering.hosts), "unlisted": not look_up}
 
 
 def offering_of(answer: Json) -> Offering:
@@ -23,6 +24,7 @@ def offering_of(answer: Json) -> Offering:
         **answer,
         "origin": "site",
         "gpu_models": tuple(answer["gpu_models"]),
+        "provision": tuple(answer["provision"]),
         "hosts": tuple(sorted(answer["hosts"].items())),
         "scheduler": None if scheduler is None else Scheduler(**scheduler),
         "parameters": VgpuParameters(**answer["parameters"]),

@@ -32,6 +32,8 @@ def outcome_of(session: CliSession, started: Json, tenant: str, *, wait: bool) -
         if not wait:
             return started, started_lines(started)
         follow(session, started["operation"], joined=started["existing"])
+    if started.get("provisioning") is not None:
+        follow(session, started["provisioning"])
     vm = session.client.vm(started["name"], tenant)
     so_already = started["existing"] and started["operation"] is None
     return vm, [f"{shown(vm['name'])} is {shown(vm['state'])} already"] if so_already else details(vm)
@@ -42,7 +44,13 @@ def started_lines(started: Mapping[str, Any]) -> list[str]:
     number = started["operation"]
     if number is None:
         return [f"{shown(started['name'])}: nothing has to be done"]
-    return [f"{shown(started['name'])}: operation {number} started", f"follow it: vgpuctl operation wait {number}"]
+    then = started.get("provisioning")
+    follows = [] if then is None else [f"then roles are run in its guest: vgpuctl operation wait {then}"]
+    return [
+        f"{shown(started['name'])}: operation {number} started",
+        f"follow it: vgpuctl operation wait {number}",
+        *follows,
+    ]
 
 
 def each(

@@ -528,6 +528,9 @@ Volume: TypeAlias = str
 SshKey: TypeAlias = str
 
 
+ProvisionItem: TypeAlias = str
+
+
 class CreateVm(TypedDict):
     """
     A wanted VM. The same name and values again mean the same VM.
@@ -620,6 +623,22 @@ class CreateVm(TypedDict):
     until: NotRequired[str | None]
     """
     Or when it gives its place back, like 2026-12-01T10:00Z
+    """
+    provision: NotRequired[list[ProvisionItem]]
+    """
+    Roles by name; they are run in the order that they need
+    """
+    no_provision: NotRequired[bool]
+    """
+    Leave out the roles that its offering asks for
+    """
+    provision_settings: NotRequired[dict[str, int | str]]
+    """
+    What is said to the roles, by name, each of which knows its type
+    """
+    provision_secrets: NotRequired[dict[str, str]]
+    """
+    Files that roles need, by name, like licence_token; forgotten after the run
     """
 
 
@@ -1509,6 +1528,10 @@ class VmPlan(TypedDict):
     """
     Null for a tenant
     """
+    provision: NotRequired[list[str]]
+    """
+    Roles that would then be run in its guest
+    """
 
 
 class Policy(TypedDict):
@@ -1609,6 +1632,10 @@ class Profile(TypedDict):
     host_labels: dict[str, str]
     """
     Labels that a host must have to offer it
+    """
+    provision: list[str]
+    """
+    Roles that are run in the guest of a new VM
     """
     hosts: list[str]
     """
@@ -1953,6 +1980,10 @@ class Started(TypedDict):
     preempted: NotRequired[list[str]]
     """
     VMs that are stopped for it; others' are not named
+    """
+    provisioning: NotRequired[str | None]
+    """
+    The operation that then runs roles in the VM's guest; null: there is none
     """
 
 
@@ -2987,6 +3018,14 @@ class Offering(TypedDict):
     """
     Whether a running VM may be moved
     """
+    provision: list[str]
+    """
+    Roles that are run in the guest of a new VM
+    """
+    provision_settings: dict[str, int | str]
+    """
+    What is said to these roles, by name
+    """
 
 
 class OfferingForm(TypedDict):
@@ -3069,6 +3108,14 @@ class OfferingForm(TypedDict):
     migratable: NotRequired[bool]
     """
     Whether a running VM may be moved
+    """
+    provision: NotRequired[list[ProvisionItem]]
+    """
+    Roles that are run in the guest of a new VM, as vm provision has them
+    """
+    provision_settings: NotRequired[dict[str, int | str]]
+    """
+    What is said to these roles, by name
     """
     unlisted: NotRequired[bool]
     """

@@ -113,7 +113,7 @@ def check_token_given(roles: Sequence[str], secrets: Mapping[str, str], there: S
             raise InvalidInput(
                 "guest.secret_missing",
                 f"role {role} needs {name}",
-                hint=f"vgpuctl vm provision VM {role} --secret-file {name}=FILE, once the VM runs",
+                hint=f"give it with --secret-file {name}=FILE",
             )
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.core.labels import Labels
@@ -76,6 +77,10 @@ class Offering:
     power_cap_w: int | None = None
     migratable: bool = False
     """Whether the VM may be moved while it runs."""
+    provision: tuple[str, ...] = ()
+    """Roles that are run in the guest of a new VM of it (core/guest_roles.py)."""
+    provision_settings: Mapping[str, int | str] = field(default_factory=dict, hash=False)
+    """What is said to them; what is said with the VM goes before it."""
 
     @property
     def written_down(self) -> bool:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.gpu_model import GpuModel
+from orchestrator.core.guest_roles import check_roles
+from orchestrator.core.guest_settings import check_settings
 from orchestrator.core.mig_profile import MigProfile
 from orchestrator.core.offering import Offering, VgpuParameters, Violation
 from orchestrator.core.vgpu_type import VgpuType
@@ -300,6 +303,20 @@ def _power_cap_is_ours_to_set(offering: Offering, facts: OfferingFacts) -> Itera
     yield Violation(rule=rule, field="power_cap_w", message=message)
 
 
+def _roles_can_be_run(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
+    try:
+        roles = check_roles(offering.provision) if offering.provision else ()
+    except InvalidInput as error:
+        told = ", ".join(filter(None, (error.message, error.hint)))
+        yield Violation(rule="provision.role_unknown", field="provision", message=told)
+        return
+    try:
+        check_settings(roles, offering.provision_settings)
+    except InvalidInput as error:
+        told = ", ".join(filter(None, (error.message, error.hint)))
+        yield Violation(rule="provision.setting", field="provision_settings", message=told)
+
+
 RULES: tuple[Rule, ...] = (
     _names_what_its_kind_needs,
     _type_is_of_its_kind,
@@ -319,4 +336,5 @@ RULES: tuple[Rule, ...] = (
     _gpu_count_is_a_partition,
     _migration_is_possible,
     _power_cap_is_ours_to_set,
+    _roles_can_be_run,
 )

@@ -15,6 +15,7 @@ from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
+from orchestrator.core.offering import Offering
 from orchestrator.core.offering_support import check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
@@ -29,6 +30,8 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpu_views import Viewed
+from orchestrator.services.guest_drivers import GuestHost
+from orchestrator.services.guest_runs import offered_roles
 from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
@@ -36,6 +39,12 @@ from orchestrator.services.planning import kept_apart
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_volumes import place_with, volumes_for
+
+
+def _check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
+    on = GuestHost(host=host, whole=offering.kind == "passthrough", about=f"such a VM of {tenant}")
+    offered_roles(offering).check_possible(tx, on)
+
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""
@@ -148,6 +157,7 @@ class CapacityService:
         :raises NotFound: ``profile.unknown``, ``network.unknown``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``, ``volume.unknown``
         :raises Conflict: ``volume.…``: one that no new VM can be given
+        :raises Conflict, NotFound: roles that its offering asks for cannot be run in it, as create says it
         """
         with self.index.current() as index, self.store.read() as tx:
             known_tenant(tx, question.tenant)
@@ -163,6 +173,8 @@ class CapacityService:
             with self.index.current() as now:
                 found = explain_in(now.engine, request, fleet.views)
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
+            if found.placement is not None:
+                _check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
         return Named(explanation=found, names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.cuda_releases import check_cuda
 from orchestrator.core.driver_bundle import BundleKind, DriverBundle
@@ -15,14 +17,27 @@ from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.driver_locks import NOTHING
 
 
-def guest_bundle(tx: Transaction, vm: Vm) -> DriverBundle:
+@dataclass(frozen=True, kw_only=True)
+class GuestHost:
+    """Where a guest is, or would be. ``whole``: its VM has whole GPUs; ``about``: for people."""
+
+    host: str
+    whole: bool
+    about: str
+
+    @classmethod
+    def of(cls, vm: Vm) -> GuestHost:
+        whole = all(device.kind == "passthrough" for device in vm.devices)
+        return cls(host=vm.host, whole=whole, about=f"VM {vm.full_name}")
+
+
+def guest_bundle(tx: Transaction, on: GuestHost) -> DriverBundle:
     """NVIDIA's guest driver for a vGPU, its data-center driver for whole GPUs; a ``.run`` file, as any system takes it.
 
     :raises NotFound: ``bundle.missing``; :raises Conflict: ``vm.driver_forbidden``, naming the table's row
     """
-    whole = all(device.kind == "passthrough" for device in vm.devices)
-    kind: BundleKind = "datacenter" if whole else "vgpu_guest"
-    host = tx.hosts.get(vm.host)
+    kind: BundleKind = "datacenter" if on.whole else "vgpu_guest"
+    host = tx.hosts.get(on.host)
     locked = lock_of(tx.driver_locks.get() or NOTHING, host.labels).locked.get("guest_driver")
     fitting = [
         one
@@ -39,24 +54,24 @@ def guest_bundle(tx: Transaction, vm: Vm) -> DriverBundle:
             f"there is no bundle of guest_driver{version} as a .run file",
             hint="'vgpuctl driver bundle add FILE' takes the operator's own",
         )
-    snapshot = None if whole else tx.hosts.snapshot(vm.host)
-    return _accepted(fitting, vm, None if snapshot is None else snapshot.driver_version)
+    snapshot = None if on.whole else tx.hosts.snapshot(on.host)
+    return _accepted(fitting, on, None if snapshot is None else snapshot.driver_version)
 
 
-def guest_cuda(tx: Transaction, vm: Vm, driver: DriverBundle | None) -> str | None:
+def guest_cuda(tx: Transaction, on: GuestHost, driver: DriverBundle | None) -> str | None:
     """The CUDA toolkit that is locked; None: any that goes with the guest's driver, which the guest is asked for.
 
     ``driver``: what the guest gets first; None: it keeps its own.
 
     :raises Conflict: ``guest.cuda_forbidden``, naming the table's row
     """
-    cuda = lock_of(tx.driver_locks.get() or NOTHING, tx.hosts.get(vm.host).labels).version("cuda")
+    cuda = lock_of(tx.driver_locks.get() or NOTHING, tx.hosts.get(on.host).labels).version("cuda")
     if driver is not None:
         check_cuda(shipped_profiles().catalogue.driver_matrix, driver=driver.content.version, toolkit=cuda)
     return cuda
 
 
-def _accepted(fitting: list[DriverBundle], vm: Vm, host_driver: str | None) -> DriverBundle:
+def _accepted(fitting: list[DriverBundle], on: GuestHost, host_driver: str | None) -> DriverBundle:
     """The newest that the tables do not forbid on such a host. ``host_driver``: None: it has no say, or is unknown."""
     newest = sorted(fitting, key=lambda one: version_key(one.content.version), reverse=True)
     why = ""
@@ -70,6 +85,6 @@ def _accepted(fitting: list[DriverBundle], vm: Vm, host_driver: str | None) -> D
         why = why or f"driver {version} on a host with {host_driver}: {forbidden}"
     raise Conflict(
         "vm.driver_forbidden",
-        f"no guest driver that is there goes with the host of VM {vm.full_name}: {why}",
+        f"no guest driver that is there goes with the host of {on.about}: {why}",
         hint="'vgpuctl driver bundle add FILE' takes one of the host's branch or the one before",
     )

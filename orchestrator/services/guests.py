@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.guest import GuestRecord, secret_of
+from orchestrator.core.guest import GuestRecord
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings, check_token_given
 from orchestrator.core.vm import Vm
@@ -18,7 +17,7 @@ from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
-from orchestrator.services.guest_drivers import guest_bundle, guest_cuda
+from orchestrator.services.guest_runs import GuestRoles
 from orchestrator.services.messages import Started
 from orchestrator.services.vm_checks import known_vm
 
@@ -64,21 +63,13 @@ class GuestService:
                 hint = f"'vgpuctl operation wait {busy}' waits for it"
                 raise Conflict("vm.busy", f"operation {busy} works on VM {vm.spec.name}", hint=hint)
             check_token_given(wanted, handed, _done(tx.guests.get(vm.id)))
-            driver = guest_bundle(tx, vm) if "guest_driver" in wanted else None
-            cuda = guest_cuda(tx, vm, driver) if "guest_cuda" in wanted else None
+            run = GuestRoles(roles=wanted, settings=typed, secrets=handed)
+            inputs = run.inputs(tx, vm)
             if new_host_key:
                 tx.guests.put(replace(tx.guests.get(vm.id), host_key=None))
-            if handed:
-                tx.secrets.put(secret_of(vm.id), json.dumps(handed))
+            run.keep_secrets(tx, vm)
             operation = new_operation("provision_vm", vm, clock=self.clock, ids=self.ids)
             tx.vms.update(held_by(operation, vm))
-            inputs: dict[str, object] = {
-                "roles": list(wanted),
-                "driver": None if driver is None else driver.sha256,
-                "cuda": cuda,
-                "settings": typed,
-                "secrets": sorted(handed),
-            }
             record(tx, operation, host=vm.host, inputs=inputs, said=", ".join(wanted))
         self.engine.submit(operation.id)
         return Started(operation=operation.id, name=vm.spec.name)

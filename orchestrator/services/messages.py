@@ -9,6 +9,7 @@ from typing import Literal
 
 from orchestrator.core.claim import HostCapacity
 from orchestrator.core.domain import BootPolicy
+from orchestrator.core.guest_settings import SettingValue
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import HostAction
 from orchestrator.core.lease import WantedEnd
@@ -30,6 +31,13 @@ class CreateVm(VmShape):
     """When it does not fit, VMs of lower priority may be stopped for it."""
     end: WantedEnd = field(default_factory=WantedEnd)
     """Of its lease."""
+    provision: tuple[str, ...] = ()
+    """Roles that are run in its guest, beside those of its offering."""
+    no_provision: bool = False
+    """Those of its offering are not run."""
+    provision_settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    provision_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Both as core/guest_settings.py has them, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +89,8 @@ class Started:
     """Ids of operations that make room for it."""
     preempted: tuple[str, ...] = ()
     """``tenant/name`` of the VMs that are stopped for it."""
+    provisioning: str | None = None
+    """Id of the operation that then runs roles in the guest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +104,8 @@ class DryRun:
     domain_xml: str
     preempts: tuple[str, ...] = ()
     """``tenant/name`` of the VMs that would be stopped for it."""
+    provision: tuple[str, ...] = ()
+    """Roles that would then be run in its guest."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from orchestrator.services.fabric import joined
 from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
+from orchestrator.services.guest_runs import PlannedRun
 from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
 from orchestrator.services.vm_volumes import place_with
@@ -59,11 +60,14 @@ class VmPlan:
     """Who has to give its place back before the claim can be taken."""
     volumes: tuple[Volume, ...] = ()
     """Data volumes that it is given, as they are now."""
+    run: PlannedRun | None = None
+    """What is run in its guest once it is made."""
 
     @property
     def inputs(self) -> dict[str, object]:
         """What its operation has to know to take back what it gives."""
-        return {"volumes": [one.fields() for one in self.volumes]} if self.volumes else {}
+        volumes = {"volumes": [one.fields() for one in self.volumes]} if self.volumes else {}
+        return {**volumes, "provisioning": self.run.operation.id} if self.run is not None else {**volumes}
 
     def take(self, tx: Transaction) -> None:
         """Claim the place.

@@ -22,6 +22,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import before, held_by, new_operation, record, running_operation
 from orchestrator.services.deallocating import begin_deallocation
 from orchestrator.services.dry_run import actions_of, xml_of
+from orchestrator.services.guest_runs import planned_run, wanted_roles
 from orchestrator.services.messages import CreateVm, DryRun, Started
 from orchestrator.services.networks import NetworkService, network_for
 from orchestrator.services.planning import Planner, VmPlan, check_still_ready
@@ -110,10 +111,12 @@ class VmService:
         within_quota(tx, plan.vm)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
-        if plan.victims:
-            return self._begin_preempting(tx, plan)
         kind = "create_vm" if request.start else "create_stopped_vm"
-        return self._begin(tx, kind, plan.vm, plan)
+        started = self._begin_preempting(tx, plan) if plan.victims else self._begin(tx, kind, plan.vm, plan)
+        if plan.run is None:
+            return started
+        plan.run.begin(tx, plan.vm, str(started.operation))
+        return replace(started, provisioning=plan.run.operation.id)
 
     def _planned(self, tx: Transaction, request: CreateVm, secret: str | None, *, reserve: bool) -> VmPlan:
         """Within what the tenant's policy and quota allow."""
@@ -125,10 +128,12 @@ class VmService:
         networks = tuple(network_for(tx, request.tenant, name).name for name in request.networks)
         volumes = volumes_for(tx, request.tenant, request.volumes, request.host)
         spec = spec_of(request, secret, networks, tuple(one.on_hosts for one in volumes))
+        roles = wanted_roles(request, self.planner.index.known.resolve(spec.profile))
         plan = self.planner.plan(tx, spec, preempt=request.preempt, volumes=volumes)
         end = new_lease_end(policy, request.end, plan.vm.created_at)
         plan = replace(plan, vm=replace(plan.vm, lease_end=end))
         within_quota(tx, plan.vm)
+        plan = replace(plan, run=planned_run(tx, plan.vm, roles, clock=self.planner.clock, ids=self.planner.ids))
         if reserve:
             self.planner.reserve(plan)
         return plan
@@ -185,6 +190,7 @@ class VmService:
             actions=actions,
             domain_xml=xml_of(plan.vm, actions),
             preempts=tuple(vm.full_name for vm in plan.victims),
+            provision=() if plan.run is None else plan.run.wanted.roles,
         )
 
     def extend(self, tenant: str, name: str, end: WantedEnd) -> Vm:
@@ -341,8 +347,9 @@ class VmService:
             tx.vms.update(replace(vm, state=state))
 
     def _submitted(self, started: Started) -> Started:
-        for operation in (*started.first, *([] if started.operation is None else [started.operation])):
-            self.engine.submit(operation)
+        for operation in (*started.first, started.operation, started.provisioning):
+            if operation is not None:
+                self.engine.submit(operation)
         return started
 
 
@@ -366,7 +373,10 @@ def _repeated(tx: Transaction, vm: Vm, request: CreateVm) -> Started:
     check_labelled(vm, request.labels)
     if vm.state == "deleting":
         raise Conflict("vm.being_deleted", f"VM {vm.spec.name} is being deleted", hint="wait until it is gone")
-    return Started(operation=running_operation(tx, vm), name=vm.spec.name, existing=True)
+    running = running_operation(tx, vm)
+    then = None if running is None else tx.operations.get(running).inputs.get("provisioning")
+    provisioning = then if isinstance(then, str) else None
+    return Started(operation=running, name=vm.spec.name, existing=True, provisioning=provisioning)
 
 
 def _exists(vm: Vm) -> Conflict:

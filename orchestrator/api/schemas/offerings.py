@@ -43,6 +43,8 @@ class OfferingAnswer(AnswerBody):
     anti_affinity: AntiAffinity
     power_cap_w: int | None
     migratable: bool
+    provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
+    provision_settings: dict[str, int | str] = Field(description="What is said to these roles, by name")
 
     @classmethod
     def of(cls, offering: Offering) -> OfferingAnswer:

@@ -95,6 +95,9 @@ class StartedAnswer(AnswerBody):
     name: str
     existing: bool = Field(description="The same request was made before")
     preempted: tuple[str, ...] = Field(default=(), description="VMs that are stopped for it; others' are not named")
+    provisioning: str | None = Field(
+        default=None, description="The operation that then runs roles in the VM's guest; null: there is none"
+    )
 
     @classmethod
     def of(cls, started: Started, tenants: Collection[str] | None = None) -> StartedAnswer:
@@ -104,4 +107,5 @@ class StartedAnswer(AnswerBody):
             name=started.name,
             existing=started.existing,
             preempted=named_for(tenants, started.preempted),
+            provisioning=started.provisioning,
         )

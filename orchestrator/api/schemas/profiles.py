@@ -27,6 +27,7 @@ class ProfileAnswer(AnswerBody):
     gpu_count: int
     gpu_models: tuple[str, ...]
     host_labels: dict[str, str] = Field(description="Labels that a host must have to offer it")
+    provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
     hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
     free: int | None = Field(
         description="How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity"
@@ -51,6 +52,7 @@ class ProfileAnswer(AnswerBody):
             gpu_count=offering.gpu_count,
             gpu_models=offering.gpu_models,
             host_labels=dict(offering.hosts),
+            provision=offering.provision,
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,
             available=bool(info.hosts) and not missing,

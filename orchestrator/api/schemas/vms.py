@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.domain_xml.interface import mac_address
@@ -109,6 +110,10 @@ class CreateVmBody(RequestBody):
     labels: dict[str, str] = Field(default={}, max_length=MAX_LABELS, description="Say nothing about what the VM is")
     lease_s: LeaseSeconds = None
     until: Until = None
+    provision: Roles = Field(default=())
+    no_provision: bool = Field(default=False, description="Leave out the roles that its offering asks for")
+    provision_settings: Settings = Field(default={})
+    provision_secrets: Secrets = Field(default={}, repr=False)
 
     def to_request(self) -> CreateVm:
         """What the service takes."""
@@ -303,13 +308,15 @@ class PlanAnswer(AnswerBody):
         description="Host actions by name, with all their values; none for a tenant"
     )
     domain_xml: str | None = Field(description="Null for a tenant")
+    provision: tuple[str, ...] = Field(default=(), description="Roles that would then be run in its guest")
 
     @classmethod
     def of(cls, plan: DryRun, tenants: Collection[str] | None) -> PlanAnswer:
         """``tenants``: whose things the caller may know of; None: everybody's."""
         if tenants is not None:
             preempts = named_for(tenants, plan.preempts)
-            return cls(host=None, gpu=None, why=FITS, preempts=preempts, actions=(), domain_xml=None)
+            roles = plan.provision
+            return cls(host=None, gpu=None, why=FITS, preempts=preempts, actions=(), domain_xml=None, provision=roles)
         return cls(
             host=plan.host,
             gpu=plan.gpu,
@@ -317,6 +324,7 @@ class PlanAnswer(AnswerBody):
             preempts=plan.preempts,
             actions=tuple(action_to_dict(action) for action in plan.actions),
             domain_xml=plan.domain_xml,
+            provision=plan.provision,
         )
 
 

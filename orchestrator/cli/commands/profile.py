@@ -37,6 +37,7 @@ COLUMNS: Final = (
     Column("GIVES", _gives),
     field("FREE", "free"),
     field("HOSTS", "hosts", Fit.WRAP),
+    field("PROVISION", "provision", Fit.WRAP, wide=True),
 )
 
 
@@ -91,6 +92,7 @@ def show_profile(
                 ("host labels", shown(show_labels(profile["host_labels"]))),
                 ("hosts", shown(profile["hosts"])),
                 ("free", shown(profile["free"])),
+                ("provision", shown(profile["provision"])),
                 ("why not", _why_not(profile)),
             ]
         ),

@@ -85,15 +85,21 @@ def create(
     until: Until = None,
     provision: Annotated[
         list[str] | None,
-        typer.Option("--provision", metavar="ROLE", help="Then run this role in its guest; may be repeated."),
+        typer.Option("--provision", metavar="ROLE", help="Then run this role in its guest, too; may be repeated."),
     ] = None,
+    no_provision: Annotated[
+        bool, typer.Option("--no-provision", help="Leave out the roles that the offering asks for.")
+    ] = False,
+    var: vm_provision.Var = None,
+    secret_file: vm_provision.SecretFile = None,
+    licence_token: vm_provision.LicenceToken = None,
     wait: Wait = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, change nothing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Create a VM with a vGPU. The same command again attaches to what is going on."""
     session = session_of(ctx)
-    roles = vm_provision.checked(provision, waits=wait and start)
+    roles = vm_provision.Said.of(provision, no_provision, var, secret_file, licence_token)
     wanted: dict[str, object] = {
         "name": name,
         "tenant": tenant,
@@ -110,7 +116,7 @@ def create(
         "preempt": preempt,
         "labels": parse_labels(label or ()),
     }
-    wanted |= _end(lease, until)
+    wanted |= _end(lease, until) | roles.asked()
     if user_data is not None:
         wanted["user_data"] = read_text(user_data, what="user_data", max_bytes=MAX_USER_DATA_BYTES)
     if on_host is not None:
@@ -126,8 +132,7 @@ def create(
     vm_id = session.client.vm(name, tenant)["id"]
     for path in ssh_key or ():
         guest_access.remember_identity(session.state, vm_id, path)
-    begun = vm_provision.begun_after(session, started, tenant, roles) if roles else started
-    finish(session, begun, tenant, wait=wait)
+    finish(session, roles.begun_on_existing(session, started, tenant), tenant, wait=wait)
 
 
 def _networks(names: list[str]) -> dict[str, object]:
@@ -168,6 +173,7 @@ def _plan_lines(plan: Json) -> list[str]:
     for number, action in enumerate(plan["actions"], start=1):
         values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")
         lines.append(f"{number:>3}. {action['action']}({values})")
+    lines += [f"then runs {shown(plan['provision'])} in its guest"] if plan["provision"] else []
     return lines if plan["domain_xml"] is None else [*lines, "", *plan["domain_xml"].splitlines()]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,27 +26,69 @@ from orchestrator.core.guest_settings import (
     SettingValue,
     check_secrets,
     check_settings,
-    check_token_given,
 )
+
+Var = Annotated[
+    list[str] | None,
+    typer.Option("--var", metavar="NAME=VALUE", help=f"Said to the roles; may be repeated: {', '.join(SETTINGS)}."),
+]
+SecretFile = Annotated[
+    list[str] | None,
+    typer.Option("--secret-file", metavar="NAME=FILE", help=f"A file that a role needs: {', '.join(SECRETS)}."),
+]
+LicenceToken = Annotated[
+    Path | None, typer.Option("--licence-token", metavar="FILE", help="NVIDIA's client configuration token.")
+]
 
 
 def _roles(names: list[str]) -> list[str]:
     return list(check_roles(names))
 
 
-def checked(names: list[str] | None, *, waits: bool) -> tuple[str, ...]:
-    """Roles that are to be run once a VM is made; none, when none were given.
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What create-vm was told of roles for the new guest."""
 
-    :raises InvalidInput: ``guest.role_unknown``, ``cli.usage``
-    """
-    if not names:
-        return ()
-    if not waits:
-        hint = "leave --no-wait and --no-start out, or run 'vgpuctl vm provision' when the VM runs"
-        raise InvalidInput("cli.usage", "--provision waits until the VM runs", hint=hint)
-    roles = check_roles(names)
-    check_token_given(roles, {})
-    return roles
+    roles: tuple[str, ...]
+    none_offered: bool
+    settings: dict[str, SettingValue]
+    secrets: dict[str, str]
+
+    @classmethod
+    def of(
+        cls, roles: list[str] | None, none_offered: bool, var: list[str] | None, secret_file: list[str] | None,
+        token: Path | None,
+    ) -> Said:  # fmt: skip
+        """Which role a setting belongs to is the server's to say: the offering may ask for more.
+
+        :raises InvalidInput: ``guest.role_unknown``, ``secret_file.…``, ``cli.usage``
+        """
+        return cls(
+            roles=check_roles(roles) if roles else (),
+            none_offered=none_offered,
+            settings=_settings(var),
+            secrets=_secrets(secret_file, token),
+        )
+
+    def asked(self) -> dict[str, object]:
+        """Of a new VM; what was not said is left out."""
+        all_of_it = {
+            "provision": list(self.roles),
+            "no_provision": self.none_offered,
+            "provision_settings": self.settings,
+            "provision_secrets": self.secrets,
+        }
+        return {name: value for name, value in all_of_it.items() if value}
+
+    def begun_on_existing(self, session: CliSession, started: Json, tenant: str) -> Json:
+        """A VM that was there already gets the roles that were named, once what goes on there has ended."""
+        if not (self.roles and started["existing"]) or started["provisioning"] is not None:
+            return started
+        if started["operation"] is not None:
+            follow(session, started["operation"], joined=True)
+        wanted = {"roles": list(self.roles), "settings": self.settings, "secrets": self.secrets}
+        begun = session.client.provision_vm(started["name"], tenant, wanted)
+        return {**begun, "preempted": started["preempted"]}
 
 
 def _settings(given: list[str] | None) -> dict[str, SettingValue]:
@@ -67,14 +110,6 @@ def _pair(word: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def begun_after(session: CliSession, started: Json, tenant: str, roles: tuple[str, ...]) -> Json:
-    """Wait for the VM that ``started`` makes, then begin to run roles in its guest."""
-    if started["operation"] is not None:
-        follow(session, started["operation"], joined=started["existing"])
-    begun = session.client.provision_vm(started["name"], tenant, {"roles": list(roles)})
-    return {**begun, "preempted": started["preempted"]}
-
-
 def provision(
     ctx: typer.Context,
     name: Name,
@@ -91,17 +126,9 @@ def provision(
     new_host_key: Annotated[
         bool, typer.Option("--new-host-key", help="Its SSH host key was changed on purpose: take the new one.")
     ] = False,
-    var: Annotated[
-        list[str] | None,
-        typer.Option("--var", metavar="NAME=VALUE", help=f"Said to the roles; may be repeated: {', '.join(SETTINGS)}."),
-    ] = None,
-    secret_file: Annotated[
-        list[str] | None,
-        typer.Option("--secret-file", metavar="NAME=FILE", help=f"A file that a role needs: {', '.join(SECRETS)}."),
-    ] = None,
-    licence_token: Annotated[
-        Path | None, typer.Option("--licence-token", metavar="FILE", help="NVIDIA's client configuration token.")
-    ] = None,
+    var: Var = None,
+    secret_file: SecretFile = None,
+    licence_token: LicenceToken = None,
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:

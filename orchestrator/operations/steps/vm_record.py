@@ -114,7 +114,16 @@ def _close_stuck(tx: Transaction, context: Context) -> None:
 
 
 def _running(context: Context) -> None:
-    context.write_at_end(lambda tx: tx.vms.set_state(context.subject, "running", operation=context.operation_id))
+    """An operation that follows on this one has the VM from the same commit on: nothing else gets in between."""
+    following = context.inputs.get("provisioning")
+
+    def runs(tx: Transaction) -> None:
+        tx.vms.set_state(context.subject, "running", operation=context.operation_id)
+        vm = tx.vms.find_id(context.subject) if isinstance(following, str) else None
+        if vm is not None and vm.operation == context.operation_id:
+            tx.vms.update(replace(vm, operation=str(following)))
+
+    context.write_at_end(runs)
 
 
 def _stopped(context: Context) -> None:

@@ -99,6 +99,15 @@ def test_what_a_file_says_is_what_the_offering_holds(tmp_path: Path) -> None:
             GOOD + "    hosts:\n" + "".join(f"      l{n}: x\n" for n in range(33)),
             "7: offerings.0.hosts: dictionary should have at most 32 items",
         ),
+        (GOOD + "    provision: [guest_chek]\n", "6: small: there is no role 'guest_chek', did you mean guest_check"),
+        (
+            GOOD + "    provision: [guest_exporter]\n    provision_settings: {exporter_port: 80}\n",
+            "7: small: exporter_port cannot be 80, TCP port where readings can be fetched: 1024 to 65535",
+        ),
+        (
+            GOOD + "    provision_settings: {exporter_port: 9500}\n",
+            "6: small: exporter_port is of role guest_exporter, which is not run",
+        ),
         (HEAD + "  - name: Big One\n    kind: mig\n    mig_profile: 1g.10gb\n", "3: offerings.0.name: string should"),
         (HEAD + "  - name: x\n", "3: offerings.0.kind: field required"),
         (HEAD + "  - name: x\n   kind: mig\n", "4: not YAML: did not find expected"),

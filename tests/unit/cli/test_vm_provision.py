@@ -1,24 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from orchestrator.cli.commands.vm_provision import checked
+from orchestrator.cli.commands.vm_provision import Said
 from orchestrator.core.errors import InvalidInput
 
 
-def test_roles_are_run_in_the_order_that_they_need_each_once() -> None:
-    assert checked(["guest_check", "guest_driver", "guest_check"], waits=True) == ("guest_driver", "guest_check")
-    assert checked(None, waits=False) == ()
+def _said(
+    roles: list[str] | None, var: list[str] | None = None, token: Path | None = None, *, none_offered: bool = False
+) -> Said:
+    return Said.of(roles, none_offered, var, None, token)
 
 
-@pytest.mark.parametrize(("roles", "waits", "code"), [
-    (["guest_driver"], False, "cli.usage"), (["guest_licence"], True, "guest.secret_missing"),
-    (["guest_drivers"], True, "guest.role_unknown"),
+def test_roles_of_a_new_vm_are_asked_for_in_the_order_that_they_need_each_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("eyJ")
+    asked = _said(["guest_licence", "guest_driver", "guest_licence"], ["licence_feature=vws"], token).asked()
+    assert asked == {
+        "provision": ["guest_driver", "guest_licence"],
+        "provision_settings": {"licence_feature": "vws"},
+        "provision_secrets": {"licence_token": "eyJ"},
+    }
+    assert _said(None).asked() == {}
+    assert _said(None, none_offered=True).asked() == {"no_provision": True}
+
+
+@pytest.mark.parametrize(("roles", "var", "code"), [
+    (["guest_drivers"], None, "guest.role_unknown"), (None, ["licence_feature"], "cli.usage"),
 ])  # fmt: skip
-def test_what_cannot_be_run_after_creating_is_refused_before_anything_is_made(
-    roles: list[str], waits: bool, code: str
+def test_what_nobody_can_mean_is_refused_before_a_server_is_asked(
+    roles: list[str] | None, var: list[str] | None, code: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        checked(roles, waits=waits)
+        _said(roles, var)
     assert caught.value.code == code

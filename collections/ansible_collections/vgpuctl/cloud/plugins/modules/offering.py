@@ -129,6 +129,15 @@ options:
     description: Whether a running VM may be moved.
     type: bool
     default: false
+  provision:
+    description: Roles that are run in the guest of a new VM.
+    type: list
+    elements: str
+    default: []
+  provision_settings:
+    description: What is said to these roles, by name; numbers or words.
+    type: dict
+    default: {}
   unlisted:
     description: The names are newer than the server's tables, so they are not looked up.
     type: bool
@@ -187,6 +196,8 @@ FORM = {
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
     "power_cap_w": {"type": "int"},
     "migratable": {"type": "bool", "default": False},
+    "provision": {"type": "list", "elements": "str", "default": []},
+    "provision_settings": {"type": "dict", "default": {}},
 }
 
 

@@ -200,6 +200,7 @@ def _create(site):
     started = site.post("vms", body=body)
     if params["wait"]:
         site.wait(started)
+        site.wait(started.get("provisioning"))
     return _look(site), started["preempted"]
 
 
