@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML whose every value knows its line. Anchors, merge keys, duplicate keys, deep nesting and letters that nobody
-sees are refused.
+"""YAML whose every value knows its line. Anchors, merge keys, duplicate keys, deep nesting, letters that nobody sees
+and numbers that are not what people read are refused.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_OCTAL = re.compile(r"[-+]?0[0-7_]+", re.ASCII)
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -41,7 +44,7 @@ class LinedYaml:
                 _refuse_duplicates(file, self._node)
                 for scalar in _scalars(self._node):
                     _refuse_unseen(file, scalar.value, first_line=scalar.start_mark.line + 1)
-                    _refuse_unreadable(file, loader, scalar)
+                    _refuse_misread(file, loader, scalar)
                 self.data: object = None if self._node is None else loader.construct_document(self._node)
             finally:
                 loader.dispose()
@@ -125,17 +128,22 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
             yield from _scalars(value)
 
 
-def _refuse_unreadable(file: str, loader: yaml.SafeLoader, scalar: yaml.ScalarNode) -> None:
-    """A number too long to be read, a day that no calendar has."""
+def _refuse_misread(file: str, loader: yaml.SafeLoader, scalar: yaml.ScalarNode) -> None:
+    """A number too long to be read, a day that no calendar has; and numbers that YAML 1.1 reads otherwise than people:
+    1:30 as ninety, 010 as eight."""
     constructor = loader.yaml_constructors.get(scalar.tag)
     if constructor is None or scalar.tag == _TEXT:
         return
+    line, text = scalar.start_mark.line + 1, f"{scalar.value[:40]!a}"
     try:
-        constructor(loader, scalar)
+        value = constructor(loader, scalar)
     except ValueError as error:
         kind = scalar.tag.rpartition(":")[2]
-        reason = f"{scalar.value[:40]!a} is no {kind} that can be read"
-        raise invalid([Problem(file=file, line=scalar.start_mark.line + 1, reason=reason)]) from error
+        reason = f"{text} is no {kind} that can be read"
+        raise invalid([Problem(file=file, line=line, reason=reason)]) from error
+    if scalar.tag in _NUMBERS and (":" in scalar.value or _OCTAL.fullmatch(scalar.value)):
+        reason = f"{text} is the number {str(value)[:40]} to YAML: write that, or put a text in quotes"
+        raise invalid([Problem(file=file, line=line, reason=reason)])
 
 
 def _refuse_duplicates(file: str, node: yaml.Node | None) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.catalogue import near_names, shipped
+from orchestrator.catalogue.driver_lock_file import read_lock
 from orchestrator.catalogue.manifest_file import read_manifest
-from orchestrator.catalogue.offering_files import validate_offering_file
+from orchestrator.catalogue.mig_file import read_mig_config
+from orchestrator.catalogue.offering_files import site_offerings, validate_offering_file
 from orchestrator.client.contexts import ClientContext
 from orchestrator.client.tls_http import trust_of
 from orchestrator.core.errors import InvalidInput
@@ -104,6 +106,11 @@ def test_no_certificates_are_read_without_an_end(tmp_path: Path, kind: str) -> N
 TRICKS = {
     "a long integer": ("    version: " + "1" * 5000 + "\n", "is no int that can be read"),
     "a day that is none": ("    description: 2026-13-45\n", "is no timestamp that can be read"),
+    "minutes and seconds": ("    power_cap_w: 1:30\n", "'1:30' is the number 90 to YAML"),
+    "hours": ("    power_cap_w: -1:30:00\n", "'-1:30:00' is the number -5400 to YAML"),
+    "a part of a minute": ("    power_cap_w: 1:30.5\n", "'1:30.5' is the number 90.5 to YAML"),
+    "a key of minutes": ("    hosts: {1:30 : a}\n", "'1:30' is the number 90 to YAML"),
+    "eights": ("    version: 010\n", "'010' is the number 8 to YAML"),
     "NUL": ("    description: a\0b\n", "U+0000"),
     "NUL by its code": ('    description: "a\\0b"\n', "U+0000"),
     "a bell by its code": ('    description: "a\\ab"\n', "U+0007"),
@@ -129,6 +136,24 @@ def test_a_trick_in_a_file_is_named_with_its_line(tmp_path: Path, trick: str) ->
     with pytest.raises(InvalidInput) as caught:
         read_manifest(tmp_path / "file", GOOD + text)
     assert ":6: " in caught.value.message
+
+
+READERS: dict[str, Callable[[Path, str], object]] = {
+    "offerings": lambda file, _: site_offerings(file),
+    "a file for apply": read_manifest,
+    "a fleet": lambda file, _: read_groups(file, shipped()),
+    "versions of drivers": read_lock,
+    "layouts of GPUs": lambda file, text: read_mig_config(file, text, "all"),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_every_file_of_yaml_refuses_a_number_that_people_read_otherwise(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("a: b\nvcpus: 1:30\n")
+    with pytest.raises(InvalidInput) as caught:
+        READERS[what](file, file.read_text())
+    assert f"{file}:2: '1:30' is the number 90 to YAML" in caught.value.message
 
 
 @pytest.mark.parametrize("version", ["true", "1.0", "'1'", "1e0", "null", "2"])
