@@ -131,7 +131,7 @@ class NetworkService:
 
         :raises NotFound: ``network.unknown``"""
         with self.store.read() as tx:
-            network = _of_site(tx, name)
+            network = _of_site(tx, name, everybody=everybody)
             if not (network.shared or everybody):
                 raise _unknown(tx, name, None)
             return network
@@ -227,11 +227,19 @@ def _own(tx: Transaction, tenant: str, name: str) -> Network:
     return network
 
 
-def _of_site(tx: Transaction, name: str) -> Network:
+def _of_site(tx: Transaction, name: str, *, everybody: bool = True) -> Network:
+    """``everybody``: who asks may know of all networks, and is told whose one of that name is."""
     network = tx.networks.find(name)
-    if network is None or network.tenant is not None:
+    if network is not None and network.tenant is None:
+        return network
+    if not everybody:
         raise _unknown(tx, name, None)
-    return network
+    there = tx.networks.list()
+    owners = [str(one.tenant) for one in there if one.short == name]
+    if owners:
+        hint = f"tenant {owners[0]} has one: --tenant {owners[0]}"
+        raise NotFound("network.unknown", f"no network of the site is called {name[:63]!a}", hint=hint)
+    raise unknown_network(name, dict.fromkeys(one.short for one in there))
 
 
 def _check_name_free(tx: Transaction, name: str, tenant: str | None) -> None:

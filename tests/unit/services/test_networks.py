@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,32 @@ def test_a_host_that_is_given_back_loses_networks_that_were_deleted_meanwhile(pl
     plane.services.hosts.remove(T4_HOST)
     plane.engine.drain()
     assert plane.machine(T4_HOST).networks == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("comon", "did you mean common?"),
+        ("unsharde", "did you mean unshared?"),
+        ("inner", "tenant red has one: --tenant red"),
+        ("iner", "did you mean inner?"),
+        ("zzz", "'vgpuctl network list' shows them"),
+    ],
+)
+def test_an_operator_who_names_no_network_is_told_which_one_was_meant(
+    networks: NetworkService, asked: str, hint: str
+) -> None:
+    for name, tenant in (("common", None), ("unshared", None), ("inner", "red")):
+        networks.add(name, None, tenant)
+    networks.share("unshared", shared=False)
+    for ask in (networks.delete, partial(networks.share, shared=True), partial(networks.get, everybody=True)):
+        with pytest.raises(NotFound) as caught:
+            ask(asked)
+        assert (caught.value.code, caught.value.hint) == ("network.unknown", hint)
+    for nobodys in ("unsharde", "inner", "iner"):
+        with pytest.raises(NotFound) as caught:
+            networks.get(nobodys, everybody=False)
+        assert caught.value.hint == "'vgpuctl network list' shows them"
 
 
 BR0, VLAN = Uplink(bridge="br0"), Uplink(bridge="br0", vlan=120)
