@@ -1865,13 +1865,13 @@ class Server(TypedDict):
     """
     Its version
     """
-    pid: int
+    pid: int | None
     """
-    Its process on the server's machine
+    Its process on the server's machine; null: only operators are told
     """
-    started_at: str
+    started_at: str | None
     """
-    When it began; null: it has not
+    When it began; null: only operators are told
     """
     running_operations: int
     """
@@ -1879,7 +1879,7 @@ class Server(TypedDict):
     """
     stops_after_idle_seconds: float | None
     """
-    None: it stays
+    null: it stays, or only operators are told
     """
 
 

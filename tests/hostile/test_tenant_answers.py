@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Retryable, Unknown, VgpuctlError
 from tests.contract.api.real_app import real_app
 from tests.contract.api.test_tenant_views import PROFILE, QUESTIONS, site
@@ -138,3 +140,15 @@ def test_operations_are_counted_that_the_caller_may_see(tmp_path: Path) -> None:
         stranger = TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
         assert found.get("/v1/server").json()["running_operations"] == 1
         assert stranger.get("/v1/server").json()["running_operations"] == 0
+
+
+def test_of_the_servers_process_operators_alone_are_told(tmp_path: Path) -> None:
+    with site(tmp_path / "s", []) as (plane, found):
+        watches = plane.services.tenancy.tokens.create(EVERYWHERE, "read-only", None)[1]
+        watcher = TestClient(real_app(plane), headers={"Authorization": f"Bearer {watches}"})
+        for client in (found, watcher):
+            told = client.get("/v1/server").json()
+            assert {key for key, value in told.items() if value is not None} == {"version", "running_operations"}
+        told = TestClient(real_app(plane)).get("/v1/server").json()
+    assert told["pid"] == os.getpid()
+    assert told["started_at"] is not None

@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from orchestrator.api.auth import CallerOf
+from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import moment
 from orchestrator.api.schemas.server import ServerAnswer, StopBody
 from orchestrator.api.services import ProcessOf, ServicesOf
@@ -28,13 +29,14 @@ def running_operations(services: Services, tenants: tuple[str, ...] | None = Non
 
 @router.get("")
 def get(services: ServicesOf, process: ProcessOf, caller: CallerOf) -> ServerAnswer:
-    """The process that answers."""
+    """The process that answers. What is of its machine, operators alone are told."""
+    told = may_operate(caller)
     return ServerAnswer(
         version=version.VERSION,
-        pid=os.getpid(),
-        started_at=moment(process.started_at),
+        pid=os.getpid() if told else None,
+        started_at=moment(process.started_at) if told else None,
         running_operations=running_operations(services, caller.tenants),
-        stops_after_idle_seconds=process.idle_seconds,
+        stops_after_idle_seconds=process.idle_seconds if told else None,
     )
 
 

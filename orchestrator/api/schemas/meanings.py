@@ -123,7 +123,6 @@ MEANINGS: Final = {
     "parameters": "Parameters of the vGPU plugin",
     "part": "What was compared",
     "parts": "Where it goes: slots of GPUs",
-    "pid": "Its process on the server's machine",
     "policy": "How the GPU's time is divided",
     "port": "TCP port of SSH",
     "GET /v1/vms/{name}/tcp/{port}.port": "TCP port of the guest",

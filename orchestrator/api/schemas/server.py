@@ -16,10 +16,10 @@ class ServerAnswer(AnswerBody):
     model_config = ConfigDict(title="Server")
 
     version: str
-    pid: int
-    started_at: datetime
+    pid: int | None = Field(description="Its process on the server's machine; null: only operators are told")
+    started_at: datetime | None = Field(description="When it began; null: only operators are told")
     running_operations: int = Field(description="Of those that the caller may see")
-    stops_after_idle_seconds: float | None = Field(description="None: it stays")
+    stops_after_idle_seconds: float | None = Field(description="null: it stays, or only operators are told")
 
 
 class StopBody(RequestBody):
