@@ -64,7 +64,7 @@ class ApiToken:
     @property
     def parent(self) -> str | None:
         """Id of the token that made this one, with which it ends; None: somebody else did."""
-        return self.made_by.removeprefix(_BY_TOKEN) if self.made_by.startswith(_BY_TOKEN) else None
+        return token_of_actor(self.made_by)
 
     def is_good(self, now: float) -> bool:
         """By what it says itself; :attr:`parent` may have ended."""
@@ -79,6 +79,16 @@ class ApiToken:
 def token_actor(token_id: str) -> str:
     """As the audit and :attr:`ApiToken.made_by` name it."""
     return f"{_BY_TOKEN}{token_id}"
+
+
+def token_of_actor(actor: str) -> str | None:
+    """The inverse of :func:`token_actor`; None: no token acts."""
+    return actor.removeprefix(_BY_TOKEN) if actor.startswith(_BY_TOKEN) else None
+
+
+def with_name(identity: str, name: str | None) -> str:
+    """As the audit keeps it, for as long as it keeps anything: ``3f2a… (ci)``. Names hold no space."""
+    return identity if name is None else f"{identity} ({name})"
 
 
 def token_text(token_id: str, secret: str) -> str:

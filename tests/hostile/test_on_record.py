@@ -31,3 +31,26 @@ def test_every_change_has_its_record(tmp_path: Path) -> None:
         started = plane.services.vms.create(create_vm())
         plane.services.operations.cancel(str(started.operation))
         assert plane.services.tenancy.audit.list(limit=1)[0].action == "cancel"
+
+
+def test_who_acted_with_a_token_is_known_by_its_name_when_it_and_its_tenant_are_gone(tmp_path: Path) -> None:
+    with plane_with(tmp_path) as plane:
+        plane.services.tenancy.tenants.create("red")
+        named, text = plane.services.tenancy.tokens.create("red", "tenant-admin", None, "nightly-ci")
+        nameless, other = plane.services.tenancy.tokens.create("red", "tenant-admin", None)
+        for token, name in ((text, "a"), (other, "b")):
+            client = TestClient(real_app(plane), headers={"Authorization": f"Bearer {token}"})
+            assert client.post("/v1/tenants/red/networks", json={"name": name}).status_code == 201
+            assert client.delete(f"/v1/tenants/red/networks/{name}").status_code == 204
+            assert client.delete("/v1/tenants/red").status_code == 403
+        plane.services.tenancy.tokens.revoke("red", named.id)
+        plane.services.tenancy.tenants.delete("red")
+        said = [(one.actor, one.action, one.subject) for one in plane.services.tenancy.audit.list(limit=100)]
+        assert plane.services.tenancy.audit.verify(None).problems == ()
+    actors = {actor for actor, _, _ in said if actor.startswith("token:")}
+    assert actors == {f"token:{named.id} (nightly-ci)", f"token:{nameless.id}"}
+    subjects = [(action, subject) for _, action, subject in said if action.endswith("token tenant-admin")]
+    assert subjects == [
+        ("create_token tenant-admin", nameless.id), ("create_token tenant-admin", f"{named.id} (nightly-ci)"),
+    ]  # fmt: skip
+    assert ("server", "revoke_token", f"{named.id} (nightly-ci)") in said

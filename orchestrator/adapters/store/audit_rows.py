@@ -7,14 +7,16 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import audit, meta
+from orchestrator.adapters.store.tables import audit, meta, tokens
 from orchestrator.core.audit import AuditRecord, Head, parse_head, proof_of
+from orchestrator.core.tenant import token_of_actor, with_name
 
 _HEAD = "audit_head"
 _AT_ONCE = 500
+_NAME: Final = kept(select(tokens.c.name).where(tokens.c.id == bindparam("its_id")))
 _ADD: Final = kept(insert(audit).returning(audit.c.sequence))
 
 
@@ -27,10 +29,16 @@ class SqlAudit:
         """Number and proof of each record that this transaction wrote."""
 
     def append(self, *, at: float, actor: str, action: str, subject: str, outcome: str) -> None:
+        """Who acts is written down with the name of a token, which may be gone when somebody reads it."""
+        actor = with_name(actor, self._name_of_token(actor))
         record = {"at": at, "actor": actor, "action": action, "subject": subject, "outcome": outcome}
         proof = proof_of(self._key, secrets.token_hex(16), (at, actor, action, subject, outcome))
         written = self._db.execute(_ADD, {**record, "proof": proof})
         self.appended.append((written.scalar_one(), proof))
+
+    def _name_of_token(self, actor: str) -> str | None:
+        token = token_of_actor(actor)
+        return None if token is None else self._db.execute(_NAME, {"its_id": token}).scalar_one_or_none()
 
     def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
         """Of those of the records that are there, by number."""

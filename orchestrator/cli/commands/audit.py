@@ -45,9 +45,14 @@ def list_records(
     found = [
         one
         for one in session_of(ctx).client.audit(limit, before)
-        if who in {None, one["actor"]} and about in {None, one["subject"]}
+        if _means(who, one["actor"]) and _means(about, one["subject"])
     ]
     show_list(found, COLUMNS, output, "no records", sort)
+
+
+def _means(wanted: str | None, said: str) -> bool:
+    """A token may be meant without its name: ``token:3f2a`` for ``token:3f2a (ci)``."""
+    return wanted in {None, said, said.partition(" (")[0]}
 
 
 @app.command("export")

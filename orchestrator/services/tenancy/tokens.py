@@ -18,6 +18,7 @@ from orchestrator.core.tenant import (
     digest_of,
     token_actor,
     token_text,
+    with_name,
 )
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -69,7 +70,8 @@ class TokenService:
                 known_tenant(tx, tenant)
             token = _ending_with(token, tuple(_above(tx, token)))
             tx.tokens.add(token)
-            tx.audit.append(at=now, actor=actor(), action=f"create_token {role}", subject=token_id, outcome="done")
+            subject = with_name(token_id, name)
+            tx.audit.append(at=now, actor=actor(), action=f"create_token {role}", subject=subject, outcome="done")
         return token, text
 
     def list(self, tenant: str) -> tuple[ApiToken, ...]:
@@ -92,7 +94,8 @@ class TokenService:
             for one in ending:
                 ending.extend(tx.tokens.made_by(token_actor(one.id)))
                 tx.tokens.revoke(one.id, now)
-                tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=one.id, outcome="done")
+                subject = with_name(one.id, one.name)
+                tx.audit.append(at=now, actor=actor(), action="revoke_token", subject=subject, outcome="done")
 
 
 def line_is_good(tx: Transaction, token: ApiToken, now: float) -> bool:
