@@ -89,22 +89,28 @@ class _Asker:
         return None
 
 
-def _vgpu_types(asker: _Asker, device: Any) -> tuple[HostVgpuType, ...]:
-    ids = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or []
-    types = [asker.ask(f"vGPU type {type_id}", partial(_vgpu_type, device, type_id)) for type_id in ids]
-    return tuple(found for found in types if found is not None)
+class _VgpuTypes:
+    """What an id means is the same on every GPU of one driver, so it is asked once in a reading."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, int]] = {}
+
+    def of(self, asker: _Asker, device: Any) -> tuple[HostVgpuType, ...]:
+        """All that the GPU offers."""
+        ids = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or []
+        types = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, int(type_id))) for type_id in ids]
+        return tuple(found for found in types if found is not None)
+
+    def _type(self, device: Any, type_id: int) -> HostVgpuType:
+        if type_id not in self._known:
+            name = str(pynvml.nvmlVgpuTypeGetName(type_id))
+            self._known[type_id] = name, int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB
+        name, framebuffer_mib = self._known[type_id]
+        most = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
+        return HostVgpuType(name=name, type_id=type_id, framebuffer_mib=framebuffer_mib, max_instances=most)
 
 
-def _vgpu_type(device: Any, type_id: int) -> HostVgpuType:
-    return HostVgpuType(
-        name=str(pynvml.nvmlVgpuTypeGetName(type_id)),
-        type_id=int(type_id),
-        framebuffer_mib=int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB,
-        max_instances=int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id)),
-    )
-
-
-def _gpu(device: Any) -> NvmlGpu:
+def _gpu(device: Any, vgpu_types: _VgpuTypes) -> NvmlGpu:
     asker = _Asker()
     memory = asker.ask("memory", lambda: pynvml.nvmlDeviceGetMemoryInfo(device))
     mig = asker.ask("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(device))
@@ -119,7 +125,7 @@ def _gpu(device: Any) -> NvmlGpu:
         instances=(asker.ask("GPU instances", lambda: instances(device)) or ()) if mig and mig[0] else (),
         heterogeneous=None if mixed is None else bool(mixed),
         module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
-        types=_vgpu_types(asker, device),
+        types=vgpu_types.of(asker, device),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         problems=tuple(asker.problems),
     )
@@ -130,14 +136,14 @@ def _read_all() -> NvmlReading:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
-    driver, single = _Asker(), _Asker()
+    driver, single, vgpu_types = _Asker(), _Asker(), _VgpuTypes()
     try:
         gpus: dict[str, NvmlGpu] = {}
         for index in range(driver.ask("device count", pynvml.nvmlDeviceGetCount) or 0):
             device = single.ask(f"device {index}", partial(pynvml.nvmlDeviceGetHandleByIndex, index))
             address = None if device is None else _address(single, index, device)
             if address is not None:
-                gpus[address] = _gpu(device)
+                gpus[address] = _gpu(device, vgpu_types)
         version = driver.ask("driver version", lambda: str(pynvml.nvmlSystemGetDriverVersion()))
     finally:
         single.ask("end", pynvml.nvmlShutdown)

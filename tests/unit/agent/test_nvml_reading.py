@@ -172,3 +172,18 @@ def test_a_driver_that_does_not_answer_is_a_reading_with_a_problem(
 def test_type_names_are_kept_from_the_last_reading(driver: OldDriver) -> None:
     nvml = Nvml()
     assert nvml.type_names() == {231: "GRID T4-2Q"}
+
+
+def test_what_a_type_is_called_is_asked_once_for_all_gpus(driver: OldDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def name(type_id: Any, text: Any, _size: object) -> int:
+        asked.append(int(type_id))
+        text.value = b"GRID T4-2Q"
+        return OK
+
+    monkeypatch.setattr(driver, "_lost", lambda _handle: False)
+    monkeypatch.setattr(driver, "nvmlVgpuTypeGetName", name)
+    reading = Nvml().read()
+    assert [[one.name for one in gpu.types] for gpu in reading.gpus.values()] == [["GRID T4-2Q"]] * 2
+    assert asked == [231]
