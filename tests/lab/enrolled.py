@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,6 +165,21 @@ class Enrolled:
         vm = self.product.json("show-vm", name)["id"]
         label = self.shell(f"cat /proc/{self.running_since(name)}/attr/current").strip()
         return label == f"libvirt-{vm} (enforce)"
+
+    def in_guest(self, name: str, *command: str, limit_s: float = 200) -> str:
+        """What a command prints in a guest, when it answers. A lease outlives the guest's last run, so its address can
+        be known before it is back; and the host's filter opens for an address only after the lease, which takes seconds
+        under emulation.
+
+        The lab's guest keeps nothing on disk: it comes back with another SSH host key, rightly refused when remembered.
+        """
+        for known in self.product.state.glob("ssh/*/known_hosts"):
+            known.unlink()
+        deadline = time.monotonic() + limit_s
+        while (outcome := self.product.run("ssh", name, "--", *command)).code != 0:
+            assert time.monotonic() < deadline, outcome.err
+            time.sleep(3)
+        return outcome.out
 
     def guest_says(self, name: str) -> str:
         """What the smallest guest prints when it boots: a line for each PCI function that it sees."""

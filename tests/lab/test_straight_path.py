@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,21 +17,6 @@ _AT_ONCE = 4
 """Commands side by side."""
 
 
-def _when_it_answers(enrolled: Enrolled, name: str, *command: str, limit_s: float = 200) -> str:
-    """A lease outlives the guest's last run, so its address can be known before it is back; and the host's filter opens
-    for an address only after the lease, which takes seconds under emulation.
-
-    The lab's guest keeps nothing on disk: it comes back with another SSH host key, rightly refused when remembered.
-    """
-    for known in enrolled.product.state.glob("ssh/*/known_hosts"):
-        known.unlink()
-    deadline = time.monotonic() + limit_s
-    while (outcome := enrolled.product.run("ssh", name, "--", *command)).code != 0:
-        assert time.monotonic() < deadline, outcome.err
-        time.sleep(3)
-    return outcome.out
-
-
 def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> None:
     product = enrolled.product
     before = facts(enrolled.shell)
@@ -42,7 +26,7 @@ def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> 
     assert (shown["state"], shown["host"]) == ("running", enrolled.name)
     assert vgpu_count(enrolled.shell) == 1
     assert names(product.json("list-vms")) == ["train"]
-    guest = _when_it_answers(enrolled, "train", "lspci", "-nn")
+    guest = enrolled.in_guest("train", "lspci", "-nn")
     assert enrolled.guest_pci_id in guest
     assert "[0302]" in guest
 
@@ -51,7 +35,7 @@ def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> 
     assert vgpu_count(enrolled.shell) == 0
 
     product.ok("start-vm", "train")
-    assert enrolled.guest_pci_id in _when_it_answers(enrolled, "train", "lspci", "-nn")
+    assert enrolled.guest_pci_id in enrolled.in_guest("train", "lspci", "-nn")
     assert vgpu_count(enrolled.shell) == 1
 
     product.ok("delete-vm", "train")

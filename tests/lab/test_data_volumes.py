@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest writes on its data volume is there for the next VM that has it; and a guest with two network cards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.enrolled import Enrolled
+
+pytestmark = [pytest.mark.lab, pytest.mark.parametrize("enrolment", ["t4"], indirect=True)]
+
+MIB = 1024**2
+SIZE_MIB = 48
+FIND = (
+    'for disk in /sys/block/vd*; do [ "$(cat "$disk/serial")" = data ] && echo "${disk##*/} $(cat "$disk/size")"; done'
+)
+"""The volume's name is the disk's serial number, of which udev makes /dev/disk/by-id. Sizes are in 512 bytes."""
+FAR = 40
+"""MiB from its beginning."""
+FILES = "ls /var/lib/vgpuctl-agent/data"
+
+
+@pytest.fixture
+def volume(enrolled: Enrolled) -> Iterator[str]:
+    """Of which no host has a file yet."""
+    enrolled.product.ok("volume", "create", "data", "--size", f"{SIZE_MIB}MiB")
+    yield "data"
+    enrolled.clear()
+    enrolled.product.ok("volume", "delete", "data", "--yes")
+    assert enrolled.shell(FILES).split() == []
+
+
+def disk_of(enrolled: Enrolled, vm: str) -> str:
+    """The device of the volume in a guest; it has the volume's size there."""
+    name, sectors = enrolled.in_guest(vm, FIND).split()
+    assert int(sectors) * 512 == SIZE_MIB * MIB
+    return f"/dev/{name}"
+
+
+def written(enrolled: Enrolled, vm: str, text: str) -> None:
+    """Near the volume's end, and on the disk when it returns."""
+    disk = disk_of(enrolled, vm)
+    enrolled.in_guest(vm, f"echo {text} | dd of={disk} bs=1M seek={FAR} conv=sync,fsync 2>/dev/null")
+
+
+def read(enrolled: Enrolled, vm: str) -> str:
+    disk = disk_of(enrolled, vm)
+    return enrolled.in_guest(vm, f"dd if={disk} bs=1M skip={FAR} count=1 2>/dev/null | tr -d '\\0'").strip()
+
+
+def test_what_a_guest_writes_on_its_volume_the_next_vm_reads(enrolled: Enrolled, volume: str) -> None:
+    product, key = enrolled.product, ("--ssh-key", enrolled.public_key)
+    product.ok(*enrolled.request("first", "--volume", volume, *key))
+    assert product.json("volume", "show", volume)["vm"] == "first"
+    assert read(enrolled, "first") == ""
+    written(enrolled, "first", "kept-by-first")
+
+    product.ok("restart-vm", "first")
+    assert read(enrolled, "first") == "kept-by-first"
+    product.refused(5, "volume", "detach", volume, "first")
+    product.ok("stop-vm", "first")
+    product.ok("volume", "detach", volume, "first")
+    product.ok("delete-vm", "first", "--yes")
+    assert len(enrolled.shell(FILES).split()) == 1
+
+    product.ok(*enrolled.request("second", "--no-start", *key))
+    product.ok("volume", "attach", volume, "second")
+    product.ok("start-vm", "second")
+    assert read(enrolled, "second") == "kept-by-first"
+    product.refused(5, "volume", "delete", volume, "--yes")
+
+
+def test_a_guest_with_two_cards_gets_an_address_on_each(enrolled: Enrolled) -> None:
+    product = enrolled.product
+    product.ok("network", "create", "inner")
+    cards = ("--network", "default", "--network", "inner")
+    product.ok(*enrolled.request("both", *cards, "--ssh-key", enrolled.public_key))
+    told = enrolled.in_guest(
+        "both", "ip link set eth1 up; udhcpc -q -n -i eth1 -s /etc/udhcpc.script; ip -4 -o address"
+    )
+    addresses = {line.split()[3].partition("/")[0] for line in told.splitlines() if " eth" in line}
+    assert len(addresses) == 2, told
+    deadline = time.monotonic() + 300
+    while (shown := set(product.json("show-vm", "both")["addresses"])) != addresses:
+        assert time.monotonic() < deadline, shown
+        time.sleep(3)
+    product.ok("delete-vm", "both", "--yes")
+    product.ok("network", "delete", "inner")
