@@ -41,14 +41,14 @@ def simulated_site(directory: Path) -> Iterator[Site]:
     certificate, key = new_certificate(directory)
     fleet = directory / "fleet.yaml"
     fleet.write_text(FLEET)
-    port = _free_port()
+    port = free_port()
     over_tls = ("--listen", f"127.0.0.1:{port}", "--tls-cert", str(certificate), "--tls-key", str(key))
     state = directory / "state"
     with running_server(state, "--simulate", str(fleet), *over_tls, module="orchestrator.serve"):
         yield Site(state=state, url=f"https://127.0.0.1:{port}", certificate=certificate)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader who types what a page says, in a directory of their own. Plain commands of ours are run in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from orchestrator.cli.main import run
+from tests.pages.reading import simple_commands
+
+ROOT: Final = Path(__file__).parents[2]
+LIMIT_S: Final = 300
+_NOT_PLAIN: Final = re.compile(r"[|&;$`~<]|\w\(")
+_FILE: Final = re.compile(r" > (\S+)$")
+_BECOME_ANOTHER: Final = ("server", "ssh")
+"""Commands whose process goes on as another program."""
+_NOT_OURS: Final = re.compile(r"(?<![\w.-])(/var/lib|/etc/|/run/|/usr/|/opt/|/backup|~/)")
+"""Of the machine that the tests run on."""
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Person:
+    """``variables``: of the environment, None takes one away."""
+
+    here: Path
+    variables: dict[str, str | None]
+    patch: pytest.MonkeyPatch
+    heard: pytest.CaptureFixture[str]
+
+    def __post_init__(self) -> None:
+        self.here.mkdir(parents=True, exist_ok=True)
+        self.patch.chdir(self.here)
+        for name, value in self.variables.items():
+            if value is None:
+                self.patch.delenv(name, raising=False)
+            else:
+                self.patch.setenv(name, value)
+
+    def types(self, line: str) -> Said:
+        """:raises AssertionError: the line is about the machine that the tests run on"""
+        assert _NOT_OURS.search(line) is None, line
+        file = _FILE.search(line)
+        words = [] if _NOT_PLAIN.search(line) else simple_commands(line)[0]
+        if words[:1] != ["vgpuctl"] or words[1] in _BECOME_ANOTHER:
+            return self.script(line)
+        self.heard.readouterr()
+        code = run(words[1:])
+        said = self.heard.readouterr()
+        if file is not None:
+            Path(shlex.split(file[1])[0]).write_text(said.out)
+        return Said(code, said.out, said.err)
+
+    def script(self, text: str, program: tuple[str, ...] = ("bash", "-euc")) -> Said:
+        """In one process."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            [*program, text], cwd=self.here, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def elsewhere(self) -> None:
+        """On a machine where no server is, as somebody who is known by a token alone."""
+        self.patch.delenv("VGPUCTL_STATE")
+        self.patch.delenv("VGPUCTL_TENANT")
+        self.patch.setenv("XDG_STATE_HOME", str(self.here / "nothing-here"))
