@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Bug, VgpuctlError, error_to_dict
-from orchestrator.core.operation import STEP_TRANSITIONS, HostWait, Operation, OperationState, StepRecord, StepState
+from orchestrator.core.operation import (
+    FINISHED,
+    STEP_TRANSITIONS,
+    HostWait,
+    Operation,
+    OperationState,
+    StepRecord,
+    StepState,
+)
 from orchestrator.operations.fencing import Suspended
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.operations import Job
@@ -50,7 +58,7 @@ class Journal:
     def take_up(self, operation_id: str) -> Job | None:
         """Begin the next attempt, and with it the first step of an operation that has none begun; None when it has
         ended."""
-        with self._store.begin() as tx:
+        with self._store.claim() as tx:  # its row keeps it apart from whoever else moves this operation
             return tx.operations.take_up(operation_id, self._clock.now())
 
     def is_cancelled(self, operation_id: str) -> bool:
@@ -72,7 +80,7 @@ class Journal:
     def note(self, operation: Operation, position: int, message: str) -> None:
         """Progress inside a step."""
         said = {position: replace(operation.steps[position], message=message)}
-        with self._store.begin() as tx:
+        with self._store.claim() as tx:
             if tx.operations.advance(operation, said, whole=False) is None:
                 raise Suspended
 
@@ -127,7 +135,8 @@ class Journal:
         for move in moves:
             steps[move.position] = self._moved(steps[move.position], move)
         changed = {move.position: steps[move.position] for move in moves}
-        with self._store.begin() as tx:
+        alone = bool(writes) or operation.state in FINISHED
+        with self._store.begin() if alone else self._store.claim() as tx:
             cancelled = tx.operations.advance(operation, changed, whole=whole)
             if cancelled is None:
                 raise Suspended

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, select
 from orchestrator.adapters.store.facts_text import facts_from_text
 from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, host_of, vm_of
 from orchestrator.adapters.store.snapshot_text import snapshot_from_text
-from orchestrator.adapters.store.statements import Statements
+from orchestrator.adapters.store.statements import OfFew, Statements
 from orchestrator.adapters.store.tables import gpus, hosts, looks, snapshots, vms, volumes
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims
@@ -27,9 +27,9 @@ _AT_ONCE: Final = 500
 """Names in one question."""
 
 
-def _of_hosts(query: Select[Any], column: ColumnElement[str]) -> tuple[Select[Any], Select[Any]]:
+def _of_hosts(query: Select[Any], column: ColumnElement[str]) -> tuple[Select[Any], OfFew]:
     """Of all hosts, and of those that are named; put together once, as that takes longer than asking."""
-    return query, query.where(column.in_(bindparam("names", expanding=True)))
+    return query, OfFew(lambda names: query.where(column.in_(names)))
 
 
 _HOSTS: Final = _of_hosts(select(hosts), hosts.c.name)
@@ -79,11 +79,11 @@ class SqlFleet:
                 volume_bytes=volume_bytes.get(name, 0),
             )
 
-    def _rows(self, queries: tuple[Select[Any], Select[Any]], names: Sequence[str] | None) -> Iterable[AnyRow]:
+    def _rows(self, queries: tuple[Select[Any], OfFew], names: Sequence[str] | None) -> Iterable[AnyRow]:
         """All at once: one by one takes several times as long."""
         if names is None:
             return self._db.execute(queries[0]).all()
-        return self._db.execute(queries[1], {"names": names}).all()
+        return self._db.execute(*queries[1](names)).all()
 
     def _facts(self, row: AnyRow) -> HostFacts | None:
         """None: what is stored cannot be read, so its host is as one that was never observed."""

@@ -34,7 +34,7 @@ from orchestrator.adapters.store.rows import (
     operation_values,
     step_of,
 )
-from orchestrator.adapters.store.statements import Statements, kept
+from orchestrator.adapters.store.statements import OfFew, Statements, kept
 from orchestrator.adapters.store.tables import findings, operations, steps, vms
 from orchestrator.core.operation import (
     FINISHED,
@@ -98,11 +98,12 @@ _UNFINISHED: Final = kept(
     )
 )
 """Those that have begun first."""
-_UNFINISHED_BESIDE: Final = _UNFINISHED.where(
-    operations.c.subject.in_(
-        select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(bindparam("operation_ids", expanding=True)))
+_UNFINISHED_BESIDE: Final = OfFew(
+    lambda ids: _UNFINISHED.where(
+        operations.c.subject.in_(select(_OF_SUBJECT.c.subject).where(_OF_SUBJECT.c.id.in_(ids)))
     )
 )
+_BY_AGE: Final = (operations.c.created_at, operations.c.id)
 _GUEST_WAITS: Final = operations.c.guest_wait == "waiting"
 _HOW_MANY: Final = kept(
     select(count())
@@ -112,8 +113,11 @@ _HOW_MANY: Final = kept(
 _BOOTING: Final = kept(
     select(operations.c.id, operations.c.subject, operations.c.host, _GUEST_WAITS.label("waits"))
     .where(operations.c.guest_wait.is_not(None))
-    .order_by(operations.c.created_at, operations.c.id)
+    .order_by(*_BY_AGE)
 )
+_STUCK: Final = select(operations).where(operations.c.state == "stuck").order_by(*_BY_AGE)
+_STUCK_ABOUT: Final = kept(_STUCK.where(operations.c.subject == bindparam("its_subject")))
+_STUCK_ON: Final = kept(_STUCK.where(operations.c.host == bindparam("its_host")))
 _ITS_STEPS: Final = kept(select(steps).where(steps.c.operation == bindparam("operation_id")).order_by(steps.c.position))
 _CHANGING: Final = ("state", "started_at", "finished_at", "message")
 """Columns of a step."""
@@ -273,13 +277,15 @@ class SqlOperations:
 
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
-        query = select(operations).where(operations.c.subject == subject)
-        return self._all(query.order_by(operations.c.created_at, operations.c.id))
+        return self._all(select(operations).where(operations.c.subject == subject).order_by(*_BY_AGE))
+
+    def stuck_about(self, subject: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+        return self._all(_STUCK_ABOUT, {"its_subject": subject})
 
     def stuck_on(self, host: str) -> tuple[Operation, ...]:
         """Oldest first."""
-        query = select(operations).where(operations.c.state == "stuck", operations.c.host == host)
-        return self._all(query.order_by(operations.c.created_at, operations.c.id))
+        return self._all(_STUCK_ON, {"its_host": host})
 
     def disown(self, tenant: str) -> None:
         """Those of the tenant are nobody's from now on."""
@@ -292,10 +298,7 @@ class SqlOperations:
         None of a subject whose operation waits for its host, its guest, or for another one that has not ended."""
         if beside is not None and not beside:
             return ()
-        if beside is None:
-            rows = self._db.execute(_UNFINISHED)
-        else:
-            rows = self._db.execute(_UNFINISHED_BESIDE, {"operation_ids": tuple(beside)})
+        rows = self._db.execute(_UNFINISHED) if beside is None else self._db.execute(*_UNFINISHED_BESIDE(beside))
         first: dict[str, Any] = {}
         for row in rows:
             first.setdefault(row.subject, row)
@@ -388,8 +391,8 @@ class SqlOperations:
         self.changed[operation_id] = None
         self._db.execute(_TOUCHED, {"operation_id": operation_id, **values})
 
-    def _all(self, query: Select[Any]) -> tuple[Operation, ...]:
-        return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query).all())
+    def _all(self, query: Select[Any], values: Mapping[str, str] | None = None) -> tuple[Operation, ...]:
+        return tuple(operation_of(row, self._steps_of(row.id)) for row in self._db.execute(query, values).all())
 
     def _steps_of(self, operation_id: str) -> tuple[StepRecord, ...]:
         return tuple(step_of(row) for row in self._db.execute(_ITS_STEPS, {"operation_id": operation_id}))

@@ -25,9 +25,9 @@ _IMAGE: Final = kept(select(images).where(images.c.name == bindparam("its_name")
 _NETWORK: Final = kept(select(networks).where(networks.c.name == bindparam("its_name")))
 _BRIDGED: Final = kept(select(networks).where(networks.c.subnet.is_(None)))
 _OFFERINGS: Final = kept(select(offerings.c.document).order_by(offerings.c.name))
-_PUT_SECRET: Final = insert(secrets)
+_PUT_SECRET: Final = kept(insert(secrets))
 _SECRET: Final = kept(select(secrets.c.blob).where(secrets.c.id == bindparam("its_id")))
-_NO_SECRET: Final = delete(secrets).where(secrets.c.id == bindparam("its_id"))
+_NO_SECRET: Final = kept(delete(secrets).where(secrets.c.id == bindparam("its_id")))
 
 
 class SqlImages:

@@ -9,16 +9,17 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Dialect, Executable, Row
+from sqlalchemy import BindParameter, Connection, Dialect, Executable, Row, bindparam
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
 S = TypeVar("S", bound=Executable)
 Values = Mapping[str, Any]
 _KEPT: Final[dict[int, Executable]] = {}
+_NAMED: Final = ("named_0", "named_1")
 _READY: Final[dict[tuple[int, str, tuple[str, ...]], _Ready]] = {}
 """By statement, dialect and the names of the values."""
 
@@ -27,6 +28,21 @@ def kept(statement: S) -> S:
     """Of a constant of a module: it is never forgotten. Its values may be no lists for ``IN``."""
     _KEPT[id(statement)] = statement
     return statement
+
+
+class OfFew:
+    """A statement about what comes by name, in a list. For one or two names, as nearly always, it is kept."""
+
+    def __init__(self, of: Callable[[Sequence[Any]], Executable]) -> None:
+        self._of = of
+        params: list[BindParameter[Any]] = [bindparam(name) for name in _NAMED]
+        self._few = [kept(of(params[: at + 1])) for at in range(len(params))]
+
+    def __call__(self, names: Collection[str]) -> tuple[Executable, Values]:
+        """What :meth:`Statements.execute` takes."""
+        if 0 < len(names) <= len(self._few):
+            return self._few[len(names) - 1], dict(zip(_NAMED, names, strict=False))
+        return self._of(list(names)), {}
 
 
 class Found:

@@ -9,11 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
+from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
-from orchestrator.adapters.store.statements import Statements, kept
+from orchestrator.adapters.store.statements import OfFew, Statements, kept
 from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms, volumes
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
@@ -37,6 +37,7 @@ _REMOVE: Final = kept(delete(vms).where(_ID).returning(vms.c.host))
 _CHANGE: Final = kept(update(vms).where(_ID))
 _CHANGE_BY: Final = kept(_CHANGE.where(vms.c.operation == bindparam("its_operation")))
 _DROP_SHARE: Final = kept(delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims))
+_DETACH: Final = kept(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
 _SEEN_BY_PLACEMENT: Final = kept(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
@@ -137,7 +138,7 @@ class SqlVms:
 
     def remove(self, vm_id: str) -> None:
         """With its claims; its data volumes stay. Gone already is fine."""
-        self._db.execute(update(volumes).where(volumes.c.vm == vm_id).values(vm=None))
+        self._db.execute(_DETACH, {"its_vm": vm_id})
         _drop_place(self._db, vm_id)
         for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
             self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
@@ -199,7 +200,7 @@ _PLACES: Final[Select[Any]] = (
     .order_by(host_claims.c.vm, slot_claims.c.device, slot_claims.c.slot)
 )
 """A row for each slot that is claimed."""
-_PLACES_ON_HOST: Final = _PLACES.where(host_claims.c.host.in_(bindparam("hosts", expanding=True)))
+_PLACES_ON: Final = OfFew(lambda hosts: _PLACES.where(host_claims.c.host.in_(hosts)))
 _PLACE_OF_VM: Final = kept(_PLACES.where(host_claims.c.vm == bindparam("its_vm")))
 
 
@@ -249,16 +250,16 @@ class SqlClaims:
         return self._claims(_PLACES, {})
 
     def of_host(self, host: str) -> tuple[Claim, ...]:
-        return self._claims(_PLACES_ON_HOST, {"hosts": (host,)})
+        return self._claims(*_PLACES_ON((host,)))
 
     def of_hosts(self, hosts: Collection[str] | None) -> tuple[Claim, ...]:
         """None: of all hosts."""
-        return self._claims(_PLACES, {}) if hosts is None else self._claims(_PLACES_ON_HOST, {"hosts": tuple(hosts)})
+        return self._claims(_PLACES, {}) if hosts is None else self._claims(*_PLACES_ON(hosts))
 
     def find(self, vm_id: str) -> Claim | None:
         return next(iter(self._claims(_PLACE_OF_VM, {"its_vm": vm_id})), None)
 
-    def _claims(self, places: Select[Any], of: Mapping[str, object]) -> tuple[Claim, ...]:
+    def _claims(self, places: Executable, of: Mapping[str, object]) -> tuple[Claim, ...]:
         rows = self._db.execute(places, of).all()
         return tuple(claim_of(tuple(slots)) for _, slots in groupby(rows, key=attrgetter("vm")))
 

@@ -107,10 +107,9 @@ def _release(context: Context) -> None:
 
 def _close_stuck(tx: Transaction, context: Context) -> None:
     """Nothing is left of the VM, so nothing remains of its operations that had got stuck."""
-    for operation in tx.operations.of_subject(context.subject):
-        if operation.state == "stuck":
-            note = f"what remained was removed by operation {context.operation_id}"
-            tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
+    for operation in tx.operations.stuck_about(context.subject):
+        note = f"what remained was removed by operation {context.operation_id}"
+        tx.operations.update(replace(operation, state="undone", remainder=(), warnings=(*operation.warnings, note)))
 
 
 def _running(context: Context) -> None:

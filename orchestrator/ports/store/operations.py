@@ -97,6 +97,9 @@ class Operations(Protocol):
     def of_subject(self, subject: str) -> tuple[Operation, ...]:
         """Oldest first."""
 
+    def stuck_about(self, subject: str) -> tuple[Operation, ...]:
+        """Oldest first."""
+
     def stuck_on(self, host: str) -> tuple[Operation, ...]:
         """Oldest first."""
 

@@ -103,5 +103,6 @@ class Store(Protocol):
         ends it. Commits of other processes tell nobody."""
 
     def claim(self) -> AbstractContextManager[Transaction]:
-        """Like :meth:`begin`, side by side with other claims where the database can do that: constraints, counters and
-        the locks of quotas keep them apart, so nothing else may be decided by what was read here."""
+        """Like :meth:`begin`, side by side with others of its kind where the database can do that: constraints,
+        counters, the locks of quotas and the rows of operations keep them apart, so nothing else may be decided by what
+        was read here."""
