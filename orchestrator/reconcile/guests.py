@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that boot are asked for here, so that the operations that wait for them hold no worker meanwhile.
+"""Guests that boot are asked for here, so that the operations that wait for them hold no worker meanwhile. Those that
+are to let us in are tried again and again by their operations, from here only after a pause.
 
 Every controller asks, so that what one that died had begun goes on. How long a guest gets is counted by the monotonic
 clock of each server from when that first saw its operation wait.
@@ -16,6 +17,8 @@ from typing import Final
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import VgpuctlError
 from orchestrator.core.host import Host
+from orchestrator.operations.definitions.guests import PROVISION_VM
+from orchestrator.operations.steps.guest import AGAIN_AFTER_S, REACHED_WITHIN_S
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.host import HostLink
@@ -45,6 +48,8 @@ class BootingGuests:
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         """When this server first saw an operation wait."""
+        self._began: dict[tuple[str, int], float] = {}
+        """The same of one attempt at it."""
         self._asked: dict[str, int] = {}
         """The round in which a host was asked for the last time."""
         self._rounds = 0
@@ -72,6 +77,8 @@ class BootingGuests:
         now, found = self._clock.monotonic(), dict[str, list[BootingGuest]]()
         with self._lock:
             self._since = {one.operation: self._since.get(one.operation, now) for one in booting}
+            attempts = ((one.operation, one.attempt) for one in booting)
+            self._began = {one: self._began.get(one, now) for one in attempts}
         for one in booting:
             if one.waits:
                 found.setdefault(one.host, []).append(one)
@@ -81,8 +88,14 @@ class BootingGuests:
         """Of one host: wake what can go on, and what has waited long enough."""
         guests, now = tuple(guests), self._clock.monotonic()
         with self._lock:
-            long = {one.operation for one in guests if now - self._since.get(one.operation, now) >= self._limit_s}
-        ready = {one.operation for one in guests} - self._boot(name, guests) - long
+            long = {one.operation for one in guests if now - self._since.get(one.operation, now) >= self._limit(one)}
+            tried = {
+                one.operation
+                for one in guests
+                if _logs_in(one) and now - self._began.get((one.operation, one.attempt), now) < AGAIN_AFTER_S
+            }
+        boot = self._boot(name, [one for one in guests if not _logs_in(one)])
+        ready = {one.operation for one in guests} - boot - tried - long
         if ready or long:
             with self._store.begin() as tx:
                 tx.operations.end_guest_waits(ready, "tried")
@@ -93,6 +106,9 @@ class BootingGuests:
     def close(self) -> None:
         """Questions that are under way end by their own time limits."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _limit(self, one: BootingGuest) -> float:
+        return REACHED_WITHIN_S if _logs_in(one) else self._limit_s
 
     def _boot(self, name: str, guests: Sequence[BootingGuest]) -> set[str]:
         """Operations whose guests run and have no address yet, as far as the host tells."""
@@ -118,3 +134,8 @@ class BootingGuests:
             self.ask(name, guests)
         with self._lock:
             self._under_way.discard(name)
+
+
+def _logs_in(one: BootingGuest) -> bool:
+    """Nobody but its operation can tell whether it can."""
+    return one.kind == PROVISION_VM.kind

@@ -12,7 +12,10 @@ import pytest
 from orchestrator.core.driver_lock import DriverLock, Locked
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
-from orchestrator.operations.steps.guest import NEW_FOR_S
+from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.operations.runner import Runner
+from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S
+from orchestrator.reconcile.guests import BootingGuests
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drivers import with_bundle
 from tests.fakes.fake_guests import FakeGuests
@@ -131,6 +134,23 @@ def test_a_locked_toolkit_that_needs_a_newer_driver_than_the_guest_gets_is_refus
 def test_a_guest_that_still_boots_is_waited_for(plane: ControlPlane) -> None:
     _guests(plane).answers = [BOOTS, CLOSED, BOOTS, None]
     assert _provisioned(plane).state == "done"
+
+
+def test_a_guest_that_still_boots_holds_no_worker_and_is_tried_again_after_a_pause(plane: ControlPlane) -> None:
+    _guests(plane).answers = [BOOTS, None]
+    operation = str(plane.services.guests.provision("default", "train", ("guest_check",)).operation)
+    plane.engine.waiting.clear()
+    Runner(plane.world, plane.journal, DEFINITIONS).run(operation)
+    guests = BootingGuests(plane.store, plane.hosts, plane.world.clock, plane.engine, limit_s=1.0)
+    for pause_s in (0.0, AGAIN_AFTER_S - 1.0):
+        plane.world.clock.sleep(pause_s)
+        guests.ask(T4_HOST, guests.waiting()[T4_HOST])
+        assert plane.services.operations.get(operation).guest_wait == "waiting"
+    plane.world.clock.sleep(1.0)
+    guests.ask(T4_HOST, guests.waiting()[T4_HOST])
+    assert plane.services.operations.get(operation).guest_wait == "tried"
+    plane.engine.drain()
+    assert plane.services.operations.get(operation).state == "done"
 
 
 def test_one_that_never_lets_us_in_ends_the_operation_with_the_reason(plane: ControlPlane) -> None:

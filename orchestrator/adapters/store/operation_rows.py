@@ -104,14 +104,18 @@ _UNFINISHED_BESIDE: Final = OfFew(
     )
 )
 _BY_AGE: Final = (operations.c.created_at, operations.c.id)
-_GUEST_WAITS: Final = operations.c.guest_wait == "waiting"
 _HOW_MANY: Final = kept(
     select(count())
     .select_from(operations)
     .where(operations.c.state.in_(UNFINISHED), func.coalesce(operations.c.guest_wait, "") != "waiting")
 )
 _BOOTING: Final = kept(
-    select(operations.c.id, operations.c.subject, operations.c.host, _GUEST_WAITS.label("waits"))
+    select(
+        operations.c.id.label("operation"),
+        operations.c.subject.label("vm"),
+        (operations.c.guest_wait == "waiting").label("waits"),
+        *(operations.c[name] for name in ("kind", "attempt", "host")),
+    )
     .where(operations.c.guest_wait.is_not(None))
     .order_by(*_BY_AGE)
 )
@@ -323,10 +327,7 @@ class SqlOperations:
 
     def booting(self) -> tuple[BootingGuest, ...]:
         """Oldest first."""
-        return tuple(
-            BootingGuest(operation=row.id, vm=row.subject, host=row.host, waits=bool(row.waits))
-            for row in self._db.execute(_BOOTING)
-        )
+        return tuple(BootingGuest(**row._asdict()) for row in self._db.execute(_BOOTING))
 
     def end_guest_waits(self, operation_ids: Collection[str], state: WaitState) -> None:
         """Those of them are due again that wait for their guests."""

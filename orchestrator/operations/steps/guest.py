@@ -19,7 +19,8 @@ from orchestrator.operations.steps.driver import driver_file
 REACHED_WITHIN_S: Final = 300.0
 """How long a guest that is new has to boot and to run its cloud-init."""
 NEW_FOR_S: Final = 900.0
-POLL_S: Final = 5.0
+AGAIN_AFTER_S: Final = 5.0
+"""From one try to the next: each is a run of a playbook."""
 _NOT_YET: Final = frozenset({"vm.no_address", "vm.unreachable", "guest.unreachable", "guest.auth_failed"})
 """What a guest that still boots answers with."""
 _TENANTS: Final = "what is in a guest is its tenant's; the roles can be run again"
@@ -70,21 +71,17 @@ def _raise_if_ended(watched: _Watched) -> None:
 
 
 def _reach(context: Context) -> str:
-    """Until it lets us in; its host key is kept. :raises VgpuctlError: ``guest.…``"""
-    clock, vm = context.world.clock, _running(context)
-    patient = clock.now() - vm.created_at < NEW_FOR_S
-    end = clock.monotonic() + REACHED_WITHIN_S
-    while True:
-        watched = _Watched(context)
-        run = context.world.guests.reach(_guest(context, vm, _record(context)), watched)
-        _raise_if_ended(watched)
-        if run.error is None:
-            _keep(context, run)
-            return "it lets us in"
-        if run.error.code not in _NOT_YET or not patient or clock.monotonic() > end:
-            raise run.error
+    """Once it lets us in; its host key is kept. :raises VgpuctlError: ``guest.…``"""
+    vm, watched = _running(context), _Watched(context)
+    run = context.world.guests.reach(_guest(context, vm, _record(context)), watched)
+    _raise_if_ended(watched)
+    if run.error is None:
+        _keep(context, run)
+        return "it lets us in"
+    if run.error.code in _NOT_YET and context.world.clock.now() - vm.created_at < NEW_FOR_S:
         context.report(run.error.message)
-        context.pause(POLL_S)
+        context.wait_for_guest()
+    raise run.error
 
 
 def _provision(context: Context) -> str:

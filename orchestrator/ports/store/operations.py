@@ -41,6 +41,8 @@ class BootingGuest:
     """An operation that has found its VM's guest not booted yet, in the step that has not ended since."""
 
     operation: str
+    kind: str
+    attempt: int
     vm: str
     host: str
     waits: bool
