@@ -90,6 +90,30 @@ class NamedPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A request of which it is counted how often it fits."""
+
+    request: Request
+    one_per_host: bool
+    """No two VMs of its offering and tenant are on one host."""
+
+    def places(self, fleet: Fleet) -> int:
+        """How often it fits when nothing is moved."""
+        if not self.one_per_host:
+            return fleet.each.room(self.request)[0]
+        apart = self.request.apart_from_vms  # hosts of one kind may have such a VM or not
+        taking = fleet.each.taking(replace(self.request, apart_from_vms=()))
+        return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
+
+    def row(self, fleet: Fleet, index: FleetIndex) -> CapacityRow | None:
+        """As :func:`without_filling`."""
+        if not self.one_per_host:
+            return without_filling(self.request, fleet.each, index.engine)
+        now = self.places(fleet)
+        return CapacityRow(self.request.profile, now, now, exact=fleet.each.fixed)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CapacityService:
     """Asks the placement engine about VMs that nobody has asked for yet."""
 
@@ -111,12 +135,12 @@ class CapacityService:
             questions = (
                 [question] if question is not None else [Question(profile=name, network=network) for name in names]
             )
-            requests = [(one, self._request(tx, replace(one, tenant=tenant), now.known)) for one in questions]
-            places = {request: now.each.room(request)[0] for request in dict.fromkeys(one for _, one in requests)}
+            asked = [(one, self._asked(tx, replace(one, tenant=tenant), now.known)) for one in questions]
+            places = {one: one.places(now) for one in dict.fromkeys(one for _, one in asked)}
         rows = []
-        for one, request in requests:
+        for one, what in asked:
             amounts = self._amounts(replace(one, tenant=tenant), now.known)
-            at_most = min(places[request], max(1, quota.promised(amounts)))
+            at_most = min(places[what], max(1, quota.promised(amounts)))
             rows.append(Room(one.profile, quota.most(amounts, at_most)))
         return tuple(rows)
 
@@ -142,14 +166,14 @@ class CapacityService:
             fleet = index.fleet()
             names = _possible(fleet.each, fleet.known) if question is None else [question.profile]
             asked = {
-                name: self._request(tx, question or Question(profile=name, network=network), fleet.known)
+                name: self._asked(tx, question or Question(profile=name, network=network), fleet.known)
                 for name in names
             }
-            rows = {one: without_filling(one, fleet.each, index.engine) for one in dict.fromkeys(asked.values())}
-        found = {one: row or placed(one, fleet.views) for one, row in rows.items()}
+            rows = {one: one.row(fleet, index) for one in dict.fromkeys(asked.values())}
+        found = {one: row or placed(one.request, fleet.views) for one, row in rows.items()}
         if question is not None:
             return tuple(found.values())
-        return tuple(replace(found[request], profile=name) for name, request in asked.items())
+        return tuple(replace(found[one], profile=name) for name, one in asked.items())
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -229,6 +253,10 @@ class CapacityService:
     def _fleet(self) -> Fleet:
         with self.index.current() as now:
             return now.fleet()
+
+    def _asked(self, tx: Transaction, question: Question, known: KnownProfiles) -> _Asked:
+        request = self._request(tx, question, known)
+        return _Asked(request=request, one_per_host=known.resolve(question.profile).anti_affinity == "host")
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles) -> Request:
         offering = check_supported(known.resolve(question.profile))

@@ -95,12 +95,20 @@ class OneOfEach:
         """
         total, proved = 0, True
         for kind in self.kinds:
-            if kind.first.cordoned or lacks_what_it_needs(request, kind.first) or not _offers(kind.first, request):
-                continue
-            here, most = self._known.room(kind, replace(request, vm_id=""), self._found)
+            here, most = self._room_on(kind, request)
             total += here * kind.count
             proved = proved and here >= most
         return total, proved
+
+    def taking(self, request: Request) -> frozenset[int]:
+        """Numbers of the kinds with room for one; ``request`` as for :meth:`room`."""
+        return frozenset(kind.number for kind in self.kinds if self._room_on(kind, request)[0])
+
+    def _room_on(self, kind: Kind, request: Request) -> tuple[int, int]:
+        """As :meth:`KnownRooms.room`."""
+        if kind.first.cordoned or lacks_what_it_needs(request, kind.first) or not _offers(kind.first, request):
+            return 0, 0
+        return self._known.room(kind, replace(request, vm_id=""), self._found)
 
     def _found(self, kind: Kind, request: Request) -> tuple[int, int]:
         host = self._engine.fleet.host(kind.first.host_id)

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering
 from orchestrator.core.priority import PRIORITIES, Priority
 from orchestrator.core.snapshot import GpuSnapshot
@@ -204,3 +205,31 @@ def test_an_explanation_says_whom_a_priority_would_have_stopped(plane: ControlPl
     }  # fmt: skip
     text = drawn_explanation(asked["high"].explanation, preempts=asked["high"].preempts)
     assert text.endswith("with --preempt it would have stopped: default/serve\n")
+
+
+def test_an_offering_whose_vms_keep_apart_fits_once_on_each_host_without_one(plane: ControlPlane) -> None:
+    observe(plane, "t4-too", *gpus_of(plane, T4_HOST))
+    observe(plane, "t4-three", *gpus_of(plane, T4_HOST))
+    apart = Offering(name="apart", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", anti_affinity="host")
+    plane.services.offerings.put(apart, look_up=True)
+    capacity, question = plane.services.capacity, Question(profile="apart")
+    plane.services.tenancy.quotas.change("default", {"vms": 100})
+
+    def told() -> set[int]:
+        every = {row.profile: row.fits_now for row in capacity.capacity(None)}["apart"]
+        of_tenant = {row.profile: row.fits_now for row in capacity.room(None, "default")}["apart"]
+        return {
+            every,
+            of_tenant,
+            capacity.capacity(question)[0].fits_now,
+            capacity.room(question, "default")[0].fits_now,
+        }
+
+    assert told() == {3}
+    leased = replace(create_vm("one", profile="apart", start=False), host=T4_HOST, end=WantedEnd(after_s=600))
+    plane.services.vms.create(leased)
+    plane.engine.drain()
+    assert told() == {2}
+    plane.look(T4_HOST, after_s=700)
+    assert plane.services.vms.get("default", "one").deallocated == "lease_over"
+    assert told() == {2}, "it stays on its host, with nothing on a GPU that tells it from the others"
