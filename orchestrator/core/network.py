@@ -128,7 +128,7 @@ def parse_subnet(text: str, taken: tuple[str, ...]) -> str:
         if subnet.overlaps(ipaddress.IPv4Network(other)):
             raise Conflict(
                 "network.subnet_overlaps",
-                f"{subnet} overlaps {other} of another network",
+                f"{subnet} overlaps another network",  # whose one is not said: it may be another tenant's
                 hint="choose another subnet, or leave it out and get a free one",
             )
     return str(subnet)

@@ -162,3 +162,11 @@ def test_a_tenant_that_is_made_again_has_none_of_the_networks_of_before(pool: Po
     tenants.delete("red")
     tenants.create("red")
     assert pool.operator.get("/v1/networks?tenant=red").json() == []
+
+
+def test_a_subnet_that_is_taken_tells_nobody_which_one_another_has(pool: Pool) -> None:
+    (there,) = [one["subnet"] for one in pool.operator.get("/v1/networks").json() if one["name"] == SECRET]
+    for asked in ("10.88.0.0/16", there):
+        told = pool.blue.post("/v1/tenants/blue/networks", json={"name": "n", "subnet": asked})
+        assert (told.status_code, told.json()["code"]) == (409, "network.subnet_overlaps")
+        assert there not in told.text.replace(asked, "")
