@@ -12,6 +12,7 @@ from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
 from orchestrator.core.geometry.cut import IllegalLayout, Taken
 from orchestrator.core.host import Host
+from orchestrator.core.names import near
 from orchestrator.core.placement.views import GpuView, HostView
 from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
@@ -34,10 +35,11 @@ class GpuService:
 
     def get(self, host: str, address: str) -> GpuInfo:
         """:raises NotFound: ``gpu.unknown``"""
-        for info in self.list(host):
-            if info.gpu.address == address:
-                return info
-        raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint="see 'vgpuctl gpu list'")
+        found = {info.gpu.address: info for info in self.list(host)}
+        if address in found:
+            return found[address]
+        hint = near(address, found, f"vgpuctl gpu list --host {host}")
+        raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint=hint)
 
 
 def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.core.access import EVERYWHERE, unknown_tenant
-from orchestrator.core.errors import Conflict
-from orchestrator.core.names import check_name
+from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.names import check_name, near
 from orchestrator.core.tenant import DEFAULT_TENANT, Member, Tenant, check_role, check_subject, subject_spellings
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
@@ -117,10 +117,13 @@ class TenantService:
 
 
 def known_tenant(tx: Transaction, name: str) -> Tenant:
-    """:raises NotFound: ``tenant.unknown``"""
+    """For callers that have a role in the tenant, or everywhere: only those may be told which one was meant.
+
+    :raises NotFound: ``tenant.unknown``"""
     tenant = tx.tenants.find(name)
     if tenant is None:
-        raise unknown_tenant(name)
+        hint = near(name, [one.name for one in tx.tenants.list()], "vgpuctl tenant list")
+        raise NotFound("tenant.unknown", unknown_tenant(name).message, hint=hint)
     return tenant
 
 
