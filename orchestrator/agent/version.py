@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import importlib.resources
+from functools import cache
 
 BUILD_FILE = "build.txt"
 """Put beside this module by build_zipapp.py."""
 
 
+@cache  # read out of the zip file at each observation, it took a tenth of one
 def agent_version() -> str:
     """``0.1.0+<digest>``, or ``source`` when it does not run out of a zip file."""
     resource = importlib.resources.files("orchestrator.agent").joinpath(BUILD_FILE)

@@ -140,7 +140,7 @@ class WholeGpus:
 
     def _check_passable(self, gpu: str) -> None:
         """Its group is its own, and it can be made as good as new for the next VM."""
-        others = pci.iommu_shared_with(self._paths, gpu)
+        others = pci.iommu_shared_with(self._paths, gpu, pci.virtual_functions(self._paths, gpu))
         if others is None:
             raise Fatal(
                 "gpu.no_iommu",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.agent.paths import Paths
@@ -64,14 +65,15 @@ def own_functions(paths: Paths, address: str) -> tuple[str, ...]:
     return tuple(name for name in here if not (paths.pci(name) / "physfn").exists())
 
 
-def iommu_shared_with(paths: Paths, address: str) -> tuple[str, ...] | None:
-    """Members of its IOMMU group that are not the GPU's own; None: it is in no group.
+def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[str, ...] | None:
+    """Members of its IOMMU group that are not the GPU's own, its virtual functions ``vfs`` included; None: it is in no
+    group.
 
     Bridges do not count: VFIO leaves them with the host (linux drivers/vfio/vfio_iommu_type1.c, pcieport).
     """
     if reading.link_name(paths.pci(address) / "iommu_group") is None:
         return None
-    own = {*own_functions(paths, address), *virtual_functions(paths, address)}
+    own = {*own_functions(paths, address), *vfs}
     members = reading.names(paths.pci(address) / "iommu_group" / "devices")
     return tuple(name for name in members if name not in own and not _is_bridge(paths, name))
 
@@ -81,7 +83,7 @@ def _is_bridge(paths: Paths, address: str) -> bool:
 
 
 def _read(paths: Paths, address: str) -> PciGpu:
-    directory = paths.pci(address)
+    directory, vfs = paths.pci(address), virtual_functions(paths, address)
     node = reading.number(directory / "numa_node")
     return PciGpu(
         address=address,
@@ -93,8 +95,8 @@ def _read(paths: Paths, address: str) -> PciGpu:
         driver=reading.link_name(directory / "driver"),
         total_vfs=reading.number(directory / "sriov_totalvfs") or 0,
         enabled_vfs=reading.number(directory / "sriov_numvfs") or 0,
-        virtual_functions=virtual_functions(paths, address),
-        iommu_shared_with=iommu_shared_with(paths, address),
+        virtual_functions=vfs,
+        iommu_shared_with=iommu_shared_with(paths, address, vfs),
     )
 
 

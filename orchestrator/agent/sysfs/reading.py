@@ -43,6 +43,6 @@ def link_name(path: Path) -> str | None:
 def names(directory: Path) -> tuple[str, ...]:
     """Names in a directory in order; empty when there is none."""
     try:
-        return tuple(sorted(entry.name for entry in directory.iterdir()))
+        return tuple(sorted(os.listdir(directory)))  # noqa: PTH208 - a path object for each takes ten times as long
     except OSError:
         return ()
