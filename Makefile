@@ -112,9 +112,9 @@ lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
-bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm ## all benchmarks; rows go to build/bench/*.json
+bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 
-.PHONY: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm
+.PHONY: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery
 bench-placement: dev ## placement quality and speed
 	@$(BIN)/python -m tests.bench.placement
 bench-control-plane: dev ## claims, operations over HTTP, 1,000 SSH connections, memory; BENCH_CONTROL_PLANE="--part operations --policy sqlite" chooses
@@ -127,9 +127,11 @@ bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 
 	@$(BIN)/python -m tests.bench.api
 bench-upgrade: dev ## rolling driver upgrade of 1,000 hosts in virtual time; nobody is out beyond the limit
 	@$(BIN)/python -m tests.bench.upgrade
-bench-create-vm: dev lab-packages ## create-vm against the same VM made by hand and by virt-install
+bench-create-vm: dev lab-packages ## create-vm of each kind against the same VM made by hand; BENCH_CREATE_VM="--case passthrough" chooses
 	@$(ENSURE) tests/bench/packages.txt
-	@$(BIN)/python -m tests.bench.create_vm
+	@$(BIN)/python -m tests.bench.create_vm $(BENCH_CREATE_VM)
+bench-discovery: dev lab-packages ## all of a host with eight GPUs as the agent tells it, against bare calls of NVML
+	@$(BIN)/python -m tests.bench.discovery
 
 docs: dev ## write the generated pages of docs/reference again
 	@$(BIN)/python -m orchestrator.cli.reference > docs/reference/cli.md

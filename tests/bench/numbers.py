@@ -15,7 +15,8 @@ PAGE = Path("docs/reference/numbers.md")
 BY_HAND = "## Notes"
 """What follows this heading is kept when the page is written again."""
 REPORTS = tuple(
-    Path("build/bench") / f"{name}.json" for name in ("create_vm", "control_plane", "server_path", "api", "upgrade")
+    Path("build/bench") / f"{name}.json"
+    for name in ("create_vm", "discovery", "control_plane", "server_path", "api", "upgrade")
 )
 
 

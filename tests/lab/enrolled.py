@@ -191,16 +191,6 @@ class Enrolled:
         for vm in self.product.json("list-vms"):
             self.product.ok("delete-vm", str(vm["name"]))
 
-    def raw_vgpu(self, uuid: str) -> tuple[str, str]:
-        """Shell lines that make and remove this kind's vGPU by hand."""
-        pf = f"/sys/bus/pci/devices/{self.gpu}"
-        if self.kind is MDEV:
-            types = f'd=$(dirname "$(grep -lx "{self.profile}" {pf}/mdev_supported_types/*/name)")'
-            return f'{types}; echo {uuid} > "$d/create"', f"echo 1 > /sys/bus/mdev/devices/{uuid}/remove"
-        vf = f"{pf}/virtfn0/nvidia"
-        find = f"id=$(awk -F: '/{self.profile}$/ {{print $1+0}}' {vf}/creatable_vgpu_types)"
-        return f"{find}; echo $id > {vf}/current_vgpu_type", f"echo 0 > {vf}/current_vgpu_type"
-
 
 def _gpus(host: LabHost) -> list[str]:
     listed = host.run("lspci -D -d 10de::0302 | cut -d' ' -f1")
