@@ -248,6 +248,39 @@ def test_a_token_is_forgotten_with_a_run_that_fails_is_cancelled_or_loses_its_vm
     assert _secrets(plane) == ()
 
 
+def _begun_with_token(plane: ControlPlane) -> str:
+    secrets = {"licence_token": TOKEN}
+    begun = plane.services.guests.provision("default", "train", ("guest_licence",), secrets=secrets)
+    return str(begun.operation)
+
+
+def test_a_token_is_forgotten_with_a_run_that_is_cancelled_before_its_first_step(plane: ControlPlane) -> None:
+    begun = _begun_with_token(plane)
+    plane.services.operations.cancel(begun)
+    plane.engine.drain()
+    assert plane.services.operations.get(begun).state == "undone"
+    assert (_secrets(plane), _guests(plane).seen) == ((), [])
+
+
+def test_a_token_is_forgotten_with_a_run_that_waited_for_its_host_and_was_abandoned(plane: ControlPlane) -> None:
+    begun = _begun_with_token(plane)
+    with plane.store.begin() as tx:
+        tx.hosts.update(replace(tx.hosts.get(T4_HOST), state="unreachable"))
+    plane.engine.drain()
+    assert plane.services.operations.get(begun).host_wait is not None
+    assert len(_secrets(plane)) == 1
+    plane.services.operations.abandon(begun)
+    assert _secrets(plane) == ()
+
+
+def test_a_token_is_forgotten_with_a_run_that_got_stuck_and_was_abandoned(plane: ControlPlane) -> None:
+    begun = _begun_with_token(plane)
+    with plane.store.begin() as tx:
+        tx.operations.update(replace(tx.operations.get(begun).operation, state="stuck"))
+    plane.services.operations.abandon(begun)
+    assert _secrets(plane) == ()
+
+
 def test_a_run_that_its_controller_leaves_has_its_token_when_it_goes_on(plane: ControlPlane) -> None:
     _guests(plane).fails["guest_licence"] = Retryable("guest.package_lock", "apt runs there")
     _licensed(plane)

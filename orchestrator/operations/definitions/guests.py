@@ -9,7 +9,7 @@ from orchestrator.operations.steps import guest
 PROVISION_VM = Definition(
     kind="provision_vm",
     steps=(guest.REACH, guest.PROVISION),
-    stuck=lambda _: None,
-    abandoned=lambda _: None,
+    stuck=guest.forget_secrets,
+    abandoned=guest.forget_secrets,
 )
 """The VM itself stays as it is, whatever becomes of the roles."""

@@ -125,8 +125,9 @@ def _secrets(context: Context) -> dict[str, str]:
     return {str(name): str(text) for name, text in stored.items()}
 
 
-def _forget_secrets(context: Context) -> None:
-    """All that is taken back of a run that failed or was cancelled."""
+def forget_secrets(context: Context) -> None:
+    """All that is taken back of a run that failed or was cancelled. One that is stuck or abandoned goes on no more:
+    it needs them no longer either."""
     with context.begin() as tx:
         tx.secrets.remove(secret_of(context.subject))
 
@@ -142,7 +143,7 @@ REACH = Step(
     name="guest_reached.1",
     title="the guest lets us in",
     do=_reach,
-    undo=_forget_secrets,
+    undo=forget_secrets,
     observe_first=False,
 )
 PROVISION = Step(
