@@ -63,6 +63,16 @@ typedef struct {
 } nvmlVgpuPlacementId_t;
 
 typedef struct {
+	unsigned char isLicensed;
+	struct {
+		uint year;
+		unsigned short month, day, hour, min, sec;
+		unsigned char status;
+	} licenseExpiry;
+	uint currentState;
+} nvmlVgpuLicenseInfo_t;
+
+typedef struct {
 	uint version, placementSize, count, *placementIds;
 } nvmlVgpuPlacementList_t;
 

@@ -76,6 +76,7 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledg
         instances=tuple(_instance(one, gpu.address, ledger) for one in said.instances),
         iommu_shared_with=gpu.iommu_shared_with,
         scheduler=said.scheduler,
+        licences=said.licences,
     )
 
 

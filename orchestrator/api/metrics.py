@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api.auth import PREFIX, route_of
 from orchestrator.api.services import Process
 from orchestrator.client.version import VERSION
+from orchestrator.core.guest_licence import LicenceState
 from orchestrator.core.host import HostState
 from orchestrator.use_cases import Services
 
@@ -65,7 +66,7 @@ class _Pool(Collector):
         build.add_metric([VERSION], 1)
         yield build
         yield self._operations()
-        yield self._hosts()
+        yield from self._hosts()
         yield from self._gpus()
 
     def _operations(self) -> GaugeMetricFamily:
@@ -74,12 +75,21 @@ class _Pool(Collector):
             family.add_metric([kind, state], count)
         return family
 
-    def _hosts(self) -> GaugeMetricFamily:
-        states = Counter(info.host.state for info in self._services.hosts.list())
+    def _hosts(self) -> Iterator[GaugeMetricFamily]:
+        hosts = self._services.hosts.list()
+        states = Counter(info.host.state for info in hosts)
         family = GaugeMetricFamily("vgpuctl_hosts", "Enrolled hosts", labels=["state"])
         for state in get_args(HostState):
             family.add_metric([state], states[state])
-        return family
+        yield family
+        gpus = (gpu for info in hosts if info.snapshot is not None for gpu in info.snapshot.gpus)
+        told = Counter(one.state for gpu in gpus for one in gpu.licences)
+        licences = GaugeMetricFamily(
+            "vgpuctl_vgpu_licences", "vGPUs of running VMs by their guest's licence", labels=["state"]
+        )
+        for licence in get_args(LicenceState):
+            licences.add_metric([licence], told[licence])
+        yield licences
 
     def _gpus(self) -> Iterator[GaugeMetricFamily]:
         gpus: Counter[str] = Counter()

@@ -27,7 +27,17 @@ def guest_lines(guest: Json) -> list[str]:
     """Nothing when nothing was."""
     results = [(shown(one["role"]), _result(one)) for one in guest["results"]]
     facts = [(label, shown(guest["facts"][key])) for label, key in _FACTS if guest["facts"].get(key)]
-    return render_details([*results, *facts]) if results or facts else []
+    licence = _licence(guest.get("licence"), asked=any(one["role"] == "guest_licence" for one in guest["results"]))
+    details = [*results, *facts, *licence]
+    return render_details(details) if details else []
+
+
+def _licence(licence: Json | None, *, asked: bool) -> list[tuple[str, str]]:
+    """Unlicensed or not told is news of a guest that was given a token. An older server does not say."""
+    if licence is None or (licence["state"] == "unknown" and not asked):
+        return []
+    until = "" if licence["until"] is None else f" until {show_time(licence['until'])}"
+    return [("licence", f"{shown(licence['state'])}{until}")]
 
 
 def _result(result: Json) -> str:

@@ -1280,6 +1280,21 @@ class Image(TypedDict):
     """
 
 
+class Licence(TypedDict):
+    """
+    NVIDIA's licence of a guest, as the driver of its host tells it; the guest is not asked.
+    """
+
+    state: Literal["licensed", "unlicensed", "unknown"]
+    """
+    Of the vGPU that is worst off; ``unknown``: the VM does not run, has no vGPU, or nobody says
+    """
+    until: str | None
+    """
+    When it ends unless it is renewed; null: never, or nobody says
+    """
+
+
 class Locked(TypedDict):
     """
     One version.
@@ -3249,6 +3264,10 @@ class Provisioning(TypedDict):
     facts: GuestFacts
     """
     What it said of itself
+    """
+    licence: Licence
+    """
+    What its host says of its licence
     """
 
 

@@ -60,4 +60,4 @@ def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:
     made_on = {one.device.parent for one in observed_on(gpu)}
     parents = tuple(replace(parent, creatable=(), in_use=None) for parent in gpu.parents if parent.address in made_on)
     instances = tuple(replace(one, devices=(), capabilities=()) for one in gpu.instances)
-    return replace(gpu, uuid="", serial=None, parents=parents, instances=instances)
+    return replace(gpu, uuid="", serial=None, parents=parents, instances=instances, licences=())

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
 
@@ -127,6 +128,8 @@ class GpuSnapshot:
     """GPU instances, whoever made them."""
     scheduler: SchedulerState | None = None
     """How it divides its time among its vGPUs; None: the driver lets nobody choose, as in MIG mode, or does not say."""
+    licences: tuple[VgpuLicence, ...] = ()
+    """Of the vGPUs that running VMs have open; none from a driver or an agent that does not tell."""
 
     @property
     def backs_vgpus_with_mig(self) -> bool:

@@ -21,6 +21,8 @@ _NAME: Final = 255
 """As long as a file's name may be."""
 _EPOCH: Final = 2**31 - 1
 """As large as the database's column may be."""
+_LAST_SECOND: Final = 253402300800
+"""The year 9999 ends."""
 _PARTITIONS: Final = 64
 """FM_MAX_FABRIC_PARTITIONS"""
 _PROBLEMS: Final = 100
@@ -47,6 +49,7 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
         if number < 0:
             raise _invalid("a size below zero", str(number))
     _check_nodes(snapshot)
+    _check_licences(snapshot)
     if not 0 <= snapshot.epoch < _EPOCH:
         raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
@@ -59,6 +62,12 @@ def _check_nodes(snapshot: HostSnapshot) -> None:
     _check_once("CPU", [str(cpu) for cpu in cpus])
     if any(cpu > MAX_CPU for cpu in cpus) or not all(core for node in snapshot.nodes for core in node.cores):
         raise _invalid("CPUs that cannot be so", str(max(cpus, default=0)))
+
+
+def _check_licences(snapshot: HostSnapshot) -> None:
+    for end in (one.until for gpu in snapshot.gpus for one in gpu.licences):
+        if end is not None and not 0 <= end < _LAST_SECOND:
+            raise _invalid("a moment that no calendar has", str(end))
 
 
 def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
@@ -97,6 +106,7 @@ def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
     for instance in gpu.instances:
         yield from (instance.profile, instance.owner or "", *instance.devices, *instance.capabilities)
     yield from gpu.iommu_shared_with or ()
+    yield from (one.vm for one in gpu.licences)
     for parent in gpu.parents:
         yield from _parent_names(parent)
 

@@ -193,7 +193,7 @@ class Reconciler:
         found = [*host_findings(host), *self.leases.findings(tx, name, now)]
         complete = host.state == "ready" and snapshot is not None
         if snapshot is not None and turn is not None and complete:
-            wanted = wanted_of(tx, host, snapshot, turn)
+            wanted = wanted_of(tx, host, snapshot, turn, now)
             found += [
                 *compare(wanted, snapshot),
                 *_sharing(tx, wanted, snapshot),

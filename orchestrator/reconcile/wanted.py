@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.diff import ExpectedHost, ExpectedVm
+from orchestrator.core.diff import ExpectedHost, ExpectedVm, Severity
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.operation import Operation
@@ -14,9 +15,13 @@ from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.ports.store.transaction import Transaction
 
+LICENCE_WITHIN_S: Final = 600.0
+"""So long a guest has to fetch its licence once it was given its token."""
 
-def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int) -> ExpectedHost:
-    """``turn``: the newest when the observation of the host began."""
+
+def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int, now: float) -> ExpectedHost:
+    """``turn``: the newest when the observation of the host began; ``now``: seconds since the epoch."""
+    without = {one.vm for gpu in snapshot.gpus for one in gpu.licences if one.state == "unlicensed"}
     vms, busy, gone = [], set[str](), set[str]()
     there = tx.vms.list(host=host.name)
     for vm in there:
@@ -25,7 +30,8 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int) ->
             busy.add(vm.id)
             continue
         claimed = vm.deallocated is not None or tx.claims.find(vm.id) is not None
-        vms.append(ExpectedVm(vm=vm, claimed=claimed))
+        unlicensed = _how_bad(tx, vm.id, now) if vm.id in without else None
+        vms.append(ExpectedVm(vm=vm, claimed=claimed, unlicensed=unlicensed))
     if not all(_over(one, turn) for one in tx.operations.of_subject(host.name)):
         busy.add(KEEPER)  # a layout may be on its way
     for owner in set(_owners(snapshot)) - busy - {one.vm.id for one in vms}:
@@ -43,6 +49,14 @@ def wanted_of(tx: Transaction, host: Host, snapshot: HostSnapshot, turn: int) ->
     return ExpectedHost(
         host=host, vms=tuple(vms), busy=frozenset(busy), gone=frozenset(gone), placed=there, volumes=settled
     )
+
+
+def _how_bad(tx: Transaction, vm: str, now: float) -> Severity | None:
+    """That it has no licence. A host that something is said of is compared at each look, so that time is noticed."""
+    given = [one for one in tx.guests.get(vm).results if one.role == "guest_licence" and one.state != "failed"]
+    if not given:
+        return None
+    return "warning" if any(one.at + LICENCE_WITHIN_S < now for one in given) else "info"
 
 
 def _is_settled(tx: Transaction, subject: str, turn: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from orchestrator.core.errors import Conflict
 from orchestrator.core.guest import GuestRecord
+from orchestrator.core.guest_licence import GuestLicence, licence_of
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings, check_token_given
 from orchestrator.core.vm import Vm
@@ -78,6 +79,14 @@ class GuestService:
         """What is known of it. :raises NotFound: ``vm.unknown``"""
         with self.store.read() as tx:
             return tx.guests.get(known_vm(tx, tenant, name).id)
+
+    def licence(self, tenant: str, name: str) -> GuestLicence:
+        """What its host's driver said last of its guest's licence. :raises NotFound: ``vm.unknown``"""
+        with self.store.read() as tx:
+            vm = known_vm(tx, tenant, name)
+            snapshot = tx.hosts.snapshot(vm.host) if vm.state == "running" else None
+        gpus = () if snapshot is None else snapshot.gpus
+        return licence_of(vm.id, (one for gpu in gpus for one in gpu.licences))
 
 
 def _done(record: GuestRecord) -> tuple[str, ...]:

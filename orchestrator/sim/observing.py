@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     DomainSnapshot,
@@ -71,15 +72,18 @@ def _files(machine: SimulatedMachine, kind: str, files: dict[str, int]) -> tuple
     )
 
 
+def _booted(machine: SimulatedMachine, domain: Domain) -> bool:
+    return domain.running and machine.now >= domain.started_at + machine.guest_boots_s
+
+
 def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnapshot:
-    booted = domain.running and machine.now >= domain.started_at + machine.guest_boots_s
     return DomainSnapshot(
         uuid=uuid,
         name=domain.name,
         state="running" if domain.running else "shut_off",
         owner=machine.owner(f"domain:{uuid}"),
         devices=domain.devices,
-        addresses=(domain.address,) if booted else (),
+        addresses=(domain.address,) if _booted(machine, domain) else (),
         vcpus=domain.vcpus,
         memory_mib=domain.memory_mib,
         disk_bytes=domain.disk_bytes,
@@ -119,6 +123,19 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         mig_pending=gpu.mig if kind.profiles else None,
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
         scheduler=machine.kernel.scheduler_of(gpu),
+        licences=_licences(machine, gpu),
+    )
+
+
+def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence, ...]:
+    """Guests have all that roles put there (sim/guests.py), and so a licence as soon as they have booted."""
+    mdevs = machine.kernel.mdevs
+    return tuple(
+        VgpuLicence(vm=uuid, state="licensed" if _booted(machine, domain) else "unlicensed")
+        for uuid, domain in machine.domains.items()
+        if domain.running and gpu.driver == "nvidia"
+        for name in domain.devices
+        if gpu.has(mdevs[name][0] if name in mdevs else name)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.guest import Guest, GuestFacts, GuestRecord, GuestRun, WantedRoles
+from orchestrator.core.guest_licence import GuestLicence
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.guest_settings import SettingValue, check_secrets, check_settings
 from orchestrator.core.vm import Vm
@@ -31,6 +32,10 @@ class FakeGuestService:
 
     def get(self, tenant: str, name: str) -> GuestRecord:
         return GuestRecord(vm=self._known(tenant, name).id, host_key=None)
+
+    def licence(self, tenant: str, name: str) -> GuestLicence:
+        self._known(tenant, name)
+        return GuestLicence(state="unknown")
 
     def provision(
         self,

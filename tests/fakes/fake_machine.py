@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.errors import Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
+from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     Confinement,
@@ -89,6 +90,8 @@ class FakeMachine:
     fabric_problem: str | None = None
     domains: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """UUID → (XML, running)."""
+    licences: tuple[VgpuLicence, ...] = ()
+    """As its driver tells them; those of VMs that do not run are not told."""
     foreign: set[str] = field(default_factory=set)
     """UUIDs of domains that somebody else made."""
     adopted: set[str] = field(default_factory=set)
@@ -279,11 +282,17 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         parents=parents,
         mig_pending=gpu.mig,
         scheduler=None if gpu.mig else gpu.scheduler,
+        licences=_licences(machine, gpu),
         instances=tuple(
             GpuInstance(id=start, profile=profile, start=start, size=SLOTS[profile], compute=(0,), owner=owner)
             for start, (profile, owner) in sorted(gpu.instances.items())
         ),
     )
+
+
+def _licences(machine: FakeMachine, gpu: FakeGpu) -> tuple[VgpuLicence, ...]:
+    running = {uuid for uuid, (_, runs) in machine.domains.items() if runs}
+    return tuple(one for one in machine.licences if one.vm in running) if gpu is machine.gpus[0] else ()
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,18 @@ class _Versioned(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint), ("value", ctypes.c_uint))
 
 
+class _Expiry(ctypes.Structure):
+    _fields_ = (
+        ("year", ctypes.c_uint),
+        *((part, ctypes.c_ushort) for part in ("month", "day", "hour", "min", "sec")),
+        ("status", ctypes.c_ubyte),
+    )
+
+
+class _LicenceInfo(ctypes.Structure):
+    _fields_ = (("licensed", ctypes.c_ubyte), ("expiry", _Expiry), ("state", ctypes.c_uint))
+
+
 class Nvml:
     """The library, initialised; use as a context manager so that no client stays behind."""
 
@@ -127,6 +139,17 @@ class Nvml:
         placement = _Versioned(version=0x1000008)
         self.call("nvmlVgpuInstanceGetPlacementId", vgpu, ctypes.byref(placement))
         return int(placement.value)
+
+    def licence(self, vgpu: int) -> str:
+        """``Licensed (Expiry: 2027-1-31 12:0:0 GMT)`` or ``Unlicensed``."""
+        info = _LicenceInfo()
+        self.call("nvmlVgpuInstanceGetLicenseInfo_v2", vgpu, ctypes.byref(info))
+        if not info.licensed:
+            return "Unlicensed"
+        end = info.expiry
+        if not end.year:
+            return "Licensed (Expiry: Permanent)"
+        return f"Licensed (Expiry: {end.year}-{end.month}-{end.day} {end.hour}:{end.min}:{end.sec} GMT)"
 
     def vm_id(self, vgpu: int) -> str:
         """UUID of the VM that has a vGPU open."""

@@ -75,7 +75,6 @@ def _instance(nvml: Nvml, vgpu: int) -> str:
     total = nvml.number("nvmlVgpuTypeGetFramebufferSize", type_id, kind=ctypes.c_ulonglong) >> 20
     used = nvml.number("nvmlVgpuInstanceGetFbUsage", vgpu, kind=ctypes.c_ulonglong) >> 20
     vm_uuid = nvml.vm_id(vgpu)
-    licensed = nvml.number("nvmlVgpuInstanceGetLicenseStatus", vgpu)
     rows = (
         ("VM UUID", vm_uuid),
         ("VM Name", _vm_name(vm_uuid)),
@@ -84,7 +83,7 @@ def _instance(nvml: Nvml, vgpu: int) -> str:
         ("vGPU UUID", nvml.text("nvmlVgpuInstanceGetUUID", vgpu)),
         ("MDEV UUID", or_na(lambda: nvml.text("nvmlVgpuInstanceGetMdevUUID", vgpu))),
         ("Guest Driver Version", nvml.text("nvmlVgpuInstanceGetVmDriverVersion", vgpu)),
-        ("License Status", "Licensed" if licensed else "Unlicensed"),
+        ("License Status", nvml.licence(vgpu)),
         ("GPU Instance ID", or_na(lambda: nvml.number("nvmlVgpuInstanceGetGpuInstanceId", vgpu))),
         ("Placement ID", or_na(lambda: nvml.placement_id(vgpu))),
         ("Frame Rate Limit", or_na(lambda: nvml.number("nvmlVgpuInstanceGetFrameRateLimit", vgpu), "FPS")),

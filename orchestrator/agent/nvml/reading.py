@@ -18,8 +18,10 @@ import pynvml
 
 from orchestrator.agent.deadline import CallHangs, Gate, TooManyHungCalls
 from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances
+from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
 from orchestrator.core.vgpu_scheduler import SchedulerState
@@ -49,6 +51,7 @@ class NvmlGpu:
     types: tuple[HostVgpuType, ...]
     problems: tuple[str, ...]
     scheduler: SchedulerState | None = None
+    licences: tuple[VgpuLicence, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,7 @@ def _gpu(device: Any, vgpu_types: _VgpuTypes) -> NvmlGpu:
         module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
         types=vgpu_types.of(asker, device),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
+        licences=asker.ask("vGPU licences", lambda: licences(device)) or (),
         problems=tuple(asker.problems),
     )
 

@@ -28,4 +28,4 @@ def provision(
 @router.get("/{name}/provision")
 def provisioned(name: NameInPath, services: ServicesOf, tenant: TenantOf = DEFAULT_TENANT) -> ProvisioningAnswer:
     """What was put into the VM's guest, and what the guest said of itself."""
-    return ProvisioningAnswer.of(services.guests.get(tenant, name))
+    return ProvisioningAnswer.of(services.guests.get(tenant, name), services.guests.licence(tenant, name))

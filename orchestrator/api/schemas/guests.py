@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment
+from orchestrator.api.schemas.base import AnswerBody, RequestBody, moment, moment_or_none
 from orchestrator.core.guest import GuestRecord, RoleResult, RoleState
+from orchestrator.core.guest_licence import GuestLicence, LicenceState
 from orchestrator.core.guest_settings import MAX_SECRET_BYTES, MAX_SETTINGS
 
 Roles = Annotated[
@@ -76,6 +77,17 @@ class GuestFactsAnswer(AnswerBody):
     container_toolkit: str | None = Field(description="Version of its NVIDIA Container Toolkit, from the same role")
 
 
+class LicenceAnswer(AnswerBody):
+    """NVIDIA's licence of a guest, as the driver of its host tells it; the guest is not asked."""
+
+    model_config = ConfigDict(title="Licence")
+
+    state: LicenceState = Field(
+        description="Of the vGPU that is worst off; ``unknown``: the VM does not run, has no vGPU, or nobody says"
+    )
+    until: datetime | None = Field(description="When it ends unless it is renewed; null: never, or nobody says")
+
+
 class ProvisioningAnswer(AnswerBody):
     """What was put into the guest of a VM."""
 
@@ -83,8 +95,10 @@ class ProvisioningAnswer(AnswerBody):
 
     results: tuple[RoleResultAnswer, ...] = Field(description="One for each role that was ever run")
     facts: GuestFactsAnswer = Field(description="What it said of itself")
+    licence: LicenceAnswer = Field(description="What its host says of its licence")
 
     @classmethod
-    def of(cls, record: GuestRecord) -> ProvisioningAnswer:
+    def of(cls, record: GuestRecord, licence: GuestLicence) -> ProvisioningAnswer:
         results = tuple(RoleResultAnswer.of(one) for one in record.results)
-        return cls(results=results, facts=GuestFactsAnswer(**asdict(record.facts)))
+        told = LicenceAnswer(state=licence.state, until=moment_or_none(licence.until))
+        return cls(results=results, facts=GuestFactsAnswer(**asdict(record.facts)), licence=told)

@@ -77,6 +77,9 @@ class ExpectedVm:
 
     vm: Vm
     claimed: bool
+    unlicensed: Severity | None = None
+    """How bad it is that the host's driver sees no licence: ``info`` while its guest has only just been given a token.
+    None: it has one, or was given no token."""
 
     @property
     def running(self) -> bool:

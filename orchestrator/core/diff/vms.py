@@ -18,6 +18,7 @@ _RESTART = "stop it and start it again: both make it anew"
 _NO_SEED = "only a new VM gets a new seed"
 _NOT_OURS = "somebody defined it anew, or the ledger was lost: look at it on the host, then delete or keep it"
 _NOT_DEFINED_BY_US = "its definition was not ours and cannot be made again; delete the VM, or define it there again"
+_NO_LICENCE = "journalctl -u nvidia-gridd in the guest says why: its clock, the licence server, or too few licences"
 _TOO_LATE = "its disk is gone; delete the VM, or put the file back"
 
 
@@ -45,6 +46,9 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
         yield from _definition(wanted, domain)
+        if wanted.unlicensed is not None and wanted.running:
+            differ = ("a licence", "its guest was given a token and has none")
+            yield vm_finding(vm, "vm.unlicensed", wanted.unlicensed, differ, _NO_LICENCE)
 
 
 def _domain_missing(wanted: ExpectedVm, has_disk: bool) -> Finding:

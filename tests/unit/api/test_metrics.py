@@ -51,6 +51,9 @@ def test_what_is_stored_is_counted(app: FastAPI, fake: InMemory) -> None:
     assert 'vgpuctl_operations{kind="create_vm",state="queued"} 1.0' in lines
     hosts = sum(float(line.split()[-1]) for line in lines if line.startswith("vgpuctl_hosts{"))
     assert hosts == len(fake.world.hosts)
+    assert {line.split("{")[1].split("}")[0] for line in lines if line.startswith("vgpuctl_vgpu_licences{")} == {
+        f'state="{state}"' for state in ("licensed", "unlicensed", "unknown")
+    }
     claims = [line for line in lines if line.startswith("vgpuctl_gpu_claims{")]
     assert [float(line.split()[-1]) for line in claims] == [len(fake.world.vms) * len(fake.world.hosts)]
     assert "secret-name" not in told.body

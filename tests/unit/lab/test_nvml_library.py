@@ -120,6 +120,25 @@ def test_only_a_vgpu_that_a_vm_has_open_is_active_and_takes_memory(host: FakeGpu
     assert ask(host, "tried(lambda: n.nvmlVgpuInstanceGetType(8))") == "NVMLError_NotFound"
 
 
+LICENCE = (
+    "(lambda i: [i.isLicensed, i.currentState, i.licenseExpiry.status, i.licenseExpiry.year, i.licenseExpiry.sec])"
+    "(n.nvmlVgpuInstanceGetLicenseInfo_v2(7))"
+)
+
+
+def test_a_guest_has_the_licence_that_was_written_down_for_its_vm(host: FakeGpuHost) -> None:
+    host.vgpus(0, "7 231 0000:01:00.0 11111111-2222-4333-8444-555555555501 1 65535 4242 -1")
+    (host.root / "proc/4242").mkdir(parents=True)
+    (host.root / "proc/4242/cmdline").write_bytes(b"qemu\0-uuid\0some-vm-uuid\0")
+    assert ask(host, LICENCE) == [0, 4, 0, 0, 0]
+    assert "License Status                : Unlicensed" in host.smi("vgpu", "-q").stdout
+    (host.root / "run/vgpu-lab/licences").write_text("other 2030 1 1 0 0 0\nsome-vm-uuid 2027 1 31 12 30 59\n")
+    assert ask(host, LICENCE) == [1, 5, 2, 2027, 59]
+    assert "Licensed (Expiry: 2027-1-31 12:30:59 GMT)" in host.smi("vgpu", "-q").stdout
+    (host.root / "run/vgpu-lab/licences").write_text("some-vm-uuid 0 0 0 0 0 0\n")
+    assert ask(host, LICENCE) == [1, 5, 4, 0, 0]
+
+
 def test_creatable_types_are_the_modules(host: FakeGpuHost) -> None:
     host.vgpus(0, creatable="231 7\n226 7\n")
     assert ask(host, "n.nvmlDeviceGetCreatableVgpus(h)") == [231, 226]
