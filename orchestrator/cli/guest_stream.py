@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from orchestrator.cli.output import somebody_types
@@ -23,7 +24,7 @@ from orchestrator.client.contexts import ClientContext
 from orchestrator.client.location import SOCKET_NAME, SocketAddress
 from orchestrator.client.tls_http import headers_of, trust_of
 from orchestrator.client.token import token_headers
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.errors import Denied, Retryable, Unknown, VgpuctlError, error_from_dict
 
 LEAVE: Final = b"\x1d"
 """Ctrl-], as telnet and virsh have it."""
@@ -94,19 +95,52 @@ def _problem(refused: InvalidStatus) -> VgpuctlError:
     return error_from_dict({**data, "message": data.get("detail")})
 
 
-def join_standard_streams(stream: ClientConnection, *, leave: bytes | None) -> None:
-    """Carry stdin to the VM and the VM to stdout until the VM's side ends.
+def join_standard_streams(stream: ClientConnection, *, leave: bytes | None) -> bool:
+    """Carry stdin to the VM and the VM to stdout until one side ends; whether it was the VM's.
 
     With ``leave`` that byte ends it and the end of the input does not; without it the end of the input does.
+
+    :raises Retryable: ``stream.server_stopped``, ``stream.cut``; :raises Denied: ``stream.no_longer_allowed``
     """
     threading.Thread(target=_send_input, args=(stream, leave), daemon=True).start()
     try:
-        for message in stream:
+        while True:
+            message = stream.recv()
             _write_all(1, message if isinstance(message, bytes) else message.encode())
-    except ConnectionClosed:
-        return
+    except ConnectionClosed as closed:
+        return closed_by_vm(closed)
     finally:
         stream.close()
+
+
+def closed_by_vm(error: ConnectionClosed) -> bool:
+    """False: by who sits here. What a server writes beside its code is a stranger's; the code alone is believed.
+
+    :raises Retryable: ``stream.server_stopped``, ``stream.cut``; :raises Denied: ``stream.no_longer_allowed``
+    """
+    if error.sent is not None and not error.rcvd_then_sent:
+        return False
+    code = CloseCode.ABNORMAL_CLOSURE if error.rcvd is None else error.rcvd.code
+    if code in {CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD}:
+        return True
+    if code in {CloseCode.SERVICE_RESTART, CloseCode.GOING_AWAY}:
+        raise Retryable(
+            "stream.server_stopped",
+            "the server is being stopped or replaced",
+            hint="the VM runs on; open it again when the server answers",
+        )
+    if code == CloseCode.POLICY_VIOLATION:
+        raise Denied(
+            "stream.no_longer_allowed",
+            "who opened it may no longer: a token or login has ended, or a member is one no more",
+            hint="'vgpuctl whoami' tells who you are to the server now",
+        )
+    raise Retryable(
+        "stream.cut",
+        "the connection was cut",
+        details=f"code {code}",
+        hint="open it again; the VM is not changed by it",
+    )
 
 
 def _send_input(stream: ClientConnection, leave: bytes | None) -> None:

@@ -38,9 +38,12 @@ def console(
     with open_stream(session, name, "console", tenant=tenant) as stream:
         typed = somebody_types()
         print(f"console of {name}; {'Ctrl-]' if typed else 'the end of the input'} leaves", file=sys.stderr)
-        with raw_terminal():
-            join_standard_streams(stream, leave=LEAVE if typed else None)
-    print(file=sys.stderr)
+        ended = False
+        try:
+            with raw_terminal():
+                ended = join_standard_streams(stream, leave=LEAVE if typed else None)
+        finally:
+            print(f"\nthe console of {name} has ended: is it running?" if ended else "", file=sys.stderr)
 
 
 def _print_log(content: bytes, name: str, *, raw: bool) -> None:

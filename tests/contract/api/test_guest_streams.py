@@ -77,6 +77,19 @@ def test_the_proxy_carries_standard_input_and_output(product: Product) -> None:
     assert process.wait(timeout=60) == 0
 
 
+def test_a_console_says_that_the_vm_has_ended_it(product: Product) -> None:
+    with subprocess.Popen(
+        [str(COMMAND), "console", "talks"], env=product.environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("\x04")
+        process.stdin.flush()
+        assert "the console of talks has ended: is it running?" in process.stderr.read()
+        assert process.wait(timeout=60) == 0
+
+
 def _read_until(descriptor: int, wanted: bytes) -> bytes:
     got = b""
     deadline = time.monotonic() + 60
