@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ class HostsRelay:
         """Names of hosts that cannot be reached."""
         self.lose = 0
         """So many answers to changes are lost."""
+        self.on_performed: Callable[[dict[str, Any]], object] = bool
+        """Called with an action that was done, before its answer goes on."""
         self._hosts = hosts
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -54,6 +57,9 @@ class HostsRelay:
                 answer = read_frame(answered)
                 if answer is None:
                     return
+                if request["method"] == "perform":
+                    params: Any = request["params"]
+                    self.on_performed(params["action"])
                 if self.lose and request["method"] == "perform":
                     self.lose -= 1
                     return

@@ -46,13 +46,14 @@ def until(reached: Callable[[], object], what: str = "it", limit_s: float = LIMI
 
 @dataclass
 class Server:
-    """One controller. ``program``: the module that it runs."""
+    """One controller. ``program``: the module that it runs; ``tree``: of another version of it than this one."""
 
     directory: Path
     hosts: Path
     program: str = SERVE
     process: subprocess.Popen[bytes] | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    tree: Path | None = None
 
     def configure(self, database_url: str, **more: object) -> None:
         """It listens on loopback over TLS."""
@@ -70,8 +71,8 @@ class Server:
     def run(self, *words: str, said: str = "", module: str = "orchestrator.cli.main") -> tuple[int, str, str]:
         """A command beside it: exit code, what it wrote, what it complained of."""
         done = subprocess.run(
-            [sys.executable, "-m", module, *words], env=self._environment(), input=said, capture_output=True, text=True,
-            timeout=LIMIT_S,
+            [sys.executable, "-m", module, *words], env=self.variables(), cwd=self.tree, input=said,
+            capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
@@ -79,7 +80,7 @@ class Server:
         with (self.directory / "serve.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.program, "--simulate", str(self.hosts)],
-                env=self._environment(), stdout=log, stderr=log,
+                env=self.variables(), cwd=self.tree, stdout=log, stderr=log,
             )  # fmt: skip
 
     def ready(self) -> None:
@@ -103,13 +104,19 @@ class Server:
         assert self.process is not None
         self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """In good order: what runs ends."""
+        self.signal(signal.SIGTERM)
+        assert self.process is not None
+        assert self.process.wait(LIMIT_S) == 0, self.log()[-2000:]
+
     def kill(self) -> None:
         """Also while it is stopped."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
-    def _environment(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         return {**os.environ, "VGPUCTL_STATE": str(self.directory), **self.environment}
 
 
