@@ -40,8 +40,10 @@ LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
 OWN_STATE_S: Final = 2.0
 """How often a server looks whether its state directory and database are still its own."""
-COLLECT_AFTER: Final = 50_000
-"""Objects made since the last search for garbage: a long list makes many and throws none of them away."""
+COLLECT_AFTER: Final = (5_000, 100, 10)
+"""So many more objects are there after which the new ones are searched for garbage, and after how many such searches
+those that have survived one, and all. Nobody else runs during a search: ten short ones take as long in all as a long one
+does, and let others in between."""
 
 
 TURN_S: Final = 0.001
@@ -53,7 +55,7 @@ long, two make it ten times as long."""
 def take_short_turns() -> None:
     """Of this process: neither what computes nor a search for garbage keeps who is to answer waiting."""
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(*COLLECT_AFTER)
     sys.setswitchinterval(TURN_S)
 
 
