@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.store.database import SqlStore
 from tests.contract.engine.live_site import Site
+from tests.contract.engine.test_durable import Open, Recording, durable
+from tests.fakes.control_plane import KEY
 
 
 @pytest.fixture
@@ -24,3 +29,26 @@ def site_on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
             return site
 
         yield made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres").database())
+    return f"sqlite:///{tmp_path / 'e.sqlite'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    made = SqlStore(url, key=KEY, new_site="s")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine_of(store: SqlStore, url: str) -> Open:
+    def made(runs: Recording, per_host: int = 8) -> tuple[DurableEngine, threading.Semaphore]:
+        ended = threading.Semaphore(0)
+        return durable(store, url, runs, per_host, lambda _host, _subject: ended.release()), ended
+
+    return made

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from orchestrator.core.operation import Operation, OperationState, StepRecord
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
-from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
+from tests.fakes.control_plane import T4_HOST, control_plane, create_vm
 
 LIMIT_S = 120.0
 
@@ -65,20 +65,6 @@ class Recording:
             tx.operations.update(replace(tx.operations.get(operation_id).operation, state=state))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgresql":
-        return str(request.getfixturevalue("postgres").database())
-    return f"sqlite:///{tmp_path / 'e.sqlite'}"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="s")
-    yield made
-    made.close()
-
-
 def durable(
     store: SqlStore, url: str, runs: Runs, per_host: int, afterwards: Callable[[str, str], None]
 ) -> DurableEngine:
@@ -115,15 +101,6 @@ def add(store: SqlStore, operation_id: str, *, subject: str, host: str = "h", at
 
 
 Open = Callable[..., tuple[DurableEngine, threading.Semaphore]]
-
-
-@pytest.fixture
-def engine_of(store: SqlStore, url: str) -> Open:
-    def made(runs: Recording, per_host: int = 8) -> tuple[DurableEngine, threading.Semaphore]:
-        ended = threading.Semaphore(0)
-        return durable(store, url, runs, per_host, lambda _host, _subject: ended.release()), ended
-
-    return made
 
 
 def wait_for(ended: threading.Semaphore, count: int) -> None:
@@ -190,63 +167,6 @@ def test_a_run_that_breaks_is_reported_and_the_next_one_runs(store: SqlStore, en
     wait_for(ended, 2)
     engine.stop()
     assert runs.broke == ["op0 ZeroDivisionError", "op1 ZeroDivisionError"]
-
-
-def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_operation(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: queue.SimpleQueue[None] = queue.SimpleQueue()
-    close = WorkQueue.close
-
-    def told(self: WorkQueue) -> None:
-        close(self)
-        closed.put(None)
-
-    monkeypatch.setattr(WorkQueue, "close", told)
-    monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
-    runs = Recording(store)
-    runs.gate.set()
-    engine, ended = engine_of(runs)
-    for number in range(2):
-        engine.submit(add(store, f"op{number}", subject="vm"))
-        wait_for(ended, 1)
-        closed.get(timeout=LIMIT_S)
-    engine.stop()
-    assert runs.order == ["op0", "op1"]
-
-
-def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_has_begun(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: queue.SimpleQueue[str] = queue.SimpleQueue()
-    polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, WorkQueue._run_once
-    runs = Recording(store)
-    runs.gate.set()
-
-    def told(self: WorkQueue) -> None:
-        close(self)
-        closed.put(f"{len(runs.order)} begun")
-
-    def polls(self: DurableEngine, **which: bool) -> None:
-        poll(self, **which)
-        polled.set()
-
-    def late(self: WorkQueue, operation_id: str, host: str) -> None:
-        if operation_id == "op1":
-            polled.clear()  # the poll that offers it may have ended already, the next one has not
-            assert polled.wait(LIMIT_S)
-        run(self, operation_id, host)
-
-    monkeypatch.setattr(WorkQueue, "close", told)
-    monkeypatch.setattr(WorkQueue, "_run_once", late)
-    monkeypatch.setattr(DurableEngine, "_poll", polls)
-    monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
-    engine, ended = engine_of(runs)
-    for number in range(2):
-        engine.submit(add(store, f"op{number}", subject="vm"))
-        wait_for(ended, 1)
-        assert closed.get(timeout=LIMIT_S) == f"{number + 1} begun"
-    engine.stop()
 
 
 def test_however_much_was_run_the_rows_of_the_queue_do_not_grow(
