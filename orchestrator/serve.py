@@ -42,8 +42,8 @@ OWN_STATE_S: Final = 2.0
 """How often a server looks whether its state directory and database are still its own."""
 COLLECT_AFTER: Final = (5_000, 100, 10)
 """So many more objects are there after which the new ones are searched for garbage, and after how many such searches
-those that have survived one, and all. Nobody else runs during a search: ten short ones take as long in all as a long one
-does, and let others in between."""
+those that have survived one, and all. Nobody else runs during a search: ten short ones take as long in all as a long
+one does, and let others in between."""
 
 
 TURN_S: Final = 0.001

@@ -28,7 +28,7 @@ from orchestrator.ports.store.transaction import Store
 ROUND_S: Final = 0.5
 _AT_ONCE: Final = 64
 """Hosts that are asked side by side: one that takes its time holds up nobody else."""
-_MOST: Final = 50
+MOST: Final = 50
 """Guests are asked for in one round, so that a thousand that boot leave the server its processor."""
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class BootingGuests:
         guests = self.waiting()
         with self._lock:
             self._asked = {host: self._asked.get(host, 0) for host in guests}
-            room = _MOST
+            room = MOST
             for host in sorted(guests.keys() - self._under_way, key=self._asked.__getitem__):
                 if room > 0:
                     room -= len(guests[host])

@@ -14,7 +14,8 @@ from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import DomainSnapshot
-from orchestrator.reconcile.guests import BootingGuests
+from orchestrator.reconcile.guests import MOST, BootingGuests
+from tests.contract.engine.test_durable import add
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import Crash, FakeHosts, Strike
 from tests.fakes.fake_world import FakeClock
@@ -197,6 +198,23 @@ def test_a_host_that_does_not_answer_holds_up_only_its_own_guests(plane: Control
     assert hosts.asked.count(T4_HOST) == 1, "it is asked again when it has answered"
     hosts.let_go.set()
     until_due(plane, there, guests)
+    guests.close()
+
+
+def test_where_many_boot_some_are_asked_for_in_each_round_and_none_is_forgotten(plane: ControlPlane) -> None:
+    operations, guests = [f"op{number}" for number in range(MOST + 10)], server(plane)
+    for one in operations:
+        add(plane.store, one, subject=f"vm of {one}", host=f"host of {one}")
+        job = plane.journal.take_up(one)
+        assert job is not None
+        plane.journal.waits_for_guest(job.operation)
+    for expected in (MOST, len(operations)):  # nobody knows those hosts, so all that are asked for go on
+        guests.round()
+        end, pause = time.monotonic() + LIMIT_S, threading.Event()
+        while len(due(plane)) < expected:
+            assert time.monotonic() < end
+            pause.wait(0.01)
+        assert len(due(plane)) == expected
     guests.close()
 
 
