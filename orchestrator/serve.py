@@ -46,19 +46,6 @@ those that have survived one, and all. Nobody else runs during a search: ten sho
 one does, and let others in between."""
 
 
-TURN_S: Final = 0.001
-"""So long may a thread that computes keep the interpreter from the others. An answer needs it anew after each question
-to the database: with the interpreter's own 5 ms, one thread that reads a page of hosts makes a create four times as
-long, two make it ten times as long."""
-
-
-def take_short_turns() -> None:
-    """Of this process: neither what computes nor a search for garbage keeps who is to answer waiting."""
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-    sys.setswitchinterval(TURN_S)
-
-
 def idle_seconds(environment: str | None, *, detached: bool) -> float | None:
     """After how long without work the server ends. One that a person started in a terminal stays.
 
@@ -90,7 +77,8 @@ def run(*, detached: bool, fleet: Path | None = None, **chosen: object) -> None:
             raise state_unusable(state, error) from error
         app = _build(settings, fleet, held)
         take_descriptors()
-        take_short_turns()
+        gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
         guard = Timer({"own state": lambda: _leave_if_lost(app)}, OWN_STATE_S)
         guard.start()
         try:

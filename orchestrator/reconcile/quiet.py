@@ -15,6 +15,7 @@ from zlib import crc32
 
 from orchestrator.ports.store.looks import SeenAgain, Standing
 from orchestrator.ports.store.transaction import Store
+from orchestrator.reconcile.turns import short_turns
 from orchestrator.services.observing import HostObserver
 
 WHOLE_EVERY: Final = 60
@@ -42,7 +43,7 @@ class QuietHosts:
     def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
         """All hosts, those first that were not seen for longest, and the names of those that are quiet."""
         hosts: list[Standing] = []
-        with self._store.read() as tx:
+        with short_turns(), self._store.read() as tx:
             for some in tx.looks.standing():
                 if hosts:
                     time.sleep(_LET_OTHERS_S)
