@@ -7,7 +7,8 @@ A VM's id is its domain's UUID. The ledger says which domains are ours; others a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import libvirt
@@ -16,6 +17,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domain_parts import parts_of
+from orchestrator.agent.libvirt.learned import LEARNED, learned_of
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult
@@ -48,8 +50,9 @@ def _digest(xml: str) -> str:
 
 
 class Domains:
-    def __init__(self, connection: Libvirt, ledger: Ledger, timing: Timing) -> None:
+    def __init__(self, connection: Libvirt, ledger: Ledger, timing: Timing, learned: Path = LEARNED) -> None:
         self._libvirt = connection
+        self._learned = learned
         self._ledger = ledger
         self._timing = timing
 
@@ -192,11 +195,27 @@ class Domains:
         return ActionResult(changed=True, message="powered off")
 
     def addresses(self, vm: str) -> tuple[str, ...]:
-        """IP addresses of our VM, as libvirt's DHCP server leased them.
+        """IP addresses of our VM, as libvirt's DHCP server leased them or its filters learned them.
 
         :raises NotFound: ``vm.not_found``"""
-        found: tuple[str, ...] = self._on_own_domain(vm, _addresses)
+        found: tuple[str, ...] = self._on_own_domain(vm, self._addresses)
         return found
+
+    def _addresses(self, domain: Any) -> tuple[str, ...]:
+        """Of libvirt's own leases first, as the host reaches those; of cards without one what the filters learned; of
+        the host's ARP table where the guest took no lease.
+
+        All outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
+        """
+        if not domain.isActive() or not _has_sent(domain):
+            return ()
+        leased = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE)
+        cards = {mac for mac, _ in leased}
+        learned = learned_of(self._learned, domain.UUIDString().lower())
+        more = {one for one in learned if one[0] not in cards}
+        if not leased and not more:
+            more = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP)
+        return (*_sorted(leased), *_sorted(more))
 
     def is_active(self, vm: str) -> bool:
         return self._libvirt.call(lambda connection: _is_active(connection, vm))
@@ -228,7 +247,7 @@ class Domains:
                 state=_state(domain),
                 owner=None if owner is None else owner.vm,
                 devices=text.devices,
-                addresses=_addresses(domain),
+                addresses=self._addresses(domain),
                 vcpus=text.vcpus,
                 memory_mib=text.memory_mib,
                 disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
@@ -311,22 +330,21 @@ def _disk_bytes(domain: Any, targets: tuple[str, ...]) -> int | None:
         return None  # a disk that is not there now, or on storage that does not answer
 
 
-def _addresses(domain: Any) -> tuple[str, ...]:
-    """Of the DHCP leases, and of the host's ARP table where the guest took no lease.
+def _sorted(cards: Iterable[tuple[str, str]]) -> list[str]:
+    return sorted({address for _, address in cards})
 
-    Both outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
-    """
-    if not domain.isActive() or not _has_sent(domain):
-        return ()
-    for source in (libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP):
-        try:
-            interfaces = domain.interfaceAddresses(source) or {}
-        except libvirt.libvirtError:
-            continue  # a hypervisor or version without this source
-        found = [entry["addr"] for interface in interfaces.values() for entry in interface["addrs"] or ()]
-        if found:
-            return tuple(sorted(set(found)))
-    return ()
+
+def _told_by(domain: Any, source: int) -> set[tuple[str, str]]:
+    """(MAC, address) by one of libvirt's sources."""
+    try:
+        interfaces = domain.interfaceAddresses(source) or {}
+    except libvirt.libvirtError:
+        return set()  # a hypervisor or version without this source
+    return {
+        (str(interface["hwaddr"]).lower(), entry["addr"])
+        for interface in interfaces.values()
+        for entry in interface["addrs"] or ()
+    }
 
 
 def _has_sent(domain: Any) -> bool:
