@@ -68,6 +68,13 @@ def test_the_wheel_says_its_version_and_serves_simulated_hosts_from_any_director
         server.wait(timeout=60)
 
 
+def test_the_lock_has_all_that_the_extras_of_the_wheel_ask_for(program: Path) -> None:
+    wheel = next((program.parents[2] / "dist").glob("*.whl"))
+    wanted = (f"vgpuctl[{extra}] @ {wheel.as_uri()}" for extra in ("server", "login"))
+    _run(UV, "pip", "install", "--quiet", "--no-index", "--python", program.with_name("python"), *wanted)
+    _run(UV, "pip", "check", "--quiet", "--python", program.with_name("python"))
+
+
 def test_whoever_installs_the_wheel_finds_what_it_reads_beside_its_code(program: Path) -> None:
     package = next(program.parents[1].glob("lib/python*/site-packages/orchestrator"))
     shipped = {
