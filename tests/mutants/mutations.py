@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "check: a new VM is not held against the quota",
         (
-            Edit(_VMS, "        within_quota(tx, plan.vm)\n        if reserve:", "        if reserve:"),
+            Edit(_VMS, "        within_quota(tx, plan.vm)\n        plan = replace(", "        plan = replace("),
             Edit(_VMS, "        within_quota(tx, plan.vm)\n        if plan.vm.spec", "        if plan.vm.spec"),
         ),
         ("tests/contract/test_quotas.py", "-k", "leaves_nothing"),
