@@ -1241,8 +1241,17 @@ class HugePages(TypedDict):
     """
 
     size_kib: int
+    """
+    Of each, in KiB
+    """
     total: int
+    """
+    That the node has
+    """
     free: int
+    """
+    Those of them that nobody uses
+    """
 
 
 class Image(TypedDict):
@@ -1446,6 +1455,9 @@ class NumaNode(TypedDict):
     Memory, in MiB
     """
     hugepages: list[HugePages]
+    """
+    By size; those alone that it has
+    """
 
 
 GpuModel: TypeAlias = str

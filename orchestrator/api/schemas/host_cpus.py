@@ -14,9 +14,9 @@ class HugePagesAnswer(AnswerBody):
 
     model_config = ConfigDict(title="HugePages")
 
-    size_kib: int
-    total: int
-    free: int
+    size_kib: int = Field(description="Of each, in KiB")
+    total: int = Field(description="That the node has")
+    free: int = Field(description="Those of them that nobody uses")
 
     @classmethod
     def of(cls, pages: HugePages) -> HugePagesAnswer:
@@ -32,7 +32,7 @@ class NumaNodeAnswer(AnswerBody):
     cpus: str = Field(description="CPUs that are online, as ``0-15,32-47``")
     cores: int = Field(description="That these CPUs belong to; a core of two threads is two CPUs")
     memory_mib: int
-    hugepages: tuple[HugePagesAnswer, ...]
+    hugepages: tuple[HugePagesAnswer, ...] = Field(description="By size; those alone that it has")
 
     @classmethod
     def of(cls, node: NumaNode) -> NumaNodeAnswer:
