@@ -102,7 +102,6 @@ MEANINGS: Final = {
     "mig_profile": "GPU-instance profile",
     "migratable": "Whether a running VM may be moved",
     "mixed_sizes": "vGPUs of several sizes share a GPU",
-    "mode": "The mode that the GPU is put into",
     "model": "As NVIDIA calls it",
     "name": "What it is called",
     "GET /v1/vms/{name}.name": "Name or id",
