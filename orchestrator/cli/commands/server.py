@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.ages import show_span, show_time
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.session import Format, Output, session_of
@@ -65,7 +66,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
                 ("state directory", str(state)),
                 ("pid", shown(info["pid"])),
                 ("version", shown(info["version"])),
-                ("since", shown(info["started_at"])),
+                ("since", show_time(info["started_at"])),
                 ("running operations", shown(info["running_operations"])),
                 ("ends when idle for", _idle(info["stops_after_idle_seconds"])),
             ]
@@ -74,7 +75,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> None:
 
 
 def _idle(seconds: object) -> str:
-    return "-" if seconds is None else f"{seconds:g} s" if isinstance(seconds, float) else f"{seconds} s"
+    return show_span(seconds) if isinstance(seconds, float | int) else "-"
 
 
 @app.command("stop")

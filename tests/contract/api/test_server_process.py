@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,13 @@ def _wait_until_gone(pid: int) -> None:
     while not _gone(pid):
         assert time.monotonic() < deadline, f"process {pid} does not end"
         time.sleep(0.1)
+
+
+def test_the_status_of_a_server_is_told_in_times_that_people_read(product: Product) -> None:
+    product.ok("list-vms")
+    said = product.ok("server", "status").out
+    assert re.search(r"since +[0-9-]{10} [0-9:]{8} UTC \([0-9]+[sm] ago\)\n", said), said
+    assert re.search(r"ends when idle for +15m\n", said), said
 
 
 def test_commands_at_once_start_one_server_and_later_ones_use_it(product: Product) -> None:
