@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.complete import vms, volumes
+from orchestrator.cli.complete import networks, vms, volumes
 from orchestrator.cli.session import CliSession, session_of
 from orchestrator.core.access import EVERYWHERE
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.names import check_name
 
 
@@ -109,6 +110,19 @@ def listed_tenant(ctx: typer.Context, tenant: str | None, *, all_tenants: bool) 
     return None if all_tenants else tenant or session_of(ctx).chosen_tenant
 
 
+OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
+
+
+def check_model(wanted: str | None, models: Iterable[str]) -> None:
+    """``models``: of all GPUs there are. :raises NotFound: ``gpu.model_unknown``: ``wanted`` is in the name of none"""
+    known = sorted(set(models))
+    if wanted is None or not known or any(wanted.lower() in one.lower() for one in known):
+        return
+    raise NotFound(
+        "gpu.model_unknown", f"no GPU here is of model {ascii(wanted)[:60]}", hint=f"there are {', '.join(known)[:300]}"
+    )
+
+
 Label = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Put a label on it; may be repeated.")
 ]
@@ -127,6 +141,12 @@ Selector = Annotated[
 Volumes = Annotated[
     list[str] | None,
     typer.Option("--volume", help="Data volume that it gets; may be repeated.", autocompletion=volumes),
+]
+Networks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--network", help="Network of the VM; repeated, of a further network card each.", autocompletion=networks
+    ),
 ]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")

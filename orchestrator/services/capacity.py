@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 
 from orchestrator.core.advice.alike import OneOfEach
@@ -15,6 +15,7 @@ from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict
 from orchestrator.core.names import check_name
+from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.offering import Offering
 from orchestrator.core.offering_support import check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
@@ -36,9 +37,10 @@ from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
 from orchestrator.services.planning import kept_apart
+from orchestrator.services.requirements import check_networks
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
-from orchestrator.services.vm_volumes import place_with, volumes_for
+from orchestrator.services.vm_volumes import check_names, place_with, volumes_for
 
 
 def _check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
@@ -51,24 +53,39 @@ _WHAT_IF = "what-if"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Asked:
+    """What a VM that somebody thinks of would be, of whatever profile; left out: as create takes it."""
+
+    tenant: str = "default"
+    vcpus: int = DEFAULT_VCPUS
+    memory_mib: int = DEFAULT_MEMORY_MIB
+    disk_bytes: int = DEFAULT_DISK_BYTES
+    networks: tuple[str, ...] = (DEFAULT_NAME,)
+    """What its tenant calls them, a network card each."""
+    volumes: tuple[str, ...] = ()
+    """Names of data volumes that it would be given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Asked):
     """A VM that somebody thinks of."""
 
     profile: str
     count: int = 1
     """Devices of that profile in the VM."""
-    tenant: str = "default"
-    vcpus: int = DEFAULT_VCPUS
-    memory_mib: int = DEFAULT_MEMORY_MIB
-    disk_bytes: int = DEFAULT_DISK_BYTES
     host: str | None = None
     gpu: str | None = None
-    network: str | None = None
-    """What its tenant calls it; None: one that any host has."""
-    volumes: tuple[str, ...] = ()
-    """Names of data volumes that it would be given."""
     priority: Priority | None = None
     """Whom it would preempt with that one; None: nobody asks."""
+
+
+@dataclass(frozen=True)
+class _Ties:
+    """Where its networks and volumes let a VM be. ``disk_bytes``: with the volumes that lie nowhere yet."""
+
+    host: str | None
+    disk_bytes: int
+    uplinks: tuple[Uplink, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +107,7 @@ class NamedPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Counted:
     """A request of which it is counted how often it fits."""
 
     request: Request
@@ -121,26 +138,23 @@ class CapacityService:
     index: FleetIndex
     clock: Clock
 
-    def room(self, question: Question | None, tenant: str, network: str | None = None) -> tuple[Room, ...]:
+    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[Room, ...]:
         """How many more VMs the tenant could create now: what its quota covers and there are places for.
 
         Where nothing is promised to it, it is told whether one fits and not how many: that would count others' VMs.
-
-        :raises NotFound: ``profile.unknown``, ``network.unknown``
+        Raises what :meth:`capacity` raises.
         """
         with self.index.current(), self.store.read() as tx:
-            now = self._fleet()
-            quota = QuotaRoom.of(tx, tenant)
-            names = [] if question is not None else _possible(now.each, now.known)
-            questions = (
-                [question] if question is not None else [Question(profile=name, network=network) for name in names]
-            )
-            asked = [(one, self._asked(tx, replace(one, tenant=tenant), now.known)) for one in questions]
-            places = {one: one.places(now) for one in dict.fromkeys(one for _, one in asked)}
+            now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
+            quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
+            questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
+            wanted = [(one, self._counted(tx, one, now.known, ties)) for one in questions]
+            there = _tied(now, ties)
+            places = {one: one.places(there) for one in dict.fromkeys(one for _, one in wanted)}
         rows = []
-        for one, what in asked:
-            amounts = self._amounts(replace(one, tenant=tenant), now.known)
-            at_most = min(places[what], max(1, quota.promised(amounts)))
+        for one, counted in wanted:
+            amounts = self._amounts(one, now.known)
+            at_most = _most(min(places[counted], max(1, quota.promised(amounts))), asked)
             rows.append(Room(one.profile, quota.most(amounts, at_most)))
         return tuple(rows)
 
@@ -153,33 +167,35 @@ class CapacityService:
             disk_bytes=question.disk_bytes,
         )
 
-    def capacity(self, question: Question | None, network: str | None = None) -> tuple[CapacityRow, ...]:
+    def capacity(self, question: Question | None, each: Asked | None = None) -> tuple[CapacityRow, ...]:
         """How many more VMs fit: of one profile, or of everything that some host's GPUs can be cut into.
 
-        That is every offering, and every vGPU type that no offering gives. Modes are not switched.
+        That is every offering, and every vGPU type that no offering gives. Modes are not switched. Of VMs with data
+        volumes one fits at most, as a volume is one VM's.
 
-        ``network``: where no question names one.
+        ``each``: what VMs of everything would be.
 
-        :raises NotFound: ``profile.unknown``, ``network.unknown``
+        :raises NotFound: ``profile.unknown``, ``network.unknown``, ``volume.unknown``
+        :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …; :raises Conflict: ``volume.…``
         """
         with self.index.current() as index, self.store.read() as tx:
-            fleet = index.fleet()
-            names = _possible(fleet.each, fleet.known) if question is None else [question.profile]
-            asked = {
-                name: self._asked(tx, question or Question(profile=name, network=network), fleet.known)
-                for name in names
-            }
-            rows = {one: one.row(fleet, index) for one in dict.fromkeys(asked.values())}
-        found = {one: row or placed(one.request, fleet.views) for one, row in rows.items()}
+            now, asked = index.fleet(), question or each or Asked()
+            ties = _ties(tx, asked)
+            questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
+            wanted = [(one.profile, self._counted(tx, one, now.known, ties)) for one in questions]
+            there = _tied(now, ties)
+            rows = {one: one.row(there, index) for one in dict.fromkeys(one for _, one in wanted)}
+        found = {one: row or placed(one.request, there.views) for one, row in rows.items()}
         if question is not None:
-            return tuple(found.values())
-        return tuple(replace(found[one], profile=name) for name, one in asked.items())
+            return tuple(_bounded(row, asked) for row in found.values())
+        return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``
         :raises NotFound: ``tenant.unknown``, ``host.unknown``, ``gpu.unknown``, ``volume.unknown``
+        :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …
         :raises Conflict: ``volume.…``: one that no new VM can be given
         :raises Conflict, NotFound: roles that its offering asks for cannot be run in it, as create says it
         """
@@ -188,9 +204,7 @@ class CapacityService:
             check_place(tx, index, question.host, question.gpu)
             fleet = self._fleet()
             known = fleet.known
-            volumes = volumes_for(tx, question.tenant, question.volumes, question.host)
-            host, disk_bytes = place_with(volumes, question.host, question.disk_bytes)
-            request = self._request(tx, replace(question, host=host, disk_bytes=disk_bytes), known)
+            request = self._request(tx, question, known, _ties(tx, question, question.host))
             over = QuotaRoom.of(tx, question.tenant).refuses(self._amounts(question, known))
             if over:
                 return Named(explanation=Explanation(request=request, reasons=over, code="quota.exceeded"), names={})
@@ -254,11 +268,11 @@ class CapacityService:
         with self.index.current() as now:
             return now.fleet()
 
-    def _asked(self, tx: Transaction, question: Question, known: KnownProfiles) -> _Asked:
-        request = self._request(tx, question, known)
-        return _Asked(request=request, one_per_host=known.resolve(question.profile).anti_affinity == "host")
+    def _counted(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> _Counted:
+        request = self._request(tx, question, known, ties)
+        return _Counted(request=request, one_per_host=known.resolve(question.profile).anti_affinity == "host")
 
-    def _request(self, tx: Transaction, question: Question, known: KnownProfiles) -> Request:
+    def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))
         check_name(question.tenant, what="tenant")
         ask = ask_of(offering)
@@ -269,25 +283,50 @@ class CapacityService:
             cut_kinds=ask.cut_kinds,
             vcpus=question.vcpus,
             memory_mib=question.memory_mib,
-            disk_gib=-(-question.disk_bytes // GIB),
+            disk_gib=-(-ties.disk_bytes // GIB),
             tenant=question.tenant,
             isolation=self.index.isolation_of(question.tenant),
-            host=question.host,
+            host=ties.host,
             gpu=question.gpu,
             gpu_models=offering.gpu_models,
             host_labels=ask.host_labels,
             scheduler=offering.scheduler,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
-            uplinks=_uplinks(tx, question),
+            uplinks=ties.uplinks,
         )
 
 
-def _uplinks(tx: Transaction, question: Question) -> tuple[Uplink, ...]:
-    """:raises NotFound: ``network.unknown``"""
-    if question.network is None:
-        return ()
-    uplink = network_for(tx, question.tenant, question.network).uplink
-    return () if uplink is None else (uplink,)
+def _questions(question: Question | None, asked: Asked, names: Iterable[str]) -> list[Question]:
+    """The one that was put, in the tenant it is asked for, or one for each of these profiles."""
+    if question is not None:
+        return [replace(question, tenant=asked.tenant)]
+    return [Question(profile=name, **{one.name: getattr(asked, one.name) for one in fields(Asked)}) for name in names]
+
+
+def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
+    """``host``: what the question names."""
+    check_networks(asked.networks)
+    check_names(asked.volumes)
+    uplinks = (network_for(tx, asked.tenant, name).uplink for name in asked.networks)
+    volumes = volumes_for(tx, asked.tenant, asked.volumes, host)
+    where, disk_bytes = place_with(volumes, host, asked.disk_bytes)
+    return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
+
+
+def _most(number: int, asked: Asked) -> int:
+    return min(number, 1) if asked.volumes else number
+
+
+def _bounded(row: CapacityRow, asked: Asked) -> CapacityRow:
+    fits, moved = _most(row.fits_now, asked), _most(row.fits_with_moves, asked)
+    return replace(row, fits_now=fits, fits_with_moves=moved, exact=row.exact or (bool(asked.volumes) and moved == 1))
+
+
+def _tied(fleet: Fleet, ties: _Ties) -> Fleet:
+    """Of its hosts the one that volumes tie a VM to."""
+    if ties.host is None:
+        return fleet
+    return replace(fleet, hosts=tuple(one for one in fleet.hosts if one.view.name == ties.host))
 
 
 def _rows(host: Viewed) -> Iterable[GpuRow]:

@@ -32,7 +32,7 @@ def checked(request: CreateVm) -> CreateVm:
     check_name(request.name, what="vm")
     check_name(request.tenant, what="tenant")
     check_name(request.image, what="image")
-    _check_networks(request.networks)
+    check_networks(request.networks)
     if request.host is not None:
         check_name(request.host, what="host")
     gpu = None if request.gpu is None else parse_pci_address(request.gpu)
@@ -54,7 +54,8 @@ def checked(request: CreateVm) -> CreateVm:
     return replace(request, gpu=gpu, ssh_keys=tuple(dict.fromkeys(check_ssh_key(line) for line in request.ssh_keys)))
 
 
-def _check_networks(networks: tuple[str, ...]) -> None:
+def check_networks(networks: tuple[str, ...]) -> None:
+    """Of a VM's network cards. :raises InvalidInput: ``network.name_invalid``, ``….repeated``, ``….too_many_cards``"""
     for name in networks:
         check_name(name, what="network")
     if len(set(networks)) != len(networks):

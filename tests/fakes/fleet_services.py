@@ -22,7 +22,7 @@ from orchestrator.core.network import Network, own_name
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
-from orchestrator.services.capacity import Named, NamedPlan, Question
+from orchestrator.services.capacity import Asked, Named, NamedPlan, Question
 from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
@@ -255,8 +255,8 @@ class Capacity:
             tenant=question.tenant, count=question.count, host=question.host, gpu=question.gpu,
         )  # fmt: skip
 
-    def capacity(self, question: Question | None, network: str | None = None) -> tuple[CapacityRow, ...]:
-        return capacity([self._request(question or Question(profile=PROFILE, network=network))], self._fleet())
+    def capacity(self, question: Question | None, each: Asked | None = None) -> tuple[CapacityRow, ...]:
+        return capacity([self._request(question or Question(profile=PROFILE, **vars(each or Asked())))], self._fleet())
 
     def explain(self, question: Question) -> Named:
         return Named(explanation=explain(self._request(question), self._fleet()), names={})
@@ -275,8 +275,8 @@ class Capacity:
     def compaction_plan(self) -> NamedPlan:
         return NamedPlan(plan=plan_compaction(self._fleet()), names={})
 
-    def room(self, question: Question | None, tenant: str, network: str | None = None) -> tuple[Room, ...]:
-        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question, network))
+    def room(self, question: Question | None, tenant: str, each: Asked | None = None) -> tuple[Room, ...]:
+        return tuple(Room(row.profile, row.fits_now) for row in self.capacity(question, each))
 
     def explain_for_tenant(self, question: Question) -> TenantExplanation:
         return for_tenant(self.explain(question).explanation)

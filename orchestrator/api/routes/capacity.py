@@ -37,13 +37,14 @@ def get(
     tenant: TenantFilter = None,
 ) -> CapacityAnswer:
     """How many more VMs fit, of one profile or of everything that hosts offer; how many a tenant could create now."""
-    question = query.to_question()
     tenants = caller.visible(tenant)
-    if tenants is None:
-        return CapacityAnswer.of(services.capacity.capacity(question, query.network))
-    if len(tenants) > 1:
+    if tenants is not None and len(tenants) > 1:
         raise InvalidInput("tenant.choose", "you belong to several tenants", hint=f"one of {', '.join(tenants)}")
-    return CapacityAnswer.of_room(services.capacity.room(question, tenants[0], query.network))
+    whose = DEFAULT_TENANT if tenants is None else tenants[0]
+    question, each = query.to_question(whose), query.to_asked(whose)
+    if tenants is None:
+        return CapacityAnswer.of(services.capacity.capacity(question, each))
+    return CapacityAnswer.of_room(services.capacity.room(question, whose, each))
 
 
 @router.get("/explain")

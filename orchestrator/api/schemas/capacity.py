@@ -15,6 +15,7 @@ from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import Cell, GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
 from orchestrator.core.errors import Reason
+from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
@@ -27,7 +28,7 @@ from orchestrator.core.vm import (
     MAX_MEMORY_MIB,
     MAX_VCPUS,
 )
-from orchestrator.services.capacity import Named, Question
+from orchestrator.services.capacity import Asked, Named, Question
 
 Vcpus = Annotated[int, Field(ge=1, le=MAX_VCPUS)]
 MemoryMib = Annotated[int, Field(ge=1, le=MAX_MEMORY_MIB)]
@@ -42,7 +43,26 @@ class _Query(BaseModel):
     vcpus: Vcpus = DEFAULT_VCPUS
     memory_mib: MemoryMib = DEFAULT_MEMORY_MIB
     disk_bytes: DiskBytes = DEFAULT_DISK_BYTES
-    network: Name | None = Field(default=None, description="The VM would be on; null: one that any host has")
+    network: Name = Field(default=DEFAULT_NAME, description="That the VM would be on")
+    more_networks: str | None = Field(
+        default=None, max_length=600, description="Of its further network cards, with commas between them"
+    )
+    volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
+
+    def to_asked(self, tenant: str) -> Asked:
+        """What the service takes, of whatever profile."""
+        return Asked(
+            tenant=tenant,
+            vcpus=self.vcpus,
+            memory_mib=self.memory_mib,
+            disk_bytes=self.disk_bytes,
+            networks=(self.network, *_names(self.more_networks)),
+            volumes=_names(self.volumes),
+        )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 class CapacityQuery(_Query):
@@ -51,17 +71,9 @@ class CapacityQuery(_Query):
     profile: str | None = Field(default=None, max_length=255)
     tenant: str | None = Field(default=None, exclude=True)
 
-    def to_question(self) -> Question | None:
+    def to_question(self, tenant: str) -> Question | None:
         """None: everything that hosts offer."""
-        if self.profile is None:
-            return None
-        return Question(
-            profile=self.profile,
-            vcpus=self.vcpus,
-            memory_mib=self.memory_mib,
-            disk_bytes=self.disk_bytes,
-            network=self.network,
-        )
+        return None if self.profile is None else Question(profile=self.profile, **vars(self.to_asked(tenant)))
 
 
 class ExplainQuery(_Query):
@@ -71,7 +83,6 @@ class ExplainQuery(_Query):
     count: int = Field(default=1, ge=1, le=64, description="Devices in the VM")
     host: str | None = Field(default=None, max_length=255)
     gpu: str | None = Field(default=None, max_length=20, description="Only this GPU will do, by its PCI address")
-    volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
     tenant: str | None = Field(default=None, exclude=True)
     priority: Priority | None = Field(default=None, description="Whom would it preempt with that one?")
 
@@ -80,15 +91,10 @@ class ExplainQuery(_Query):
         return Question(
             profile=self.profile,
             count=self.count,
-            tenant=tenant,
-            vcpus=self.vcpus,
-            memory_mib=self.memory_mib,
-            disk_bytes=self.disk_bytes,
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),
-            volumes=tuple(self.volumes.split(",")) if self.volumes else (),
             priority=self.priority,
-            network=self.network,
+            **vars(self.to_asked(tenant)),
         )
 
 

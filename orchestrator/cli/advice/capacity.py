@@ -4,22 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-
-def render_capacity(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line per profile. ``at least`` marks numbers that are not proved to be the most; tenants get no moves told."""
-    if rows and all(row["fits_with_moves"] is None for row in rows):
-        return _table(("PROFILE", "FITS NOW"), [(row["profile"], str(row["fits_now"])) for row in rows])
-    head = ("PROFILE", "FITS NOW", "WITH MOVES")
-    return _table(head, [(row["profile"], str(row["fits_now"]), _with_moves(row)) for row in rows])
+from orchestrator.cli.table import Column, Fit, field
 
 
 def _with_moves(row: Mapping[str, Any]) -> str:
     return str(row["fits_with_moves"]) if row["exact"] else f"at least {row['fits_with_moves']}"
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    table = [head, *rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
-    return ["  ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)).rstrip() for line in table]
+_COLUMNS: Final = (field("PROFILE", "profile", Fit.WHOLE), field("FITS NOW", "fits_now"))
+_WITH_MOVES: Final = Column("WITH MOVES", _with_moves, rank=lambda row: row["fits_with_moves"])
+
+
+def capacity_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """``at least`` marks numbers that are not proved to be the most; tenants get no moves told."""
+    told = not rows or any(row["fits_with_moves"] is not None for row in rows)
+    return (*_COLUMNS, _WITH_MOVES) if told else _COLUMNS

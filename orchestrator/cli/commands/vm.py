@@ -11,11 +11,22 @@ import typer
 from orchestrator.cli import guest_access
 from orchestrator.cli.commands import guest, vm_power, vm_provision, vm_views
 from orchestrator.cli.commands.vm_views import details
-from orchestrator.cli.complete import hosts, images, networks, profiles
+from orchestrator.cli.complete import hosts, images, profiles
 from orchestrator.cli.files import read_ssh_keys, read_text
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import show, shown
-from orchestrator.cli.parameters import BootPolicy, Gpu, Label, Name, NewName, Tenant, VmPriority, Volumes, Wait
+from orchestrator.cli.parameters import (
+    BootPolicy,
+    Gpu,
+    Label,
+    Name,
+    Networks,
+    NewName,
+    Tenant,
+    VmPriority,
+    Volumes,
+    Wait,
+)
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.vm_outcome import finish
 from orchestrator.client.connection import Json
@@ -60,12 +71,7 @@ def create(
     ssh_key: Annotated[
         list[Path] | None, typer.Option("--ssh-key", help="File with OpenSSH public keys; may be repeated.")
     ] = None,
-    network: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--network", help="Network of the VM; repeated, of a further network card each.", autocompletion=networks
-        ),
-    ] = None,
+    network: Networks = None,
     volume: Volumes = None,
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.complete import hosts, networks, profiles
+from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import show_plain, text_width
-from orchestrator.cli.parameters import Gpu, Tenant, VmPriority, Volumes, tenant_if_named
+from orchestrator.cli.parameters import Gpu, Networks, Sort, Tenant, VmPriority, Volumes, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
 from orchestrator.core.pci import parse_pci_address
@@ -20,15 +21,6 @@ Vcpus = Annotated[int, typer.Option("--vcpus", min=1, max=MAX_VCPUS, help="Virtu
 Memory = Annotated[str, typer.Option("--memory", help="Memory of the VM.")]
 Disk = Annotated[str, typer.Option("--disk", help="Disk of the VM.")]
 
-
-def _network_name(text: str | None) -> str | None:
-    return None if text is None else check_name(text, what="network")
-
-
-OnNetwork = Annotated[
-    str | None,
-    typer.Option("--network", help="Network of the VM.", autocompletion=networks, callback=_network_name),
-]
 
 NOTHING_FITS: Final = 8
 """Exit code, as of a create that finds no place."""
@@ -42,10 +34,12 @@ def capacity(
     vcpus: Vcpus = DEFAULT_VCPUS,
     memory: Memory = DEFAULT_MEMORY,
     disk: Disk = DEFAULT_DISK,
+    volume: Volumes = None,
+    network: Networks = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
-    network: OnNetwork = None,
+    sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """How many more VMs fit now, and with moves; how many a tenant could create now.
@@ -59,12 +53,23 @@ def capacity(
             "vcpus": vcpus,
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),
-            "network": network,
+            **_tied_to(network, volume),
         }
     )
-    from orchestrator.cli.advice.capacity import render_capacity
+    from orchestrator.cli.advice.capacity import capacity_columns
 
-    show_plain(found["rows"], output, lambda: render_capacity(found["rows"]))
+    rows = found["rows"]
+    show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
+
+
+def _tied_to(network: list[str] | None, volume: list[str] | None) -> dict[str, str | None]:
+    """As the API takes it in a query; what was not given is left out."""
+    named = [check_name(one, what="network") for one in network or ()]
+    return {
+        "network": next(iter(named), None),
+        "more_networks": ",".join(named[1:]) or None,
+        "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
+    }
 
 
 def explain(
@@ -83,7 +88,7 @@ def explain(
     priority: Annotated[
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
-    network: OnNetwork = None,
+    network: Networks = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
@@ -101,9 +106,8 @@ def explain(
             "disk_bytes": disk_bytes(disk),
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
-            "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
             "priority": None if priority is None else priority.value,
-            "network": network,
+            **_tied_to(network, volume),
         }
     )
     from orchestrator.cli.advice.explain import render_explanation

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks and data volumes of a VM decide where it can be: create, plan, explain and capacity say the same of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.bridges import Bridge, Uplink
+from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.offering import Offering
+from orchestrator.services.capacity import Asked, Question
+from orchestrator.services.messages import CreateVm
+from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
+from tests.fakes.fake_machine import FakeMachine, t4
+
+T4 = "GRID T4-2Q"
+BR0 = Uplink(bridge="br0")
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with plane_with(tmp_path, T4_HOST) as made:
+        yield made
+
+
+def refused(plane: ControlPlane, vm: CreateVm) -> list[tuple[str, str]]:
+    """The code and words of each who is asked for that VM."""
+    asked = Asked(networks=vm.networks, volumes=vm.volumes)
+    question, capacity = Question(profile=vm.profile, **vars(asked)), plane.services.capacity
+    ways: tuple[Callable[[], object], ...] = (
+        lambda: plane.services.vms.create(vm),
+        lambda: plane.services.vms.plan(vm),
+        lambda: capacity.explain(question),
+        lambda: capacity.explain_for_tenant(question),
+        lambda: capacity.capacity(question),
+        lambda: capacity.capacity(None, asked),
+        lambda: capacity.room(question, "default"),
+        lambda: capacity.room(None, "default", asked),
+    )
+    said = []
+    for ask in ways:
+        with pytest.raises(VgpuctlError) as caught:
+            ask()
+        said.append((caught.value.code, caught.value.message))
+    return said
+
+
+VM = create_vm("a")
+
+
+@pytest.mark.parametrize(
+    "vm,code",
+    [
+        (replace(VM, more_networks=("nowhere",)), "network.unknown"),
+        (replace(VM, more_networks=("default",)), "network.repeated"),
+        (replace(VM, more_networks=tuple(f"n{number}" for number in range(8))), "network.too_many_cards"),
+        (replace(VM, volumes=("nothing",)), "volume.unknown"),
+        (replace(VM, volumes=("data", "data")), "volume.repeated"),
+        (replace(VM, volumes=("No Name",)), "volume.name_invalid"),
+        (replace(VM, volumes=("taken",)), "volume.attached"),
+    ],
+)
+def test_what_a_vm_cannot_have_is_refused_with_one_code_whoever_asks(
+    plane: ControlPlane, vm: CreateVm, code: str
+) -> None:
+    for name in ("data", "taken"):
+        plane.services.volumes.create("default", name, GIB, None)
+    plane.services.vms.create(replace(create_vm("has"), volumes=("taken",)))
+    plane.engine.drain()
+    said = refused(plane, vm)
+    assert said == [(code, said[0][1])] * len(said)
+
+
+def test_where_its_second_network_is_not_no_vm_fits_whoever_is_asked(plane: ControlPlane) -> None:
+    plane.machine(T4_HOST).bridges = (Bridge(name="br0", kind="linux"),)
+    plane.look(T4_HOST)
+    plane.services.vms.networks.add_bridged("office", BR0)
+    plane.machine(T4_HOST).bridges = ()
+    plane.look(T4_HOST)
+    capacity = plane.services.capacity
+    question = Question(profile=T4, networks=("default", "office"))
+    assert {one.code for one in capacity.explain(question).explanation.reasons} == {"host.no_bridge"}
+    assert capacity.capacity(question)[0].fits_now == 0
+    assert {row.fits_now for row in capacity.capacity(None, Asked(networks=("default", "office")))} == {0}
+    assert capacity.capacity(replace(question, networks=("default",)))[0].fits_now > 1
+    with pytest.raises(VgpuctlError) as caught:
+        plane.services.vms.plan(replace(create_vm("a"), more_networks=("office",)))
+    assert {one.code for one in caught.value.reasons} == {"host.no_bridge"}
+
+
+def test_of_vms_with_a_volume_one_fits_and_only_where_the_volume_is(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    plane.services.volumes.create("default", "data", GIB, T4_HOST)
+    capacity, asked = plane.services.capacity, Asked(volumes=("data",))
+    (row,) = capacity.capacity(Question(profile=T4, **vars(asked)))
+    assert (row.fits_now, row.fits_with_moves, row.exact) == (1, 1, True)
+    assert capacity.room(Question(profile=T4, **vars(asked)), "default")[0].fits_now == 1
+    assert capacity.capacity(Question(profile="NVIDIA L40S-12Q", **vars(asked)))[0].fits_now == 0
+    every = {row.profile: row.fits_now for row in capacity.capacity(None, asked)}
+    assert max(every.values()) == 1
+    assert {name for name, fits in every.items() if fits and "l40s" in name} == set()
+
+
+def test_how_big_vms_would_be_counts_also_when_no_profile_is_named(plane: ControlPlane) -> None:
+    every = {row.fits_now for row in plane.services.capacity.capacity(None, Asked(memory_mib=8 * 1024**2))}
+    assert every == {0}
+
+
+def test_of_vms_that_spread_one_fits_on_each_host_that_has_none(plane: ControlPlane) -> None:
+    plane.hosts.machines["t4-b.test"] = FakeMachine(machine_id="m9", gpus=[t4()])
+    plane.add_host("t4-b")
+    spreading = Offering(name="asked", origin="site", kind="time_sliced", vgpu_type=T4, anti_affinity="host")
+    with plane.store.begin() as tx:
+        tx.offerings.put(spreading)
+    services, question = plane.services, Question(profile="asked")
+    for left in (2, 1, 0):
+        (row,) = services.capacity.capacity(question)
+        assert (row.fits_now, row.fits_with_moves, row.exact) == (left, left, True)
+        assert services.capacity.room(question, "default")[0].fits_now == min(left, 1)
+        assert services.capacity.explain(question).explanation.fits == bool(left)
+        if left:
+            services.vms.create(create_vm(f"vm-{left}", profile="asked"))
