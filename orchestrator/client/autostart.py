@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the local server, starts it when nobody listens and replaces an idle one of another version."""
+"""Finds the local server, starts it when nobody listens, and replaces one of another version that is idle and was
+started so."""
 
 from __future__ import annotations
 
@@ -33,17 +34,20 @@ START_ERROR_MARK: Final = "vgpuctl-start-error "
 def connect(state: Path, retries: int = 0) -> Connection:
     """A connection to this state directory's server, started when there is none.
 
-    :raises VgpuctlError: it cannot be started, is not ours, or is of another version and busy
+    :raises VgpuctlError: it cannot be started, is not ours, or is of another version and busy or there to stay
     """
     for _ in range(HANDSHAKES):
         connection = _open(state) or _start(state)
         try:
-            version = str(server_info(connection)["version"])
+            info = server_info(connection)
         except Unknown:
             continue  # it ended, being idle, just when we came
+        version = str(info["version"])
         if version == VERSION:
             connection.retries = retries
             return connection
+        if info["stops_after_idle_seconds"] is None:
+            raise _stays(state, version)
         _stop_other_version(connection, state, version)
     raise Fatal("server.unstable", "the server ends again and again", hint=f"see {state / LOG_NAME}")
 
@@ -94,6 +98,16 @@ def _stop_other_version(connection: Connection, state: Path, version: str) -> No
             f"a server of version {version} is busy here, this is version {VERSION}",
             hint="wait for its operations ('vgpuctl operation list' of that version), or run 'vgpuctl server stop'",
         ) from error
+
+
+def _stays(state: Path, version: str) -> Conflict:
+    """Whoever started it ends it: a person in a terminal, or systemd."""
+    return Conflict(
+        "server.other_version",
+        f"the server in {state} is of version {version}, this is version {VERSION}",
+        hint="it was started to stay, so no command replaces it: end it where it was started and start it again, "
+        "or use the command line of its version",
+    )
 
 
 def _start(state: Path) -> Connection:

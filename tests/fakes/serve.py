@@ -20,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--version", default=version.VERSION)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--idle-seconds", type=float)
     parser.add_argument("--tls", nargs=3, metavar=("ADDRESS", "CERTIFICATE", "KEY"))
     parser.add_argument("--guest-port", type=int)
     wanted = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> None:
     services.vms.guest_port = wanted.guest_port
     if wanted.busy:
         services.world.begin("create_vm", "nobody", None, lambda: None)
-    process = Process(started_at=EPOCH, idle_seconds=None, activity=Activity())
+    process = Process(started_at=EPOCH, idle_seconds=wanted.idle_seconds, activity=Activity())
     address, certificate, key = wanted.tls or (None, None, None)
     tls = tls_of(address, Path(certificate or "."), Path(key or "."))
     with only_one(state, 0):

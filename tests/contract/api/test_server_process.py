@@ -84,7 +84,7 @@ def test_a_server_ends_when_nobody_has_needed_it_for_a_while(product: Product) -
 
 
 def test_a_server_of_another_version_is_replaced(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state", "--version", "0.0.9") as state:
+    with running_server(tmp_path / "state", "--version", "0.0.9", "--idle-seconds", "900") as state:
         product = Product(state)
         assert product.json("server", "status")["version"] == "0.0.9"
         assert product.json("list-vms") == []
@@ -93,10 +93,23 @@ def test_a_server_of_another_version_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_busy_server_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state", "--version", "0.0.9", "--busy") as state:
+    with running_server(tmp_path / "state", "--version", "0.0.9", "--idle-seconds", "900", "--busy") as state:
         product = Product(state)
         assert "server.other_version" in product.refused(5, "list-vms").err
         assert product.json("server", "status")["version"] == "0.0.9"
+
+
+def test_a_server_of_another_version_that_somebody_started_to_stay_is_left_alone(tmp_path: Path) -> None:
+    with running_server(tmp_path / "state", "--version", "0.0.9") as state:
+        product = Product(state)
+        refused = product.refused(5, "list-vms").err
+        assert f"the server in {state} is of version 0.0.9, this is version 0.1.0+" in refused
+        assert "[server.other_version]" in refused
+        status = product.json("server", "status")
+        assert (status["running"], status["version"]) == (True, "0.0.9")
+        product.ok("server", "stop")
+        assert product.json("list-vms") == []
+        product.close()
 
 
 def test_a_deep_state_directory_works(tmp_path: Path) -> None:
