@@ -51,7 +51,7 @@ async def json_bodies_only(request: Request) -> None:
         what = "JSON" if wanted == "application/json" else "a file's bytes here"
         raise InvalidInput(
             "request.media_type",
-            f"the body is {ascii(kind)[1:61] or 'of no named type'}, the API takes {what}",
+            f"the body is {ascii(kind)[1:-1][:60] or 'of no named type'}, the API takes {what}",
             hint=f"send it with Content-Type: {wanted}",
         )
 

@@ -43,6 +43,20 @@ def show_span(seconds: float) -> str:
     return f"{whole}s"
 
 
+def seconds_until(moment: object) -> float:
+    """An RFC 3339 time; less than nothing of one that is over, and of what is none."""
+    at = _time_of(moment)
+    return -1.0 if at is None else at.timestamp() - now()
+
+
+def show_end(moment: object) -> str:
+    """``in 29d``, ``over``; ``never`` of what has no end."""
+    if moment is None:
+        return "never"
+    left = seconds_until(moment)
+    return f"in {show_span(left)}" if left > 0 else "over"
+
+
 def show_time(moment: object) -> str:
     """``2026-12-01 10:00:00 UTC (3d ago)``"""
     at = _time_of(moment)

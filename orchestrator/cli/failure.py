@@ -18,6 +18,8 @@ from orchestrator.core.errors import Reason, VgpuctlError, error_to_dict
 
 BUG_EXIT: Final = 70
 MAX_REASONS: Final = 20
+MAX_SUBJECTS: Final = 6
+"""Of one reason; ``-o json`` has more."""
 CLI_LOG: Final = "cli.log"
 
 
@@ -46,12 +48,14 @@ def lines_of(error: VgpuctlError) -> list[str]:
 
 
 def _reason(reason: Reason) -> str:
-    named = ", ".join(reason.subjects)
-    more = reason.count - len(reason.subjects)
-    if reason.subjects and more > 0:
+    """``subject: message [code]``; of several subjects the message comes first, as the list of them may be long."""
+    if len(reason.subjects) == 1 and reason.count <= 1:
+        return printable(f"{reason.subjects[0]}: {reason.message} [{reason.code}]")
+    named = ", ".join(reason.subjects[:MAX_SUBJECTS])
+    more = max(reason.count, len(reason.subjects)) - MAX_SUBJECTS
+    if named and more > 0:
         named += f" and {more} more"
-    text = f"{named}: {reason.message}" if named else reason.message
-    return printable(f"{text} [{reason.code}]")
+    return printable(f"{reason.message} [{reason.code}]" + (f": {named}" if named else ""))
 
 
 def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

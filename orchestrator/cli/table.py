@@ -150,6 +150,30 @@ def show_list(
     show(ordered, output, lambda: list_lines(ordered, columns, output, none))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """How a command lists. ``none`` says in the table that there is nothing."""
+
+    columns: Sequence[Column]
+    none: str
+    output: Format
+    sort: str | None = None
+    said: Sequence[str] = ()
+    """Lines for people below the table."""
+
+
+def show_rows(data: object, rows: Sequence[Mapping[str, Any]], listing: Listing) -> None:
+    """As :func:`show_list`, where the API answers with other data than rows: JSON, YAML and jsonpath have that."""
+    output = listing.output
+    ordered = sorted_rows(rows, listing.columns, listing.sort)
+    by_row = output in {Format.NAME, Format.CSV}
+
+    def lines() -> Sequence[str]:
+        return [*list_lines(ordered, listing.columns, output, listing.none), *(() if by_row else listing.said)]
+
+    show(ordered if by_row else data, output, lines)
+
+
 def list_lines(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], output: Format, none: str
 ) -> Sequence[str]:

@@ -17,7 +17,7 @@ import typer
 from orchestrator.cli.output import PIPE_EXIT, colour, printable, safe_line, show
 from orchestrator.cli.progress import retry
 from orchestrator.cli.session import CliSession, Format
-from orchestrator.cli.table import Column, list_lines, sorted_rows
+from orchestrator.cli.table import Listing, list_lines, sorted_rows
 
 PAUSE_S: Final = 2.0
 _FOOT: Final = "Ctrl-C ends"
@@ -41,16 +41,6 @@ class View:
 
 
 ReadView = Callable[[], View]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """How a command lists. ``none`` says in the table that there is nothing."""
-
-    columns: Sequence[Column]
-    none: str
-    output: Format
-    sort: str | None
 
 
 def list_view(rows: Sequence[Mapping[str, Any]], listing: Listing, name: Callable[[Mapping[str, Any]], str]) -> View:

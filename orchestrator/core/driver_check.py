@@ -72,11 +72,11 @@ def _system_row(name: str, snapshot: HostSnapshot, matrix: DriverMatrix) -> Driv
         if all(word in snapshot.os_name for word in words) and (row.kernel is None or short.startswith(row.kernel)):
             return DriverRow(
                 subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="ok",
-                reason=f"row host_os {row.name}: {row.framework or 'framework not told'}",
+                reason=f"it is in the tables as {row.name}" + (f", vGPUs by {row.framework}" if row.framework else ""),
             )  # fmt: skip
     return DriverRow(
         subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="unknown",
-        reason="no row of the tables is about this system",
+        reason="it is not in the tables; how it offers vGPUs is probed on the host",
     )  # fmt: skip
 
 

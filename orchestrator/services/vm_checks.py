@@ -11,16 +11,18 @@ from orchestrator.core.names import near
 from orchestrator.core.vm import Vm, VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
+from orchestrator.services.tenancy.tenants import known_tenant
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
 
 
 def known_vm(tx: Transaction, tenant: str, name: str) -> Vm:
-    """By name, by id, or by how its id begins. :raises NotFound: ``vm.unknown``"""
+    """By name, by id, or by how its id begins. :raises NotFound: ``vm.unknown``, ``tenant.unknown``"""
     vm = tx.vms.find(tenant, name)
     if vm is not None:
         return vm
+    known_tenant(tx, tenant)
     others = tx.vms.list(tenant=tenant)
     meant = [one for one in others if one.id.startswith(name)] if len(name) >= _SHORTEST_ID else []
     if len(meant) != 1:

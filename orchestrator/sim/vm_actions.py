@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
@@ -24,6 +26,10 @@ from orchestrator.sim.data_volumes import check_data
 from orchestrator.sim.machine import Domain, SimulatedMachine
 from orchestrator.sim.upkeep import DONE, SO_ALREADY, check_disk, claim, may_die, release
 
+_ADDRESSES = ip_network("10.128.0.0/9")
+_BLOCK = 256
+_BLOCKS = _ADDRESSES.num_addresses // _BLOCK
+_FIRST = 2
 _MAX_PRINTED = 64 * 1024
 """Characters that are kept of what a domain printed."""
 
@@ -157,11 +163,14 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
 
 
 def _free_address(machine: SimulatedMachine) -> str:
-    """The lowest that no running domain has, as a DHCP server gives them out."""
+    """The lowest that no running domain has, as a DHCP server gives them out.
+
+    Each machine has addresses of its own, which real hosts have not: nobody shall take two VMs for one.
+    """
     taken = {domain.address for domain in machine.domains.values() if domain.running}
-    return next(
-        address for n in range(2, 1 << 16) if (address := f"192.168.{122 + n // 250}.{2 + n % 250}") not in taken
-    )
+    block = machine.index % _BLOCKS
+    numbers = (block * _BLOCK + n for n in range(_FIRST, 1 << 16))
+    return next(address for n in numbers if (address := str(_ADDRESSES[n % _ADDRESSES.num_addresses])) not in taken)
 
 
 def stop(machine: SimulatedMachine, action: StopDomain) -> ActionResult:

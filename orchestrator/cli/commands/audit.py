@@ -14,7 +14,7 @@ from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
-from orchestrator.core.errors import Fatal, Reason
+from orchestrator.core.errors import Fatal, NotFound, Reason
 
 app = new_group("Who did or wanted what, refusals too.")
 
@@ -23,9 +23,9 @@ COLUMNS: Final = (
     age("at"),
     Column("AT", lambda row: show_time(row["at"]), Fit.WHOLE, wide=True),
     field("WHO", "actor"),
-    field("WHAT", "action"),
+    field("WHAT", "action", Fit.WRAP),
     field("SUBJECT", "subject", Fit.WRAP),
-    field("OUTCOME", "outcome"),
+    field("OUTCOME", "outcome", Fit.WRAP),
 )
 
 
@@ -53,6 +53,22 @@ def list_records(
 def _means(wanted: str | None, said: str) -> bool:
     """A token may be meant without its name: ``token:3f2a`` for ``token:3f2a (ci)``."""
     return wanted in {None, said, said.partition(" (")[0]}
+
+
+@app.command("show")
+def show_record(
+    ctx: typer.Context,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="As 'audit list' shows it.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one audit record."""
+    found = session_of(ctx).client.audit(1, number + 1)
+    if not found or found[0]["sequence"] != number:
+        raise NotFound("audit.unknown", f"there is no audit record {number}", hint="'vgpuctl audit list' shows them")
+    record = found[0]
+    pairs = [("number", str(number)), ("at", show_time(record["at"])), ("who", shown(record["actor"]))]
+    pairs += [("what", shown(record["action"])), ("subject", shown(record["subject"]))]
+    show(record, output, lambda: render_details([*pairs, ("outcome", shown(record["outcome"]))]))
 
 
 @app.command("export")

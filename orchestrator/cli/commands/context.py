@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import show
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import ClientContext, load, path, save
@@ -19,8 +20,8 @@ app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for 
 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
 COLUMNS: Final = (
-    Column("CURRENT", lambda row: "*" if row["current"] else ""),
     field("NAME", "name", Fit.WHOLE),
+    Column("CURRENT", lambda row: "yes" if row["current"] else "-"),
     Column("SERVER", lambda row: str(row["url"] or row["state"]), Fit.WHOLE),
     field("TENANT", "tenant", spare=True),
     field("TOKEN FILE", "token_file", Fit.WHOLE, spare=True),
@@ -71,11 +72,21 @@ def use(
 
 
 @app.command("list")
-def list_contexts(output: Output = Format.TABLE) -> None:
+def list_contexts(sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List contexts."""
     contexts = load(path())
     rows = [{**asdict(one), "current": name == contexts.current} for name, one in sorted(contexts.contexts.items())]
-    show_list(rows, COLUMNS, output, "no contexts: commands go to the server here")
+    show_list(rows, COLUMNS, output, "no contexts: commands go to the server here", sort)
+
+
+@app.command("show")
+def show_context(name: Name, output: Output = Format.TABLE) -> None:
+    """Show one context."""
+    contexts = load(path())
+    found = contexts.get(name)
+    row = {**asdict(found), "current": name == contexts.current}
+    labels = {"ca_file": "CA file", "token_file": "token file", "url": "URL", "state": "state directory"}
+    show(row, output, lambda: render_details([(labels.get(key, key), shown(value)) for key, value in row.items()]))
 
 
 @app.command("remove")

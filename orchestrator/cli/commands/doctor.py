@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 
@@ -41,6 +42,7 @@ def doctor(
     repair: Annotated[
         bool, typer.Option("--repair", help="Begin all repairs, also those that are not done by themselves.")
     ] = False,
+    sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Tell what differs from what is wanted; repair it.
@@ -52,6 +54,6 @@ def doctor(
     if repair and found:
         client.repair_findings(host)
         found = client.findings(host)
-    show_list(found, COLUMNS, output, "nothing differs")
+    show_list(found, COLUMNS, output, "nothing differs", sort)
     if found:
         raise typer.Exit(DIFFERENCES_EXIT)

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.commands.driver_upgrade import app as upgrade_app
 from orchestrator.cli.files import read_text
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import render_details, show, shown, width
-from orchestrator.cli.parameters import ServerPath
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import ServerPath, Sort
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, render_table, show_list
+from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.cli.uploading import sending
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
@@ -53,7 +54,7 @@ LOCKED: Final = (
     Column("DIGEST", lambda one: shown(one["sha256"])[:SHORT], spare=True),
 )
 CHECKED: Final = (
-    field("WHAT", "subject", Fit.WHOLE),
+    field("WHAT", "subject", Fit.WRAP),
     field("PART", "part", Fit.WHOLE),
     field("VERDICT", "verdict", Fit.WHOLE),
     field("LOCKED", "wanted"),
@@ -88,10 +89,10 @@ def add(
 
 
 @bundle_app.command("list")
-def list_bundles(ctx: typer.Context, output: Output = Format.TABLE) -> None:
+def list_bundles(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """List drivers by kind and version."""
     none = "no drivers yet: vgpuctl driver bundle add FILE --signature FILE.minisig --key minisign.pub"
-    show_list(session_of(ctx).client.driver_bundles(), COLUMNS, output, none)
+    show_list(session_of(ctx).client.driver_bundles(), COLUMNS, output, none, sort)
 
 
 @bundle_app.command("show")
@@ -140,7 +141,7 @@ def details(bundle: Mapping[str, Any]) -> list[str]:
         ("size", show_size(size) if size else f"{bundle['size_bytes']} bytes"),
         ("SHA-256", shown(bundle["sha256"])),
         ("signed by", f"{shown(bundle['key_id'])}: {shown(bundle['comment'])}"),
-        ("added", shown(bundle["created_at"])),
+        ("added", show_time(bundle["created_at"])),
     ]
     return render_details(pairs)
 
@@ -169,7 +170,7 @@ def _show_lock(lock: Json, output: Format) -> None:
     groups += [(one["name"], one["labels"], one["locked"]) for one in lock["groups"]]
     rows = [{"group": name, "labels": labels, **one} for name, labels, locked in groups for one in locked]
     none = "no versions are locked: vgpuctl driver lock apply drivers.lock.yaml"
-    show(lock, output, lambda: render_table(rows, LOCKED, width()) if rows else [none])
+    show_rows(lock, rows, Listing(columns=LOCKED, none=none, output=output))
 
 
 @app.command("check")
@@ -179,6 +180,7 @@ def check(
     host_driver: Annotated[
         str | None, typer.Option("--if-hosts-had", metavar="VERSION", help="Judge VMs as if all hosts had this driver.")
     ] = None,
+    sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show hosts and VMs whose drivers are not as locked, or forbidden. Exit code 3 when there are."""
@@ -187,9 +189,6 @@ def check(
     chosen = rows if everything else bad
     unknown = sum(row["verdict"] == "unknown" for row in rows)
     said = f"{len(rows)} compared, {len(bad)} not as they should be, {unknown} that nobody can judge"
-    show(
-        rows if output is not Format.TABLE else chosen,
-        output,
-        lambda: [*(render_table(chosen, CHECKED, width()) if chosen else ()), said],
-    )
+    none = "nothing is as it should not be" if rows else "there are no hosts yet"
+    show_rows(rows, chosen, Listing(columns=CHECKED, none=none, output=output, sort=sort, said=[said]))
     raise typer.Exit(DIFFERENT if bad else 0)

@@ -11,10 +11,10 @@ import typer
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
-from orchestrator.cli.parameters import Sort, tenant_if_named
+from orchestrator.cli.parameters import OfModel, Sort, check_model, tenant_if_named
 from orchestrator.cli.session import Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, render_table
-from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.geometry.cut import cut_words
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.units import MIB, show_size
@@ -31,6 +31,7 @@ def _memory(gpu: Mapping[str, Any]) -> str:
 
 
 COLUMNS: Final = (
+    Column("NAME", lambda gpu: f"{shown(gpu['host'])} {shown(gpu['address'])}", Fit.WHOLE, wide=True),
     field("HOST", "host", Fit.WHOLE),
     field("ADDRESS", "address", Fit.WHOLE),
     field("MODEL", "model"),
@@ -41,6 +42,18 @@ COLUMNS: Final = (
     Column("CUT", lambda gpu: shown(cut_words(gpu["cut"]))),
     Column("VMS", lambda gpu: str(len(gpu["vms"]))),
 )
+
+MAP_COLUMNS: Final = (
+    Column("NAME", lambda gpu: " ".join(filter(None, (gpu["host"], gpu["gpu"])))),
+    field("HOST", "host"),
+    field("GPU", "gpu"),
+    field("MODEL", "model"),
+    Column("CUT", lambda gpu: shown(cut_words(gpu["cut"]))),
+    field("SLOTS", "slots"),
+    field("FREE", "free"),
+    Column("VMS", lambda gpu: str(len({(one["tenant"], one["vm"]) for one in gpu["cells"] if one["vm"] is not None}))),
+)
+"""Of the map where it is not drawn."""
 
 TYPE_COLUMNS: Final = (
     field("TYPE", "name", Fit.WHOLE),
@@ -76,7 +89,6 @@ def _scheduler(gpu: Mapping[str, Any]) -> str:
 
 
 OnHost = Annotated[str | None, typer.Option("--host", help="Only those of this host.", autocompletion=hosts)]
-OfModel = Annotated[str | None, typer.Option("--model", help="Only those whose model has this in its name.")]
 
 
 def _picked(gpu: Mapping[str, Any], host: str | None, model: str | None) -> bool:
@@ -100,7 +112,9 @@ def list_gpus(
         session.client.host(host)
 
     def read_view() -> View:
-        found = [gpu for gpu in session.client.gpus() if _picked(gpu, host, model)]
+        gpus = session.client.gpus()
+        check_model(model, (gpu["model"] for gpu in gpus))
+        found = [gpu for gpu in gpus if _picked(gpu, host, model)]
         return list_view(found, listing, lambda gpu: f"{shown(gpu['host'])}/{gpu['address']}")
 
     show_view(session, read_view, output, watch=watch)
@@ -167,9 +181,13 @@ def map_gpus(
         session.client.host(host)
 
     def read_view() -> View:
-        gpus = [gpu for gpu in session.client.gpu_map(tenant)["gpus"] if _picked(gpu, host, model)]
+        found = session.client.gpu_map(tenant)["gpus"]
+        check_model(model, (gpu["model"] for gpu in found))
+        gpus = [gpu for gpu in found if _picked(gpu, host, model)]
         many = not whole and len({gpu["host"] for gpu in gpus}) > DRAWN_HOSTS
         draw = render_summary if many else render_gpu_map
+        if output in {Format.NAME, Format.CSV}:
+            return View(data=gpus, lines=lambda: list_lines(gpus, MAP_COLUMNS, output, ""))
         return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
 
     show_view(session, read_view, output, watch=watch)

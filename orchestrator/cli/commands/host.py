@@ -20,11 +20,11 @@ from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.host_cpus import numa_lines
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
-from orchestrator.cli.parameters import Label, Selector, Sort, Unlabel
+from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, age, field
-from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.cli.table import Column, Fit, Listing, age, field
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import HostState
@@ -153,9 +153,7 @@ def _finish(session: CliSession, started: Json, *, wait: bool) -> None:
 def list_hosts(
     ctx: typer.Context,
     state: Annotated[str | None, typer.Option("--state", help="Only those in this state, or cordoned.")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Only those with GPUs whose model has this in it.")
-    ] = None,
+    model: OfModel = None,
     selector: Selector = None,
     sort: Sort = None,
     watch: Watch = False,
@@ -168,7 +166,9 @@ def list_hosts(
     listing = Listing(columns=COLUMNS, none=none, output=output, sort=sort)
 
     def read_view() -> View:
-        found = [host for host in session.client.hosts() if picks(host)]
+        known = session.client.hosts()
+        check_model(model, (gpu["model"] for host in known for gpu in host["gpus"]))
+        found = [host for host in known if picks(host)]
         return list_view(found, listing, lambda host: shown(host["name"]))
 
     show_view(session, read_view, output, watch=watch)

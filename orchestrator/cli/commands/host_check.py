@@ -10,9 +10,8 @@ import typer
 
 from orchestrator.cli import enrolment
 from orchestrator.cli.complete import hosts
-from orchestrator.cli.output import show, width
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Fit, field, render_table
+from orchestrator.cli.table import Fit, Listing, field, show_rows
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import check_name
@@ -53,7 +52,8 @@ def check(
         found = _check_new(session, address, port, user, provisioning_key, fingerprint, yes=yes)
     missing = sum(one["state"] == "missing" for one in found["requirements"])
     said = f"{missing} missing" if missing else "nothing is missing"
-    show(found, output, lambda: [*render_table(found["requirements"], COLUMNS, width()), said])
+    listing = Listing(columns=COLUMNS, none="nothing is asked of it", output=output, said=[said])
+    show_rows(found, found["requirements"], listing)
     raise typer.Exit(NOT_READY if missing else 0)
 
 

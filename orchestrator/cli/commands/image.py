@@ -20,23 +20,28 @@ from orchestrator.client.connection import Json
 from orchestrator.core.digest import check_sha256
 from orchestrator.core.host_actions import ImageFormat
 from orchestrator.core.names import check_name
-from orchestrator.core.units import MIB
+from orchestrator.core.units import GIB, MIB
 
+_UNITS: Final = (("GiB", GIB), ("MiB", MIB), ("KiB", 1024))
 app = new_group("Base images that VMs' disks are made on.")
 
 
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     field("FORMAT", "format"),
-    Column("SIZE", lambda image: _size(image["size_bytes"])),
-    Column("DISK", lambda image: _size(image["virtual_size_bytes"])),
+    Column("SIZE", lambda image: _size(image["size_bytes"]), rank=lambda image: image["size_bytes"]),
+    Column("DISK", lambda image: _size(image["virtual_size_bytes"]), rank=lambda image: image["virtual_size_bytes"]),
     age(),
     Column("SHA256", lambda image: shown(image["sha256"])[:16]),
 )
 
 
 def _size(size: int) -> str:
-    return f"{size / MIB:.1f}MiB"
+    """``428MiB``, ``2.1GiB``: files have no round sizes."""
+    for unit, of in _UNITS:
+        if size >= of:
+            return (f"{size / of:.0f}" if size >= 10 * of else f"{size / of:.1f}".removesuffix(".0")) + unit
+    return f"{size} bytes"
 
 
 @app.command("add")
@@ -97,7 +102,7 @@ def show_image(
         ("size", _size(image["size_bytes"])),
         ("disk", _size(image["virtual_size_bytes"])),
         ("SHA-256", shown(image["sha256"])),
-        ("guest driver", shown(image["guest_driver"])),
+        ("guest driver", shown(image["guest_driver"] or "not known")),
         ("created", show_time(image["created_at"])),
     ]
     show(image, output, lambda: render_details(pairs))

@@ -14,10 +14,11 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.files import read_text
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import show, shown, width
+from orchestrator.cli.output import show, shown
+from orchestrator.cli.parameters import Sort
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
-from orchestrator.cli.table import Column, Fit, field, render_table
+from orchestrator.cli.table import Column, Fit, Listing, field, show_list, show_rows
 from orchestrator.client.connection import Json
 
 app = new_group("GPU instances of a host's GPUs.")
@@ -28,27 +29,33 @@ DIFFERENT: Final = 3
 NAME: Final = "current"
 """What the exported configuration is called."""
 
+
+def _mode(row: Mapping[str, Any]) -> str:
+    return "never" if row["mig"] is None else "on" if row["mig"] else "off"
+
+
 COLUMNS: Final = (
-    field("GPU", "number"),
     field("ADDRESS", "address", Fit.WHOLE),
-    field("MIG", "mig"),
-    field("INSTANCE", "id"),
+    field("GPU", "number", Fit.WHOLE),
+    Column("MIG", _mode, Fit.WHOLE),
+    field("INSTANCE", "id", Fit.WHOLE),
     field("PROFILE", "profile", Fit.WHOLE),
     field("SLOTS", "slots"),
-    Column("VM", lambda row: shown(row["vm"])),
+    Column("VM", lambda row: shown(row["vm"]), Fit.WRAP),
     Column("MIG DEVICE", lambda row: " ".join(row["mig_devices"]) or "-", Fit.WHOLE, wide=True),
     Column("CAPABILITIES", lambda row: " ".join(row["capabilities"]) or "-", Fit.WHOLE, wide=True),
 )
 
 
 @app.command("show")
-def show_instances(ctx: typer.Context, host: Host, output: Output = Format.TABLE) -> None:
+def show_instances(ctx: typer.Context, host: Host, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """Show the GPU instances of a host, whoever made them.
 
     -o wide has the UUIDs and capability files that containers need.
     """
     gpus = _gpus_of(ctx, host)
-    show(gpus, output, lambda: render_table(list(rows(gpus)), COLUMNS, width()))
+    listing = Listing(columns=COLUMNS, none="no GPUs", output=output, sort=sort)
+    show_rows(gpus, list(rows(gpus)), listing)
 
 
 @app.command("export")
@@ -74,7 +81,7 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is d
 def plan(ctx: typer.Context, host: Host, file: File, config: Config, output: Output = Format.TABLE) -> None:
     """Show what apply would do to each GPU; exit code 3 when it would do something."""
     plans = session_of(ctx).client.plan_mig_layout(host, _entries_in(file, config))
-    show(plans, output, lambda: render_table(plans, PLANNED, width()))
+    show_list(plans, PLANNED, output, "no GPUs")
     raise typer.Exit(DIFFERENT if any(one["changes"] for one in plans) else 0)
 
 
@@ -140,8 +147,8 @@ def _layout(row: Mapping[str, Any]) -> str:
 
 
 PLANNED: Final = (
-    field("GPU", "number"),
     field("ADDRESS", "address", Fit.WHOLE),
+    field("GPU", "number", Fit.WHOLE),
     Column("MIG", lambda row: "on" if row["wanted_mig"] else "off"),
     Column("LAYOUT", _layout, Fit.WRAP),
     Column("CHANGES", _planned),

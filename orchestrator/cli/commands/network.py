@@ -20,12 +20,16 @@ from orchestrator.core.names import check_name
 app = new_group("Networks that VMs are put on: of one tenant, or shared.")
 
 _SHARED: Final = "shared"
-_NOT_SHARED: Final = "site"
+_NOT_SHARED: Final = "site, not shared"
 """Of the site, and no tenant may put more VMs on it."""
 
 
 def _owner(network: Json) -> str:
     return shown(network["tenant"] or (_SHARED if network["shared"] else _NOT_SHARED))
+
+
+def _whose(network: Json) -> str:
+    return f"of tenant {shown(network['tenant'])}" if network["tenant"] else _owner(network)
 
 
 def _place(network: Json) -> str:
@@ -38,7 +42,7 @@ def _place(network: Json) -> str:
 
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
-    Column("OF", _owner),
+    Column("WHOSE", _owner, Fit.WHOLE),
     Column("SUBNET", _place),
 )
 
@@ -54,7 +58,7 @@ OfSite = Annotated[bool, typer.Option("--shared", help="The site's own, for the 
 
 
 def _show(network: Json, output: Format) -> None:
-    show(network, output, lambda: [f"{shown(network['name'])}: {_place(network)}, {_owner(network)}"])
+    show(network, output, lambda: [f"{shown(network['name'])}: {_place(network)}, {_whose(network)}"])
 
 
 @app.command("create")
@@ -127,7 +131,7 @@ def show_network(
     vms = [f"{vm['tenant']}/{vm['name']}" for vm in there]
     pairs = [
         ("name", shown(network["name"])),
-        ("of", _owner(network)),
+        ("whose", _owner(network)),
         ("subnet" if network["bridge"] is None else "bridge", _place(network)),
         ("DHCP servers", shown(network["dhcp_servers"] or ("any" if network["bridge"] else "its own"))),
         ("VMs", shown(vms)),

@@ -21,8 +21,8 @@ from orchestrator.cli.parameters import Sort
 from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, age, field, render_table
-from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.operation import FINISHED, check_kind, unknown_operation
 

@@ -19,6 +19,7 @@ from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.labels import show_labels
 
+MAX_HOSTS: Final = 6
 app = new_group("What --profile takes: offerings, vGPU types, MIG profiles.")
 
 
@@ -31,12 +32,18 @@ def _gives(profile: Mapping[str, Any]) -> str:
     return shown(profile["mig_profile"])
 
 
+def _hosts(profile: Mapping[str, Any]) -> str:
+    """Of many the first ones; ``-o json`` has all."""
+    more = len(profile["hosts"]) - MAX_HOSTS
+    return shown(profile["hosts"][:MAX_HOSTS]) + (f" and {more} more" if more > 0 else "")
+
+
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     field("KIND", "kind", spare=True),
     Column("GIVES", _gives),
     field("FREE", "free"),
-    field("HOSTS", "hosts", Fit.WRAP),
+    Column("HOSTS", _hosts, Fit.WRAP),
     field("PROVISION", "provision", Fit.WRAP, wide=True),
 )
 

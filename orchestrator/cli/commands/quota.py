@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.parameters import tenant_or_everywhere
+from orchestrator.cli.parameters import Sort, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.core.errors import InvalidInput
@@ -29,20 +30,20 @@ Place = Annotated[
 
 
 def _limit(line: Mapping[str, Any]) -> str:
-    return "-" if line["limit"] is None else show_amount(line["resource"], line["limit"])
+    return "none" if line["limit"] is None else show_amount(line["resource"], line["limit"])
 
 
 COLUMNS: Final = (
     field("RESOURCE", "resource", Fit.WHOLE),
-    Column("LIMIT", _limit),
-    Column("USED", lambda line: show_amount(line["resource"], line["used"])),
+    Column("LIMIT", _limit, rank=lambda line: inf if line["limit"] is None else line["limit"]),
+    Column("USED", lambda line: show_amount(line["resource"], line["used"]), rank=lambda line: line["used"]),
 )
 
 
 @app.command("show")
-def show_quota(ctx: typer.Context, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+def show_quota(ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE) -> None:
     """Show a tenant's limits and what it holds; beyond its limit it takes from the pool."""
-    show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits")
+    show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits", sort)
 
 
 @app.command("set")

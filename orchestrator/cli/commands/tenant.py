@@ -97,9 +97,9 @@ def delete(ctx: typer.Context, name: Name, yes: Yes = False, output: Output = Fo
 
 
 @app.command("members")
-def members(ctx: typer.Context, tenant: Place, output: Output = Format.TABLE) -> None:
+def members(ctx: typer.Context, tenant: Place, sort: Sort = None, output: Output = Format.TABLE) -> None:
     """Who has a role in a tenant."""
-    show_list(session_of(ctx).client.members(tenant), MEMBER_COLUMNS, output, "no members")
+    show_list(session_of(ctx).client.members(tenant), MEMBER_COLUMNS, output, "no members", sort)
 
 
 @app.command("add-member")

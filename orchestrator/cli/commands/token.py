@@ -4,37 +4,57 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.ages import show_time
+from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_end, show_time
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, TenantRole, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, age, field, show_list
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.file_errors import why_unwritable
 from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
 from orchestrator.core.units import parse_duration
 
 app = new_group("Tokens that act in a tenant for programs and people.")
 
+
+def _end(token: Mapping[str, Any]) -> str:
+    return "revoked" if token["revoked_at"] is not None else show_end(token["expires_at"])
+
+
+def _seconds_left(token: Mapping[str, Any]) -> float:
+    """One that is revoked is over first of all."""
+    if token["revoked_at"] is not None:
+        return -inf
+    return inf if token["expires_at"] is None else seconds_until(token["expires_at"])
+
+
+def _used(token: Mapping[str, Any]) -> str:
+    return "never" if token["last_used_at"] is None else f"{show_age(token['last_used_at'])} ago"
+
+
 COLUMNS: Final = (
     field("ID", "id", Fit.WHOLE),
     field("NAME", "name", Fit.WHOLE),
     field("TENANT", "tenant", Fit.WHOLE),
-    field("ROLE", "role"),
-    field("MADE BY", "made_by"),
+    field("ROLE", "role", Fit.WHOLE),
+    Column("EXPIRES", _end, Fit.WHOLE, rank=_seconds_left),
+    Column("USED", _used, Fit.WHOLE, spare=True, rank=lambda token: seconds_since(token["last_used_at"]) or inf),
     age(),
-    age("last_used_at", "USED"),
-    Column("EXPIRES", lambda token: show_time(token["expires_at"]), spare=True),
-    Column("REVOKED", lambda token: show_time(token["revoked_at"]), spare=True),
+    field("MADE BY", "made_by", spare=True),
+    Column("EXPIRES AT", lambda token: show_time(token["expires_at"]), wide=True),
+    Column("REVOKED AT", lambda token: show_time(token["revoked_at"]), wide=True),
 )
 
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")]
 Place = Annotated[
     str, typer.Option("--tenant", help="Where it acts; '*' for everywhere.", callback=tenant_or_everywhere)
 ]
@@ -81,14 +101,15 @@ def _new_file(path: Path) -> int:
         ) from error
 
 
-def _lines(token: Json) -> list[str]:
+def _lines(token: Json, more: Sequence[tuple[str, str]] = ()) -> list[str]:
     return render_details(
         [
             ("id", shown(token["id"])),
             ("name", shown(token["name"])),
             ("tenant", shown(token["tenant"])),
             ("role", shown(token["role"])),
-            ("expires", show_time(token["expires_at"])),
+            ("expires", "never" if token["expires_at"] is None else show_time(token["expires_at"])),
+            *more,
         ]
     )
 
@@ -101,10 +122,33 @@ def list_tokens(
     show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens", sort)
 
 
+@app.command("show")
+def show_token(ctx: typer.Context, token_id: Id, tenant: Place = "default", output: Output = Format.TABLE) -> None:
+    """Show one token: whose it is and whether it is still good; not the token itself."""
+    known = session_of(ctx).client.tokens(tenant)
+    token = next((one for one in known if one["id"] == token_id), None)
+    if token is None:
+        raise NotFound(
+            "token.unknown",
+            f"no token of {tenant} has the id {ascii(token_id)[:20]}",
+            hint="'vgpuctl token list' shows them",
+        )
+    show(token, output, lambda: _lines(token, _more(token)))
+
+
+def _more(token: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("made by", shown(token["made_by"])),
+        ("created", show_time(token["created_at"])),
+        ("used", _used(token)),
+        ("revoked", "no" if token["revoked_at"] is None else show_time(token["revoked_at"])),
+    ]
+
+
 @app.command("revoke")
 def revoke(
     ctx: typer.Context,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as 'token list' shows it.")],
+    token_id: Id,
     tenant: Place = "default",
     output: Output = Format.TABLE,
 ) -> None:

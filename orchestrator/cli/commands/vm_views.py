@@ -18,8 +18,8 @@ from orchestrator.cli.output import render_details, shown
 from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, Sort, Tenant, listed_tenant
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
-from orchestrator.cli.table import Column, Fit, age, field, show_list
-from orchestrator.cli.watch import Listing, View, Watch, list_view, show_view
+from orchestrator.cli.table import Column, Fit, Listing, age, field, show_list
+from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
 from orchestrator.core.names import check_name
@@ -203,13 +203,13 @@ def _said(operation: Mapping[str, Any]) -> str:
 
 
 EVENT_COLUMNS: Final = (
+    field("OPERATION", "id", Fit.WHOLE, wide=True),
     age(),
     field("WHAT", "kind", Fit.WHOLE),
     field("STATE", "state", Fit.WHOLE),
     Column("TOOK", _took),
     Column("MESSAGE", _said, Fit.WRAP),
     field("AT", "created_at", wide=True),
-    field("OPERATION", "id", Fit.WHOLE, wide=True),
 )
 
 

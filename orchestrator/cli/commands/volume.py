@@ -68,8 +68,8 @@ def details(volume: Mapping[str, Any]) -> list[str]:
             ("tenant", shown(volume["tenant"])),
             ("size", show_size(volume["size_bytes"])),
             ("state", shown(volume["state"])),
-            ("VM", shown(volume["vm"])),
-            ("host", shown(volume["host"])),
+            ("VM", shown(volume["vm"] or "none")),
+            ("host", shown(volume["host"] or "that of the first VM that gets it")),
             ("id", shown(volume["id"])),
             ("created", show_time(volume["created_at"])),
         ]

@@ -20,6 +20,7 @@ from orchestrator.core.quota import (
     check_quota,
     check_resource,
     from_pool,
+    show_amount,
     totals_of,
     volume_amounts,
 )
@@ -120,8 +121,12 @@ class QuotaService:
                     tx.quotas.remove(tenant, resource)
                 else:
                     tx.quotas.put(Limit(tenant=tenant, resource=resource, amount=amount))
-            changed = ", ".join(f"{name}={amount}" for name, amount in sorted(meant.items()))
+            changed = ", ".join(f"{name}={_amount(name, amount)}" for name, amount in sorted(meant.items()))
             tx.audit.append(
                 at=self.clock.now(), actor=actor(), action=f"set_quota {changed}", subject=tenant, outcome="done"
             )
         return self.get(tenant)
+
+
+def _amount(name: str, amount: int | None) -> str:
+    return "none" if amount is None else show_amount(name, amount)

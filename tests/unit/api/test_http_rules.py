@@ -44,6 +44,7 @@ def test_a_token_that_is_none_is_answered_with_what_is_asked_for(ask: Asking) ->
 def test_a_body_of_another_type_is_refused_by_that(ask: Asking, kind: str) -> None:
     refused = ask("POST", "/v1/vms", VM, content_type=kind)
     assert (refused.status, refused.body["code"]) == (415, "request.media_type")
+    assert refused.body["detail"] == f"the body is {kind or 'of no named type'}, the API takes JSON"
 
 
 def test_a_body_that_is_no_json_is_told_where(ask: Asking) -> None:

@@ -1,22 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from pathlib import Path
 
 import pytest
 
 from orchestrator.cli import ages
-from orchestrator.cli.main import run
 from tests.fakes.running import running_server
 from tests.fakes.world import EPOCH
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "cli"
-WRITE = "VGPUCTL_WRITE_GOLDEN"
-"""Set it to write the files anew, then read the difference."""
+from tests.unit.cli.golden_screens import WIDTHS, check, file_name, told_by
 
 VIEWS = (
     "list-vms",
@@ -58,7 +50,6 @@ STORY = (
     "operation show 00000000-0000-4000-8000-000000000008",
     "operation abandon 00000000-0000-4000-8000-000000000008",
 )
-WIDTHS = ("60", "200", None)
 LONG_VALUES = ("list-vms -o wide", "host list -o csv", "show-vm", "host show", "gpu show", "profile show", "explain")
 """Details are never cut: a value that does not fit wraps in the terminal."""
 
@@ -70,32 +61,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         patch.setenv("VGPUCTL_STATE", str(state))
         patch.delenv("COLUMNS", raising=False)
         patch.setattr(ages, "now", lambda: EPOCH + 7200)
-        yield {words: _run(words) for words in STORY}
-
-
-def _check(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get(WRITE):
-        path.write_text(text)
-    assert path.exists(), f"{path} is missing; {WRITE}=1 writes it"
-    assert text == path.read_text()
-
-
-def _run(words: str) -> str:
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run(words.split())
-    return f"$ vgpuctl {words}\n[exit {code}]\n[out]\n{out.getvalue()}[err]\n{err.getvalue()}"
-
-
-def _file_name(words: str, width: str | None) -> str:
-    kept = "".join(c if c.isalnum() else "-" for c in words)
-    return f"{kept}.{width or 'pipe'}"
+        yield {words: told_by(words) for words in STORY}
 
 
 @pytest.mark.parametrize("words", STORY)
 def test_a_story_is_told_as_it_was(told: dict[str, str], words: str) -> None:
-    _check(f"story-{_file_name(words, None)}", told[words])
+    check(f"story-{file_name(words, None)}", told[words])
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -104,8 +75,8 @@ def test_a_story_is_told_as_it_was(told: dict[str, str], words: str) -> None:
 def test_a_view_looks_as_it_did(words: str, width: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if width is not None:
         monkeypatch.setenv("COLUMNS", width)
-    text = _run(words)
+    text = told_by(words)
     assert "\x1b" not in text
     if width is not None:
         assert max(len(line) for line in text.splitlines()[1:]) <= int(width) or words.startswith(LONG_VALUES)
-    _check(_file_name(words, width), text)
+    check(file_name(words, width), text)

@@ -107,7 +107,7 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
     assert lines["gpus"] == ["2", "0"]
     assert lines["framebuffer"] == ["40GiB", "0"]
     assert lines["gpus:L40S"] == ["1", "0"]
-    assert lines["vms"] == ["-", "0"]
+    assert lines["vms"] == ["none", "0"]
     assert cli("quota", "set", research, "gpus=none").code == 0
     shown = json.loads(cli("quota", "show", research, "-o", "json").out)
     assert {"resource": "gpus", "limit": None, "used": 0} in shown

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.cli.session import CliSession, Format
-from orchestrator.cli.table import field
+from orchestrator.cli.table import Listing, field
 from orchestrator.cli.tree import build
-from orchestrator.cli.watch import Listing, ReadView, View, list_view, show_view
+from orchestrator.cli.watch import ReadView, View, list_view, show_view
 from orchestrator.core.errors import Fatal, Unknown
 
 INTERRUPTED = 130
