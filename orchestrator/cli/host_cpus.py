@@ -4,10 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from orchestrator.cli.output import shown
+from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.units import MIB, show_size
+
+PinnableCpus = Annotated[
+    str | None,
+    typer.Option("--pinnable-cpus", metavar="CPUS|none", help="CPUs for VMs that have theirs alone, as 4-15,20-31."),
+]
+
+
+def checked_cpus(text: str | None) -> str | None:
+    """As the API takes it. None: nothing was said. :raises InvalidInput: ``host.cpus_invalid``"""
+    return text if text is None else "" if text == "none" else cpus_text(parse_cpus(text))
+
+
+def pinned_line(host: Mapping[str, Any]) -> str:
+    """``4-15,20-31; VMs have 4-7,20-23``"""
+    if not host["pinnable_cpus"]:
+        return "none"
+    return f"{shown(host['pinnable_cpus'])}; VMs have {shown(host['pinned_cpus'])}"
 
 
 def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:

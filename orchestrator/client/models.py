@@ -373,6 +373,10 @@ class ChangeHost(TypedDict):
     """
     Put new VMs there although neither AppArmor nor SELinux confines its QEMUs
     """
+    pinnable_cpus: NotRequired[str | None]
+    """
+    CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none. While VMs have a place there it stays as it is
+    """
     labels: NotRequired[dict[str, str | None]]
     """
     By key; null takes one away
@@ -2832,7 +2836,7 @@ class Host(TypedDict):
     """
     claimed_vcpus: int
     """
-    That its VMs have, running or stopped
+    That its VMs have, running or stopped; without those on pinned CPUs
     """
     claimed_memory_mib: int
     """
@@ -2849,6 +2853,14 @@ class Host(TypedDict):
     bridges: list[HostBridge] | None
     """
     That networks can be put on; null: not seen yet
+    """
+    pinnable_cpus: str
+    """
+    CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none
+    """
+    pinned_cpus: str
+    """
+    Those of them that VMs have, running or stopped
     """
     numa_nodes: list[NumaNode] | None
     """

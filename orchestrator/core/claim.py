@@ -28,8 +28,11 @@ class Claim:
     devices: tuple[DeviceClaim, ...]
     """At least one."""
     vcpus: int
+    """That share CPUs with other VMs."""
     memory_mib: int
     disk_bytes: int
+    cpus: tuple[int, ...] = ()
+    """That it has alone, whole cores. The database holds a row per CPU, unique per (host, CPU)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +42,7 @@ class HostCapacity:
     vcpus: int
     memory_mib: int
     disk_bytes: int
+    pinnable: str = ""
+    """CPUs that are kept for VMs that have theirs alone; a claim that was planned with others is lost."""
+    node_memory_mib: int | None = None
+    """Of the NUMA node that the VM insists on; None: it insists on none."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 
 BootPolicy = Literal["local", "ask-controller"]
@@ -34,6 +35,8 @@ class DomainDescription:
     """The same of its further network cards, in order."""
     data: tuple[str, ...] = ()
     """File names of its data volumes in the agent's directory of those, in order."""
+    cpus: CpuPlace | None = None
+    """None: it runs on any CPU, and its memory is where it happens to be."""
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -52,3 +52,5 @@ class Host:
     """What of ours it is cordoned for, in words; None with ``cordoned``: a person said so."""
     mig_layouts: tuple[MigLayout, ...] = ()
     """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""
+    pinnable_cpus: tuple[int, ...] = ()
+    """Kept for VMs that have theirs alone; VMs that share run on the others. None of them: VMs share all."""

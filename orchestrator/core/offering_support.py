@@ -20,8 +20,7 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
         "a console": parameters.console is True,
         "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
         "NVLink between vGPUs": offering.nvlink_p2p,
-        "one NUMA node": offering.numa == "strict",
-        "pinned CPUs": offering.cpu == "pinned",
+        "one NUMA node without CPUs of its own": offering.numa == "strict" and offering.cpu != "pinned",
         "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
         "a power limit": offering.power_cap_w is not None,
     }

@@ -154,6 +154,8 @@ class DomainSnapshot:
     memory_mib: int | None = None
     disk_bytes: int | None = None
     """What its disks hold at most, together; only of domains that are not ours. None: not told, or not known."""
+    affinity: tuple[str, ...] | None = None
+    """On which of the host's CPUs its vCPUs run, as ``CpuPlace.affinity`` has it; none: on any. None: not told."""
 
     @property
     def active(self) -> bool:

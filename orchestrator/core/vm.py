@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.domain import BootPolicy, DomainDescription
 from orchestrator.core.labels import Labels
@@ -123,11 +124,18 @@ class Vm:
     """When it gives its place back; None: never."""
     deallocated: DeallocationReason | None = None
     """None: it has its claim. Otherwise starting it claims a place anew, on the host where its disk is."""
+    cpus: CpuPlace | None = None
+    """None: any. Of one without a claim, what it had last."""
 
     @property
     def domain_name(self) -> str:
         """Name of the libvirt domain. Names hold no dot, so two tenants never collide on a host."""
         return self.spec.adopted or f"{self.spec.tenant}.{self.spec.name}"
+
+    @property
+    def floating_vcpus(self) -> int:
+        """Those that share CPUs with other VMs."""
+        return 0 if self.cpus is not None and self.cpus.pinned else self.spec.vcpus
 
     @property
     def full_name(self) -> str:
@@ -159,4 +167,5 @@ class Vm:
             more_networks=self.spec.more_networks,
             devices=self.devices,
             data=tuple(f"{one}.raw" for one in self.spec.volumes),
+            cpus=self.cpus,
         )

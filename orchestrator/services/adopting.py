@@ -108,6 +108,7 @@ class AdoptionService:
                 f"the host's agent cannot tell the vCPUs, memory or disks of domain {domain.name}",
                 hint="are all its disks there? Older agents cannot tell: 'vgpuctl host upgrade-agent'",
             )
+        _check_shares_all(host)
         spec = VmSpec(
             name=name,
             tenant=request.tenant,
@@ -142,6 +143,16 @@ class AdoptionService:
             disk_bytes=0,
         )
         return vm, claim
+
+
+def _check_shares_all(host: Host) -> None:
+    """:raises Conflict: ``domain.runs_anywhere``"""
+    if host.pinnable_cpus:
+        raise Conflict(
+            "domain.runs_anywhere",
+            f"host {host.name} keeps CPUs for VMs that have theirs alone; a domain that is adopted may run on them",
+            hint=f"'vgpuctl host set {host.name} --pinnable-cpus none' while no VM is there, then adopt it",
+        )
 
 
 def _check_foreign(domain: DomainSnapshot, there: Vm | None) -> None:

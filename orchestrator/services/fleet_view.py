@@ -10,6 +10,7 @@ from itertools import islice
 from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.cpus import cpus_text
 from orchestrator.core.device import Device
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIG, MIXED
@@ -21,6 +22,7 @@ from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.units import GIB
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
+from orchestrator.services.node_rooms import node_rooms, vms_coming
 
 FOREIGN = "foreign"
 """Stands for the VM of a vGPU that we did not make."""
@@ -36,6 +38,8 @@ class Overcommit:
     memory_reserve_mib: int = 512
     """Kept for the host itself."""
     disk: float = 1.0
+    pinnable: tuple[int, ...] = ()
+    """CPUs of a host that no VM shares."""
 
     def of(self, host: Host) -> Overcommit:
         """With what holds for that host."""
@@ -43,31 +47,35 @@ class Overcommit:
             self,
             vcpus=self.vcpus if host.vcpu_overcommit is None else host.vcpu_overcommit,
             memory=self.memory if host.memory_overcommit is None else host.memory_overcommit,
+            pinnable=host.pinnable_cpus,
         )
 
 
 def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
     """The most that claims on the host may add up to. ``overcommit``: what holds for this host."""
     return HostCapacity(
-        vcpus=int(facts.vcpus * overcommit.vcpus),
+        vcpus=int(max(0, facts.vcpus - len(overcommit.pinnable)) * overcommit.vcpus),
         memory_mib=int(max(0, facts.memory_mib - overcommit.memory_reserve_mib) * overcommit.memory),
         disk_bytes=int(facts.disk_bytes * overcommit.disk),
+        pinnable=cpus_text(overcommit.pinnable),
     )
 
 
 def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> HostView:
     """What is free on the host beside its GPUs, which are left out."""
     host, claims = seen.host, seen.claims
-    capacity, coming = capacity_of(facts, overcommit.of(host)), vms_coming(seen)
+    of_host, coming = overcommit.of(host), vms_coming(seen)
+    capacity = capacity_of(facts, of_host)
     disks = sum(vm.spec.disk_bytes for vm in (*coming, *(vm for vm in seen.vms if vm.deallocated is not None)))
     free_disk = capacity.disk_bytes - sum(claim.disk_bytes for claim in claims) - disks - seen.volume_bytes
     closed = _closed(host, facts)
-    free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.spec.vcpus for vm in coming)
+    free_vcpus = capacity.vcpus - sum(claim.vcpus for claim in claims) - sum(vm.floating_vcpus for vm in coming)
     free_memory = capacity.memory_mib - sum(claim.memory_mib for claim in claims)
+    nodes = node_rooms(seen, facts, of_host.memory_reserve_mib)
     return HostView(
         host_id=host.name,
         name=host.name,
-        vcpus=facts.vcpus,
+        vcpus=facts.vcpus - len(host.pinnable_cpus),
         free_vcpus=max(0, free_vcpus),
         free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
@@ -77,6 +85,10 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
         bridges=facts.bridges,
+        numa_free_vcpus=nodes.cpus,
+        numa_free_memory=nodes.memory,
+        core_threads=nodes.threads,
+        pinnable=nodes.pinnable,
     )
 
 
@@ -89,12 +101,6 @@ def _closed(host: Host, facts: HostFacts) -> tuple[str, str] | None:
     if facts.unconfined and not host.allow_unconfined:
         return "host.unconfined", "neither AppArmor nor SELinux keeps the host's VMs to their own files"
     return None
-
-
-def vms_coming(seen: HostRecord) -> tuple[Vm, ...]:
-    """VMs that wait until others have given their places back. Until then nobody else may have those."""
-    placed = {claim.vm for claim in seen.claims}
-    return tuple(vm for vm in seen.vms if vm.state == "creating" and vm.id not in placed)
 
 
 def gpu_view(

@@ -20,7 +20,8 @@ from orchestrator.core.snapshot import GpuSnapshot, HostVgpuType
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fabric import reason_not_joined
-from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view, vms_coming
+from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view
+from orchestrator.services.node_rooms import vms_coming, with_cpus
 
 _MOST_KEPT = 65_536
 
@@ -88,8 +89,8 @@ class Viewer:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
-            held = (_ruled(item, vms.get(item.vm_id), offerings.get(item.vm_id), rules) for item in view.occupied)
-            return replace(view, occupied=tuple(held))
+            ruled = [_ruled(item, vms.get(item.vm_id), offerings.get(item.vm_id), rules) for item in view.occupied]
+            return replace(view, occupied=tuple(with_cpus(item, vms.get(item.vm_id), facts.nodes) for item in ruled))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):

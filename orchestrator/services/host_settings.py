@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from orchestrator.core.cpu_place import check_pinnable
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT, Host
 from orchestrator.core.labels import changed_labels
+from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
 
 
@@ -21,6 +23,15 @@ def changed(host: Host, change: HostChange) -> Host:
         allow_unconfined=host.allow_unconfined if change.allow_unconfined is None else change.allow_unconfined,
         labels=changed_labels(host.labels, change.labels),
     )
+
+
+def keep_cpus(tx: Transaction, host: Host, cpus: tuple[int, ...]) -> None:
+    """For VMs that have theirs alone.
+
+    :raises InvalidInput: ``host.cpus_invalid``; :raises Conflict: ``host.cpus_unknown``, ``host.has_vms``"""
+    snapshot = tx.hosts.snapshot(host.name)
+    check_pinnable(() if snapshot is None else snapshot.nodes, cpus, host.name)
+    tx.hosts.keep_cpus(host.name, cpus)
 
 
 def _overcommit(there: float | None, wanted: float | Literal["site"] | None) -> float | None:

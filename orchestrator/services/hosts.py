@@ -24,7 +24,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.forgetting import forget
-from orchestrator.services.host_settings import changed
+from orchestrator.services.host_settings import changed, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
@@ -182,9 +182,13 @@ class HostService:
     def change(self, name: str, change: HostChange) -> HostInfo:
         """Set what is named. VMs that are there stay, even if they have more than the host may give now.
 
-        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``"""
+        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``, ``host.cpus_invalid``
+        :raises Conflict: ``host.has_vms``, ``host.cpus_unknown``: CPUs are divided before VMs come"""
         with self.store.begin() as tx:
-            tx.hosts.update(changed(tx.hosts.get(name), change))
+            host = tx.hosts.get(name)
+            if change.pinnable_cpus not in {None, host.pinnable_cpus}:
+                keep_cpus(tx, host, change.pinnable_cpus)
+            tx.hosts.update(changed(host, change))
             said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
             tx.audit.append(
                 at=self.clock.now(), actor=actor(), action=f"set_host {said}", subject=name, outcome="done"
@@ -193,15 +197,16 @@ class HostService:
 
     def _info(self, tx: Transaction, host: Host) -> HostInfo:
         vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
-        claiming = [vm.spec for vm in vms if vm.deallocated is None]
+        claiming = [vm for vm in vms if vm.deallocated is None]
         agent = None if snapshot is None else snapshot.agent_version
         return HostInfo(
             host=host,
             snapshot=snapshot,
             vms=tuple(vm.full_name for vm in vms),
             capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
-            claimed_vcpus=sum(spec.vcpus for spec in claiming),
-            claimed_memory_mib=sum(spec.memory_mib for spec in claiming),
+            claimed_vcpus=sum(vm.floating_vcpus for vm in claiming),
+            claimed_memory_mib=sum(vm.spec.memory_mib for vm in claiming),
+            pinned_cpus=tuple(sorted(cpu for claim in tx.claims.of_host(host.name) for cpu in claim.cpus)),
             agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )
 

@@ -119,9 +119,12 @@ class HostInfo:
     capacity: HostCapacity | None
     """The most that VMs may have there together. None until the agent answered once."""
     claimed_vcpus: int
+    """Without those that have CPUs alone."""
     claimed_memory_mib: int
     agent_differs: bool
     """The agent is of another build than the server's."""
+    pinned_cpus: tuple[int, ...] = ()
+    """That VMs have alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +135,8 @@ class HostChange:
     """``site``: as the site's setting says."""
     memory_overcommit: float | Literal["site"] | None = None
     allow_unconfined: bool | None = None
+    pinnable_cpus: tuple[int, ...] | None = None
+    """Kept for VMs that have theirs alone; none of them: VMs share all."""
     labels: Mapping[str, str | None] = field(default_factory=dict)
     """By key; None takes one away."""
 

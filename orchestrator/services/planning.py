@@ -28,6 +28,7 @@ from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.cpu_places import check_node_memory, node_memory, place_cpus
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fabric import joined
 from orchestrator.services.fleet_index import FleetIndex, Reservation
@@ -76,6 +77,7 @@ class VmPlan:
         """
         tx.claims.take(self.claim, self.capacity)
         check_neighbours(tx, self.vm, self.claim)
+        check_node_memory(tx, self.vm, self.capacity)
         self.take_volumes(tx)
 
     def take_volumes(self, tx: Transaction) -> None:
@@ -139,6 +141,7 @@ class Planner:
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
         parameters = None if offering.parameters == VgpuParameters() else offering.parameters
         devices = tuple(replace(one, scheduler=request.scheduler, parameters=parameters) for one in drawn)
+        cpus = place_cpus(viewed, placement, offering, spec, leaving)
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -148,6 +151,7 @@ class Planner:
             addresses=(),
             operation=None,
             created_at=self.clock.now(),
+            cpus=cpus.place,
         )
         check_guest_driver(tx, vm)
         claim = Claim(
@@ -157,11 +161,13 @@ class Planner:
                 DeviceClaim(gpu=part.gpu_id, cut=part.cut, slots=part.slots, function=device.function)
                 for part, device in zip(placement.parts, devices, strict=True)
             ),
-            vcpus=spec.vcpus,
+            vcpus=vm.floating_vcpus,
             memory_mib=spec.memory_mib,
             disk_bytes=spec.disk_bytes,
+            cpus=cpus.claimed,
         )
-        capacity = capacity_of(viewed.facts, self.index.overcommit.of(viewed.seen.host))
+        overcommit = self.index.overcommit.of(viewed.seen.host)
+        capacity = replace(capacity_of(viewed.facts, overcommit), node_memory_mib=node_memory(vm, viewed, overcommit))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
     def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
@@ -170,7 +176,9 @@ class Planner:
             vm_id=vm_id,
             profile=ask.profile,
             count=ask.devices,
-            vcpus=spec.vcpus,
+            vcpus=ask.floating(spec.vcpus),
+            pinned=ask.pinned(spec.vcpus),
+            numa_strict=ask.numa_strict,
             memory_mib=spec.memory_mib,
             tenant=spec.tenant,
             disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),

@@ -292,7 +292,7 @@ class VmService:
 
     def _placed_again(self, tx: Transaction, vm: Vm, plan: VmPlan) -> Started:
         """Claimed like a new VM, on the host where its disk is."""
-        placed = replace(vm, devices=plan.vm.devices, deallocated=None)
+        placed = replace(vm, devices=plan.vm.devices, cpus=plan.vm.cpus, deallocated=None)
         within_quota(tx, placed, vm)
         plan.take(tx)
         before = [asdict(device) for device in vm.devices]

@@ -36,6 +36,7 @@ class Domain:
     adopted: bool = False
     data: tuple[str, ...] = ()
     """Files of its data volumes."""
+    affinity: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
     machine.boot = kept["boot"]
     machine.driver_version = kept.get("driver_version", machine.driver_version)  # a file of before has none
     machine.domains = {
-        uuid: Domain(**{**domain, "devices": tuple(domain["devices"]), "data": tuple(domain.get("data", ()))})
+        uuid: Domain(**{**domain, **{name: tuple(domain.get(name, ())) for name in ("devices", "data", "affinity")}})
         for uuid, domain in kept["domains"].items()
     }
     machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]

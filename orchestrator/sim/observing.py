@@ -87,6 +87,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
         vcpus=domain.vcpus,
         memory_mib=domain.memory_mib,
         disk_bytes=domain.disk_bytes,
+        affinity=domain.affinity,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
+from orchestrator.core.cpu_place import own_cpus
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -108,8 +109,9 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
     if there is not None and there.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
-    wanted = (action.domain.name, devices, action.domain.data)
-    if there is not None and (there.name, there.devices, there.data) == wanted:
+    affinity = () if action.domain.cpus is None else action.domain.cpus.affinity
+    wanted = (action.domain.name, devices, action.domain.data, affinity)
+    if there is not None and (there.name, there.devices, there.data, there.affinity) == wanted:
         return SO_ALREADY
     check_data(machine, action.vm, action.domain.data)
     claim(machine, key, action.vm)
@@ -120,9 +122,11 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
             release(machine, key, action.vm)
         raise
     if there is None:
-        machine.domains[action.vm] = Domain(name=action.domain.name, devices=devices, data=action.domain.data)
+        machine.domains[action.vm] = Domain(
+            name=action.domain.name, devices=devices, data=action.domain.data, affinity=affinity
+        )
     elif not there.running:
-        there.name, there.devices, there.data = wanted
+        there.name, there.devices, there.data, there.affinity = wanted
     may_die(machine)
     return DONE
 
@@ -153,6 +157,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} not found")
         if device in kernel.opened:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
+    _check_cpus(machine, domain)
     domain.running, domain.started_at = True, machine.now
     domain.address = _free_address(machine)
     kernel.opened |= set(domain.devices)
@@ -160,6 +165,16 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
     may_die(machine)
     return DONE
+
+
+def _check_cpus(machine: SimulatedMachine, domain: Domain) -> None:
+    """No CPU is two running VMs' own, and each is there."""
+    mine = own_cpus(domain.affinity)
+    others = (own_cpus(one.affinity) for one in machine.domains.values() if one.running)
+    if any(mine & theirs for theirs in others):
+        raise Conflict("vm.cpu_foreign", "the VM's definition pins a CPU that another VM has alone")
+    if not mine.issubset(cpu for node in machine.nodes for cpu in node.cpus):
+        raise Fatal("vm.start_failed", "the VM did not start", details="no such CPU")
 
 
 def _free_address(machine: SimulatedMachine) -> str:

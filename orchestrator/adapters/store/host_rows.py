@@ -16,8 +16,9 @@ from orchestrator.adapters.store.facts_text import facts_text
 from orchestrator.adapters.store.rows import host_of, host_values, layout_values
 from orchestrator.adapters.store.snapshot_text import JsonText, snapshot_from_text, snapshot_text
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import gpu_cuts, gpus, hosts, looks, snapshots
+from orchestrator.adapters.store.tables import gpu_cuts, gpus, hosts, looks, slot_claims, snapshots
 from orchestrator.adapters.store.usage_rows import SqlUsage
+from orchestrator.core.cpus import cpus_text
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import DISK_STEP, disk_of, facts_of
@@ -80,6 +81,7 @@ _PLACEMENT: Final = kept(
         hosts.c.labels,
     ).where(hosts.c.name == bindparam("host"))
 )
+_CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
 _LOOK: Final = kept(select(looks).where(looks.c.host == bindparam("host")))
 _TURN: Final = kept(select(looks.c.turn).where(looks.c.host == bindparam("host")))
 _SAME: Final = kept(update(looks).where(looks.c.host == bindparam("its_host")))
@@ -147,12 +149,27 @@ class SqlHosts:
         return {row.name: row.last_seen_at for row in self._db.execute(_SILENT)}
 
     def update(self, host: Host) -> None:
-        """Everything but the list of managed GPUs and their layouts."""
+        """Everything but the list of managed GPUs, their layouts, and the CPUs that are kept."""
         overcommit = (host.vcpu_overcommit, host.memory_overcommit)
         seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, dict(host.labels))
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
-        self._db.execute(_CHANGE, {"its_name": host.name, **host_values(host)})
+        values = host_values(host)
+        del values["pinnable_cpus"]
+        self._db.execute(_CHANGE, {"its_name": host.name, **values})
+
+    def keep_cpus(self, name: str, cpus: Sequence[int]) -> None:
+        """For VMs that have theirs alone. Claims on the host wait until the end of the transaction.
+
+        :raises Conflict: ``host.has_vms``: VMs have a place there, and run where they were told to"""
+        self._usage.begin(name)
+        if self._db.execute(_CLAIMED, {"host": name}).first() is not None:
+            raise Conflict(
+                "host.has_vms",
+                f"VMs have a place on host {name}, on CPUs as they are divided now",
+                hint="'vgpuctl host cordon' it, and delete its VMs or wait until they are gone",
+            )
+        self._db.execute(_CHANGE, {"its_name": name, "pinnable_cpus": cpus_text(cpus) or None})
 
     def observed(self, name: str, at: float) -> None:
         """When the last observation that it answered began; nothing else of it. Gone already is fine."""

@@ -16,6 +16,8 @@ from sqlalchemy import Row, Text, cast
 from orchestrator.adapters.store.tables import hosts, vms
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.claim import Claim, DeviceClaim
+from orchestrator.core.cpu_place import CpuPlace
+from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.driver_bundle import DriverBundle
 from orchestrator.core.driver_lock import DriverLock
@@ -34,14 +36,18 @@ AnyRow = Row[Any]
 def host_values(host: Host) -> dict[str, Any]:
     values = asdict(host)
     del values["managed_gpus"], values["mig_layouts"]
-    return values | {"labels": dict(host.labels)}
+    return values | {"labels": dict(host.labels), "pinnable_cpus": cpus_text(host.pinnable_cpus) or None}
 
 
 def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
     """The row may have more than the host's own columns. ``gpus``: (address, layout as it is stored)."""
     values = {column.name: row._mapping[column] for column in hosts.c}
     return Host(
-        **{**values, "labels": tuple(sorted(values["labels"].items()))},
+        **{
+            **values,
+            "labels": tuple(sorted(values["labels"].items())),
+            "pinnable_cpus": parse_cpus(values["pinnable_cpus"] or ""),
+        },
         managed_gpus=tuple(address for address, _ in gpus),
         mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),
     )
@@ -72,6 +78,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "wanted": vm.wanted,
         "lease_end": vm.lease_end,
         "deallocated": vm.deallocated,
+        "cpus": None if vm.cpus is None else asdict(vm.cpus),
     }
 
 
@@ -87,11 +94,13 @@ VM_COLUMNS: Final = (
     vms.c.wanted,
     vms.c.lease_end,
     vms.c.deallocated,
+    cast(vms.c.cpus, Text),
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
 _spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
 _devices_of: Final = TypeAdapter(tuple[Device, ...]).validator.validate_json
 _addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
+_cpus_of: Final = TypeAdapter(CpuPlace).validator.validate_json
 
 
 def vm_of(row: AnyRow) -> Vm:
@@ -102,7 +111,7 @@ def vm_of(row: AnyRow) -> Vm:
 @lru_cache(maxsize=20_000)
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
-    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated = columns
+    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, cpus = columns
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -115,6 +124,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         wanted=wanted,
         lease_end=lease_end,
         deallocated=deallocated,
+        cpus=None if cpus is None else _cpus_of(cpus),
     )
 
 
@@ -233,6 +243,7 @@ def claim_of(slots: Sequence[AnyRow]) -> Claim:
         vcpus=one.vcpus,
         memory_mib=one.memory_mib,
         disk_bytes=one.disk_bytes,
+        cpus=parse_cpus(one.cpus or ""),
     )
 
 

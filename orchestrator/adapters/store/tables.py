@@ -53,6 +53,7 @@ hosts = Table(
     Column("memory_overcommit", Float),
     Column("allow_unconfined", Boolean, nullable=False),
     Column("labels", JSON, nullable=False),
+    Column("pinnable_cpus", Text),
     UniqueConstraint("address", "port"),
 )
 
@@ -68,11 +69,10 @@ gpus = Table(
 no VM can claim a part of it."""
 
 snapshots = Table(
-    "snapshots",
-    metadata,
+    "snapshots", metadata,
     Column("host", ForeignKey("hosts.name", ondelete="CASCADE"), primary_key=True),
     Column("document", JSON, nullable=False),
-)
+)  # fmt: skip
 """Large; written only when a look found something else than the one before."""
 
 looks = Table(
@@ -179,6 +179,7 @@ vms = Table(
     Column("wanted", String(10), nullable=False),
     Column("lease_end", Float, index=True),
     Column("freed", String(20), key="deallocated"),
+    Column("cpus", JSON(none_as_null=True)),
     UniqueConstraint("tenant", "name"),
 )
 
@@ -235,7 +236,15 @@ host_claims = Table(
     Column("vcpus", Integer, nullable=False),
     Column("memory_mib", Integer, nullable=False),
     Column("disk_bytes", BigInteger, nullable=False),
+    Column("cpus", Text),
 )
+
+cpu_claims = Table(
+    "cpu_claims", metadata,
+    Column("host", String(63), primary_key=True), Column("cpu", Integer, primary_key=True),
+    Column("vm", ForeignKey("vms.id"), nullable=False, index=True),
+)  # fmt: skip
+"""CPUs that VMs have alone; ``host_claims.cpus`` says the same of each VM at once."""
 
 operations = Table(
     "operations",
@@ -302,10 +311,7 @@ invitations = Table(
 )
 
 secrets = Table(
-    "secrets",
-    metadata,
-    Column("id", String(100), primary_key=True),
-    Column("blob", LargeBinary, nullable=False),
+    "secrets", metadata, Column("id", String(100), primary_key=True), Column("blob", LargeBinary, nullable=False)
 )
 
 audit = Table(
@@ -341,10 +347,7 @@ findings = Table(
 )
 
 tenants = Table(
-    "tenants",
-    metadata,
-    Column("name", String(63), primary_key=True),
-    Column("created_at", Float, nullable=False),
+    "tenants", metadata, Column("name", String(63), primary_key=True), Column("created_at", Float, nullable=False)
 )
 
 # The tenant may be "*": a role that holds everywhere. So it is no foreign key.
@@ -374,12 +377,10 @@ tokens = Table(
 
 # The tenant may be "*": the pool that all tenants share.
 quotas = Table(
-    "quotas",
-    metadata,
-    Column("tenant", String(63), primary_key=True),
-    Column("resource", String(100), primary_key=True),
+    "quotas", metadata,
+    Column("tenant", String(63), primary_key=True), Column("resource", String(100), primary_key=True),
     Column("amount", BigInteger, nullable=False),
-)
+)  # fmt: skip
 
 request_keys = Table(
     "request_keys",
@@ -393,8 +394,5 @@ request_keys = Table(
 )
 
 policies = Table(
-    "policies",
-    metadata,
-    Column("tenant", String(63), primary_key=True),
-    Column("document", JSON, nullable=False),
+    "policies", metadata, Column("tenant", String(63), primary_key=True), Column("document", JSON, nullable=False)
 )

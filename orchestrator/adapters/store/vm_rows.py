@@ -14,9 +14,19 @@ from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.statements import OfFew, Statements, kept
-from orchestrator.adapters.store.tables import function_claims, gpu_cuts, host_claims, slot_claims, vms, volumes
+from orchestrator.adapters.store.tables import (
+    cpu_claims,
+    function_claims,
+    gpu_cuts,
+    host_claims,
+    hosts,
+    slot_claims,
+    vms,
+    volumes,
+)
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
+from orchestrator.core.cpus import cpus_text
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
 from orchestrator.core.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
@@ -160,6 +170,7 @@ _STILL_CUT: Final = (
     .exists()
 )
 _DROP_FUNCTIONS: Final = kept(delete(function_claims).where(function_claims.c.vm == bindparam("its_vm")))
+_DROP_CPUS: Final = kept(delete(cpu_claims).where(cpu_claims.c.vm == bindparam("its_vm")))
 _DROP_SLOTS: Final = kept(
     delete(slot_claims).where(slot_claims.c.vm == bindparam("its_vm")).returning(slot_claims.c.host, slot_claims.c.gpu)
 )
@@ -171,8 +182,9 @@ _UNCUT: Final = kept(
 
 
 def _drop_place(connection: Statements, vm_id: str) -> None:
-    """Slots and function; a GPU with nothing left on it is cut no more."""
+    """Slots, function and CPUs; a GPU with nothing left on it is cut no more."""
     connection.execute(_DROP_FUNCTIONS, {"its_vm": vm_id})
+    connection.execute(_DROP_CPUS, {"its_vm": vm_id})
     for host, gpu in {(row.host, row.gpu) for row in connection.execute(_DROP_SLOTS, {"its_vm": vm_id})}:
         connection.execute(_UNCUT, {"its_host": host, "its_gpu": gpu})
 
@@ -181,12 +193,16 @@ _TAKE_SHARE: Final = kept(insert(host_claims))
 _CUT: Final = kept(insert(gpu_cuts))
 _TAKE_SLOTS: Final = kept(insert(slot_claims))
 _TAKE_FUNCTIONS: Final = kept(insert(function_claims))
+_TAKE_CPUS: Final = kept(insert(cpu_claims))
 _CUT_SO: Final = kept(
     select(gpu_cuts.c.cut).where(*(gpu_cuts.c[name] == bindparam(name) for name in ("host", "gpu", "cut")))
 )
 _PLACED: Final = select(slot_claims.c.vm).where(slot_claims.c.vm == bindparam("vm"))
 _KEPT_DISK: Final = select(host_claims.c.vm).where(host_claims.c.vm == bindparam("vm"), ~_PLACED.exists())
-_BEFORE: Final = kept(select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk")))
+_PINNABLE: Final = select(hosts.c.pinnable_cpus).where(hosts.c.name == bindparam("host")).scalar_subquery()
+_BEFORE: Final = kept(
+    select(_CUT_SO.exists().label("is_cut_so"), _KEPT_DISK.exists().label("kept_disk"), _PINNABLE.label("pinnable"))
+)
 """Put together once, as that takes longer than asking."""
 
 
@@ -213,6 +229,8 @@ _NEIGHBOURS: Final = kept(
     .distinct()
 )
 
+_NOTHING: Final = {"vcpus": 0, "memory_mib": 0, "cpus": None}
+"""Of one that kept its disk."""
 _Cuts = tuple[tuple[str, str], ...]
 """GPU and how it is cut, for each of several GPUs."""
 
@@ -237,6 +255,9 @@ class SqlClaims:
             functions = _function_rows(claim)
             if functions:
                 self._db.execute(_TAKE_FUNCTIONS, functions)
+            if claim.cpus:
+                rows = [{"host": claim.host, "cpu": cpu, "vm": claim.vm} for cpu in claim.cpus]
+                self._db.execute(_TAKE_CPUS, rows)
         except IntegrityError as error:
             raise ClaimLost(f"{', '.join(gpu for gpu, _ in cuts)} on {claim.host}: {error.orig}") from error
 
@@ -268,7 +289,7 @@ class SqlClaims:
         _drop_place(self._db, vm_id)
         share = self._db.execute(select(host_claims).where(host_claims.c.vm == vm_id)).one_or_none()
         if share is not None:
-            self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(vcpus=0, memory_mib=0))
+            self._db.execute(update(host_claims).where(host_claims.c.vm == vm_id).values(**_NOTHING))
             self._usage.give(share.host, vcpus=share.vcpus, memory_mib=share.memory_mib, disk_bytes=0)
 
     def move_function(self, vm_id: str, device: int, function: str | None) -> None:
@@ -291,6 +312,8 @@ class SqlClaims:
             raise ClaimLost(f"{claim.host} has too little left")
         (gpu, cut), *others = cuts
         before = self._db.execute(_BEFORE, {"vm": claim.vm, "host": claim.host, "gpu": gpu, "cut": cut}).one()
+        if (before.pinnable or "") != capacity.pinnable:
+            raise ClaimLost(f"{claim.host} keeps other CPUs for VMs that have theirs alone now")
         if before.kept_disk:
             self._db.execute(delete(host_claims).where(host_claims.c.vm == claim.vm))
         uncut = [] if before.is_cut_so else [(gpu, cut)]
@@ -302,7 +325,8 @@ class SqlClaims:
 
 
 def _share_row(claim: Claim) -> dict[str, Any]:
-    share = {"vcpus": claim.vcpus, "memory_mib": claim.memory_mib, "disk_bytes": claim.disk_bytes}
+    share: dict[str, Any] = {"vcpus": claim.vcpus, "memory_mib": claim.memory_mib, "disk_bytes": claim.disk_bytes}
+    share["cpus"] = cpus_text(claim.cpus) or None
     return {"vm": claim.vm, "host": claim.host, **share}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from orchestrator.core.cpu_place import floating
+from orchestrator.core.cpus import parse_cpus
 from orchestrator.core.errors import InvalidInput
 
 OTHER_BUSES = ("usb", "scsi", "scsi_host")
@@ -25,6 +27,8 @@ class DomainText:
     memory_mib: int | None = None
     disks: tuple[str, ...] = ()
     """Targets (``vda``) of its disks; media that can be taken out are none."""
+    affinity: tuple[str, ...] = ()
+    """As ``core.cpu_place.CpuPlace.affinity`` has it; none: its vCPUs run on any CPU."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -49,12 +53,25 @@ def read_domain_xml(xml: str) -> DomainText:
         vcpus=_number(root.find("vcpu")),
         memory_mib=_memory_mib(root.find("memory")),
         disks=tuple(_targets(root)),
+        affinity=tuple(_affinity(root)),
     )
 
 
 def _number(element: ElementTree.Element | None) -> int | None:
     text = (element.text or "").strip() if element is not None else ""
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _affinity(root: ElementTree.Element) -> Iterator[str]:
+    """libvirt tells of each vCPU that has CPUs of its own, and of the domain for all the others."""
+    vcpu = root.find("vcpu")
+    everyone = "" if vcpu is None else vcpu.get("cpuset", "")
+    rest = floating(parse_cpus(everyone)) if everyone else "any"
+    pins = {pin.get("vcpu", ""): pin.get("cpuset", "") for pin in root.findall("./cputune/vcpupin")}
+    if pins:
+        yield from (pins.get(str(number), rest) for number in range(_number(vcpu) or 0))
+    elif everyone:
+        yield rest
 
 
 def _memory_mib(element: ElementTree.Element | None) -> int | None:

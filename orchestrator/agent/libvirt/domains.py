@@ -18,6 +18,7 @@ from orchestrator.agent.libvirt.connection import Libvirt, is_absent
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.learned import LEARNED, learned_of
+from orchestrator.agent.pinned_cpus import PinnedCpus
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, Unknown
 from orchestrator.core.host_actions import ActionResult
@@ -55,6 +56,7 @@ class Domains:
         self._learned = learned
         self._ledger = ledger
         self._timing = timing
+        self._cpus = PinnedCpus(ledger)
 
     def define(self, vm: str, xml: str, check: Callable[[], None]) -> ActionResult:
         """``check``: refuses what the definition takes and may not.
@@ -115,6 +117,8 @@ class Domains:
         """Write down again that the domain is ours, if it is there; as what it was defined is not known any more."""
         if self._libvirt.call(lambda connection: _lookup(connection, vm) is not None):
             self._ledger.claim(domain_key(vm), vm, detail=ADOPTED if adopted else "")
+            if not adopted and self.is_active(vm):
+                self._cpus.take(vm, read_domain_xml(self._on_own_domain(vm, _definition)).affinity)
 
     def release(self, vm: str) -> bool:
         """Forget an adopted domain; whether it was one.
@@ -157,7 +161,10 @@ class Domains:
         """
         if not self.is_active(vm):
             owner = self._ledger.owner(domain_key(vm))
-            check(self._on_own_domain(vm, _definition), owner is not None and owner.detail == ADOPTED)
+            adopted, xml = owner is not None and owner.detail == ADOPTED, self._on_own_domain(vm, _definition)
+            check(xml, adopted)
+            if not adopted:
+                self._cpus.take(vm, read_domain_xml(xml).affinity)
 
         def start(domain: Any) -> bool:
             if domain.isActive():
@@ -181,9 +188,11 @@ class Domains:
     def stop(self, vm: str, grace_seconds: int) -> ActionResult:
         """Ask, wait, then power off. A domain that is not there is stopped."""
         if not self._libvirt.call(lambda connection: _is_active(connection, vm)):
+            self._cpus.give_back(vm)
             return ActionResult(changed=False)
         self.check_ours(vm)
         if grace_seconds > 0 and self._shuts_down(vm, grace_seconds):
+            self._cpus.give_back(vm)
             return ActionResult(changed=True, message="the guest shut down")
 
         def power_off(connection: Any) -> None:
@@ -192,6 +201,7 @@ class Domains:
                 domain.destroy()
 
         self._libvirt.call(power_off, code="vm.stop_failed", message="the VM could not be powered off")
+        self._cpus.give_back(vm)
         return ActionResult(changed=True, message="powered off")
 
     def addresses(self, vm: str) -> tuple[str, ...]:
@@ -251,6 +261,7 @@ class Domains:
                 vcpus=text.vcpus,
                 memory_mib=text.memory_mib,
                 disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
+                affinity=text.affinity,
             )
         except libvirt.libvirtError as error:
             if is_absent(error):

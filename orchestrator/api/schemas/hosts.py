@@ -12,6 +12,7 @@ from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
 from orchestrator.core.bridges import Bridge
+from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.snapshot import Confinement, HostSnapshot
@@ -150,6 +151,12 @@ class ChangeHostBody(RequestBody):
     allow_unconfined: bool | None = Field(
         default=None, description="Put new VMs there although neither AppArmor nor SELinux confines its QEMUs"
     )
+    pinnable_cpus: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none. While VMs have a place there "
+        "it stays as it is",
+    )
     labels: dict[str, str | None] = Field(default={}, max_length=64, description="By key; null takes one away")
 
     def to_request(self) -> HostChange:
@@ -158,6 +165,7 @@ class ChangeHostBody(RequestBody):
             vcpu_overcommit=self.vcpu_overcommit,
             memory_overcommit=self.memory_overcommit,
             allow_unconfined=self.allow_unconfined,
+            pinnable_cpus=None if self.pinnable_cpus is None else parse_cpus(self.pinnable_cpus),
             labels=self.labels,
         )
 
@@ -238,11 +246,13 @@ class HostAnswer(AnswerBody):
     allow_unconfined: bool = Field(description="New VMs are put there even where its QEMUs are not confined")
     most_vcpus: int | None = Field(description="That its VMs may have together; one VM has at most ``vcpus``")
     most_memory_mib: int | None = Field(description="That its VMs may have together")
-    claimed_vcpus: int = Field(description="That its VMs have, running or stopped")
+    claimed_vcpus: int = Field(description="That its VMs have, running or stopped; without those on pinned CPUs")
     claimed_memory_mib: int
     software: SoftwareAnswer | None
     agent_differs: bool = Field(description="The agent is of another build than the server's; upgrade-agent mends it")
     bridges: tuple[HostBridgeAnswer, ...] | None = Field(description="That networks can be put on; null: not seen yet")
+    pinnable_cpus: str = Field(description="CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none")
+    pinned_cpus: str = Field(description="Those of them that VMs have, running or stopped")
     numa_nodes: tuple[NumaNodeAnswer, ...] | None = Field(description="Empty: not told; null: not seen yet")
     fabric: FabricAnswer | None = Field(description="null: no GPU of it hangs on NVSwitches, or that is not told")
     gpus: tuple[HostGpuAnswer, ...]
@@ -278,6 +288,8 @@ class HostAnswer(AnswerBody):
             software=SoftwareAnswer.of(seen) if seen else None,
             agent_differs=info.agent_differs,
             bridges=tuple(map(HostBridgeAnswer.of, seen.bridges)) if seen else None,
+            pinnable_cpus=cpus_text(host.pinnable_cpus),
+            pinned_cpus=cpus_text(info.pinned_cpus),
             numa_nodes=tuple(map(NumaNodeAnswer.of, seen.nodes)) if seen else None,
             fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(

@@ -18,7 +18,7 @@ from orchestrator.cli.commands.host_provision import provision
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
-from orchestrator.cli.host_cpus import numa_lines
+from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, numa_lines, pinned_line
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
 from orchestrator.cli.progress import follow
@@ -221,6 +221,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
         ("system", f"{shown(software.get('os'))}, kernel {shown(software.get('kernel'))}"),
         ("VMs", shown(host["vms"])),
     ]
+    pairs += [("own CPUs", pinned_line(host))]
     pairs += [("NUMA node", line) for line in numa_lines(host)]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
@@ -292,16 +293,18 @@ def set_host(
     vcpu_overcommit: VcpuOvercommit = None,
     memory_overcommit: MemoryOvercommit = None,
     allow_unconfined: AllowUnconfined = None,
+    pinnable_cpus: PinnableCpus = None,
     label: Label = None,
     unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set what a host promises of itself, whether unconfined, and its labels."""
+    """Set what a host promises of itself, whether unconfined, CPUs to pin, labels."""
     labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
         "memory_overcommit": enrolment.overcommit(memory_overcommit),
         "allow_unconfined": allow_unconfined,
+        "pinnable_cpus": checked_cpus(pinnable_cpus),
         "labels": labels,
     }
     if all(value is None or value == {} for value in wanted.values()):

@@ -11,6 +11,7 @@ from orchestrator.core.geometry.minimum import minimum_bins
 from orchestrator.core.placement.constraints import gpu_obstacles, lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.nodes import needed
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
 _MAX_ON_A_GPU = 1_000
@@ -165,7 +166,8 @@ def _most_beside(host: FleetHost, request: Request) -> int:
     """VMs that the host has vCPUs and memory for."""
     if host.most_vcpus < request.vcpus:
         return 0
-    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib))
+    own = (sum(host.numa_vcpus.values()), needed(request, host.view))
+    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own)
     return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
 
@@ -177,7 +179,8 @@ def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
-        host.numa_free_vcpus, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
+        host.numa_free_vcpus, host.numa_free_memory, host.core_threads, host.pinnable,
+        host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 

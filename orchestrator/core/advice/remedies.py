@@ -21,7 +21,7 @@ RemedyKind = Literal["moves", "deletions"]
 
 _MAX_TRIED = 64
 """Sets of VMs tried per kind of remedy, cheapest first."""
-_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.anti_affinity"})
+_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.anti_affinity"})
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
 
 

@@ -45,10 +45,25 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         if vm.deallocated is None:  # what it had is somebody else's now
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
+            yield from _cpus(wanted, domain)
         yield from _definition(wanted, domain)
         if wanted.unlicensed is not None and wanted.running:
             differ = ("a licence", "its guest was given a token and has none")
             yield vm_finding(vm, "vm.unlicensed", wanted.unlicensed, differ, _NO_LICENCE)
+
+
+def _cpus(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+    """Of one that runs: it may take time of CPUs that others have alone. An agent that does not tell is not judged."""
+    place = wanted.vm.cpus
+    if place is None or domain.affinity is None or domain.state not in _ACTIVE or domain.affinity == place.affinity:
+        return
+    differ = (f"vCPUs on CPUs {_on(place.affinity)}", _on(domain.affinity))
+    why = "stop it and start it again: its definition is written anew"
+    yield vm_finding(wanted.vm, "vm.cpus_differ", "error", differ, why)
+
+
+def _on(affinity: tuple[str, ...]) -> str:
+    return ", ".join(affinity) or "any"
 
 
 def _domain_missing(wanted: ExpectedVm, has_disk: bool) -> Finding:

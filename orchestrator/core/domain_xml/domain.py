@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
+from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, vcpu
 from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
 from orchestrator.core.domain_xml.rules import check_domain, check_image
@@ -43,8 +44,9 @@ def domain_xml(
     ET.SubElement(root, "uuid").text = vm_id
     root.append(_metadata(vm_id, domain))
     ET.SubElement(root, "memory", unit="MiB").text = str(domain.memory_mib)
-    ET.SubElement(root, "vcpu", placement="static").text = str(domain.vcpus)
-    _machine(root)
+    root.append(vcpu(domain))
+    root.extend(cpu_tuning(domain))
+    _machine(root, domain)
     devices = ET.SubElement(root, "devices")
     # disks of one bus together: so libvirt keeps them, and compares them as they were written
     devices.extend([volume_disk(domain, storage, image), *data_disks(domain, storage), seed_disk(domain, storage)])
@@ -78,7 +80,7 @@ def _nothing_unused(devices: ET.Element) -> None:
     ET.SubElement(devices, "memballoon", model="none")
 
 
-def _machine(root: ET.Element) -> None:
+def _machine(root: ET.Element, domain: DomainDescription) -> None:
     system = ET.SubElement(root, "os")
     ET.SubElement(system, "type", arch="x86_64", machine="q35").text = "hvm"
     features = ET.SubElement(root, "features")
@@ -86,7 +88,7 @@ def _machine(root: ET.Element) -> None:
     ET.SubElement(features, "apic")
     # SeaBIOS goes through system management mode for each sector it reads, when there is one; only secure boot needs it
     ET.SubElement(features, "smm", state="off")
-    ET.SubElement(root, "cpu", mode="host-passthrough")
+    root.append(cpu(domain))
     ET.SubElement(root, "clock", offset="utc")
     ET.SubElement(root, "on_poweroff").text = "destroy"
     ET.SubElement(root, "on_reboot").text = "restart"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.core.cpu_place import CpuPlace
+from orchestrator.core.cpus import MAX_CPU
 from orchestrator.core.device import Device
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import InvalidInput
@@ -43,6 +45,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("devices", len(domain.devices), len(domain.devices) <= _MAX_DEVICES),
         ("data", len(domain.data), len(set(domain.data)) == len(domain.data) <= _MAX_DATA),
         ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),
+        ("cpus", domain.cpus, domain.cpus is None or _is_cpu_place(domain.cpus, domain.vcpus)),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
     )
     for field, value, holds in rules:
@@ -70,6 +73,22 @@ def _check_device(device: Device) -> None:
     for field, text in (("type_name", device.type_name), ("gi_profile", device.gi_profile or "-")):
         if not _is_line(text):
             raise _invalid(f"device's {field}", text)
+
+
+def _is_cpu_place(place: CpuPlace, vcpus: int) -> bool:
+    """Each CPU once, and one for each vCPU or for none; memory is of nodes, or of any."""
+    cpus = (*place.shared, *place.pinned)
+    return (
+        len(set(cpus)) == len(cpus)
+        and all(0 <= one <= MAX_CPU for one in (*cpus, *place.nodes))
+        and len(place.shared) > 0
+        and len(place.pinned) in {0, vcpus}
+        and 1 <= place.threads <= max(1, len(place.pinned))
+        and vcpus % place.threads == 0
+        and len(set(place.nodes)) == len(place.nodes)
+        and (place.memory == "any") == (not place.nodes)
+        and (place.memory != "preferred" or len(place.nodes) == 1)
+    )
 
 
 def _is_network_of(tenant: str, network: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.core.bridges import bridge_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.nodes import kept_off_cpus, numa_fits
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import HostView, Request
 
@@ -58,6 +59,9 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code
+    cpus = kept_off_cpus(request, host)
+    if cpus is not None:
+        yield cpus
 
 
 def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
@@ -84,9 +88,3 @@ def is_other_gpu(request: Request, gpu: Gpu) -> bool:
 def closed_to(request: Request, host: FleetHost) -> int:
     """The host's GPUs that are closed, to everybody or as another was asked for, a bit for each position."""
     return host.closed | sum(1 << gpu.position for gpu in host.gpus if is_other_gpu(request, gpu))
-
-
-def numa_fits(request: Request, gpu: Gpu) -> bool:
-    """Whether the GPU's own NUMA node has the vCPUs."""
-    node = gpu.view.numa
-    return node is not None and gpu.host.numa_vcpus.get(node, 0) >= request.vcpus

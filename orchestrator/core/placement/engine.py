@@ -10,6 +10,7 @@ from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
+from orchestrator.core.placement.nodes import Cpus, spend, taken_by
 from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
@@ -37,6 +38,7 @@ class HeldClaim:
     request: Request
     host: FleetHost
     gpus: tuple[Gpu, ...]
+    cpus: Cpus = ()
     gib: float | None = None
     """GPU memory of its places; worked out when first asked for, as only preemption does."""
 
@@ -108,7 +110,7 @@ class PlacementEngine:
             before = self.vms.get(vm_id)
             if before is not None:  # it has moved here, and the host that it was on is not seen anew yet
                 self.count(before.request, -1)
-            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]))
+            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]), item.cpus)
             self.count(request, 1)
 
     def count(self, request: Request, sign: int) -> None:
@@ -221,20 +223,21 @@ class PlacementEngine:
     def take(self, request: Request, plan: PlacementPlan) -> Placement:
         """Claim what was planned. The plan must come from the present state."""
         host = self.fleet.hosts[plan.host]
+        cpus = taken_by(request, host, [self.fleet.gpus[number] for number, _ in plan.gpus])
         self._spend(request, host, 1)
+        spend(request, host, cpus, 1)
         gpus, parts = [], []
         for number, step in plan.gpus:
             gpu = self.fleet.gpus[number]
             old = gpu.state
             taken, slots = self._occupy(gpu, step)
-            gpu.held.append((taken, _occupied_of(request, taken)))
+            gpu.held.append((taken, _occupied_of(request, taken, cpus)))
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
             gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
-        _bind_node(request, gpus[0], -1)
         host.vms.add(request.vm_id)
-        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus))
+        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), cpus)
         self.count(request, 1)
         return Placement(host.view.host_id, tuple(parts), why=_why(host, gpus[0], len(gpus)))
 
@@ -262,7 +265,7 @@ class PlacementEngine:
         host, request = held.host, held.request
         self._spend(request, host, -1)
         host.vms.discard(vm_id)
-        _bind_node(request, held.gpus[0], 1)
+        spend(request, host, held.cpus, -1)
         for gpu in dict.fromkeys(held.gpus):
             old, cut = gpu.state, gpu.cut
             gpu.held = [item for item in gpu.held if item[1].vm_id != vm_id]
@@ -273,13 +276,6 @@ class PlacementEngine:
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
         self.count(request, -1)
-
-
-def _bind_node(request: Request, gpu: Gpu, sign: int) -> None:
-    """VMs that insist on the GPU's NUMA node use up its vCPUs; the others float."""
-    node = gpu.view.numa
-    if request.numa_strict and node is not None:
-        gpu.host.numa_vcpus[node] = gpu.host.numa_vcpus.get(node, 0) + sign * request.vcpus
 
 
 def whole_parts(host: FleetHost, choice: Choice) -> tuple[tuple[int, StateStep | None], ...]:
@@ -320,12 +316,13 @@ def _why(host: FleetHost, gpu: Gpu, count: int) -> str:
     return f"fills up {gpu.view.gpu_id} of {host.view.name} ({cut}), which wastes least"
 
 
-def _occupied_of(request: Request, taken: Taken) -> Occupied:
+def _occupied_of(request: Request, taken: Taken, cpus: Cpus) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
         host_labels=request.host_labels, uplinks=request.uplinks,
+        pinned=request.pinned, numa_strict=request.numa_strict, cpus=cpus,
     )  # fmt: skip
 
 
@@ -336,6 +333,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
         scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks,
+        pinned=item.pinned, numa_strict=item.numa_strict,
     )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class FleetHost:
     disk_gib: int
     nic_vfs: int | None
     numa_vcpus: dict[int, int]
+    numa_memory: dict[int, int]
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
     blocked: int = 0
@@ -177,7 +178,7 @@ class Fleet:
         board = self._board(view, tables)
         host = FleetHost(
             number, view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
-            view.free_nic_vfs, dict(view.numa_free_vcpus), vms=set(view.vms),
+            view.free_nic_vfs, dict(view.numa_free_vcpus), dict(view.numa_free_memory), vms=set(view.vms),
         )  # fmt: skip
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)

@@ -19,6 +19,17 @@ class Ask:
     devices: int
     cut_kinds: tuple[CutKind, ...]
     host_labels: Labels
+    own_cpus: bool = False
+    """Whether each vCPU has a CPU of its own."""
+    numa_strict: bool = False
+
+    def floating(self, vcpus: int) -> int:
+        """Of so many vCPUs those that share CPUs with other VMs."""
+        return 0 if self.own_cpus else vcpus
+
+    def pinned(self, vcpus: int) -> int:
+        """Of so many vCPUs those that have theirs alone."""
+        return vcpus if self.own_cpus else 0
 
 
 def ask_of(offering: Offering) -> Ask:
@@ -36,8 +47,9 @@ def ask_of(offering: Offering) -> Ask:
             kinds = ("time_sliced", "mixed")
     if offering.kind in {"mig", "mig_backed"}:
         kinds = ("mig",)
+    cpus = (offering.cpu == "pinned", offering.numa == "strict")
     if offering.kind == "passthrough":
-        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts)
+        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *cpus)
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
         raise InvalidInput(
@@ -45,4 +57,4 @@ def ask_of(offering: Offering) -> Ask:
             f"profile {offering.name} names no vGPU type or MIG profile",
             hint="'vgpuctl profile list' shows what there is",
         )
-    return Ask(profile, offering.vgpu_count, kinds, offering.hosts)
+    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *cpus)

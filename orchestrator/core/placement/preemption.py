@@ -10,6 +10,7 @@ from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, host_obstacles, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.nodes import needed
 from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.views import HostView, Placement, Request
@@ -171,11 +172,17 @@ def _gib(gpu: Gpu, vm_id: str) -> float:
 
 def _closed(request: Request, host: FleetHost) -> bool:
     """Whether a rule keeps the request off the host that no victim could lift."""
-    return any(code not in {"host.vcpus", "host.memory", "host.disk"} for code in host_obstacles(request, host))
+    return any(
+        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus"} for code in host_obstacles(request, host)
+    )
 
 
 def _frees_enough(engine: PlacementEngine, request: Request, host: FleetHost, victims: Iterable[str]) -> bool:
-    given = [engine.vms[vm_id].request for vm_id in victims]
+    held = [engine.vms[vm_id] for vm_id in victims]
+    given = [one.request for one in held]
+    own = sum(host.numa_vcpus.values()) + sum(count for one in held for _, count in one.cpus)
+    if request.pinned and own < needed(request, host.view):
+        return False
     return host.vcpus + sum(r.vcpus for r in given) >= request.vcpus and (
         host.memory_mib + sum(r.memory_mib for r in given) >= request.memory_mib
     )

@@ -44,7 +44,10 @@ _MESSAGES = {
     "host.vcpus": "too few free vCPUs for {vcpus}",
     "host.memory": "too little free memory for {memory_mib} MiB",
     "host.disk": "too little free disk for {disk_gib} GiB",
-    "host.numa": "the GPU's NUMA node has too few free vCPUs for {vcpus}",
+    "host.cpus": "too few free CPUs that a VM may have alone for {own_vcpus}",
+    "host.none_pinnable": "the host keeps no CPUs for VMs that have theirs alone",
+    "host.cpus_unknown": "the host's agent does not tell its CPUs",
+    "host.numa": "the GPU's NUMA node has too few free CPUs for {own_vcpus} vCPUs, or too little memory",
     "host.nic_vfs": "too few free network functions for {nic_vfs}",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
 }
@@ -150,7 +153,8 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
     if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplinks:
         return " or ".join(why_not(code, uplink) for uplink in request.uplinks)
     text = _MESSAGES[code].format(
-        profile=request.profile, vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib,
+        profile=request.profile, vcpus=request.vcpus, own_vcpus=request.own_vcpus,
+        memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),
         labels=show_labels(dict(request.host_labels)),
     )  # fmt: skip

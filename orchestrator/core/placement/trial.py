@@ -28,6 +28,7 @@ class _HostBefore:
     disk_gib: int
     nic_vfs: int | None
     numa: dict[int, int]
+    numa_memory: dict[int, int]
     vms: frozenset[str]
 
 
@@ -82,7 +83,7 @@ class Trial:
         seen = dict.fromkeys(gpus)
         before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, tuple(g.held)) for g in seen)
         hosts = tuple(
-            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, dict(h.numa_vcpus),
+            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, dict(h.numa_vcpus), dict(h.numa_memory),
                         frozenset(h.vms))
             for h in dict.fromkeys(g.host for g in seen)
         )  # fmt: skip
@@ -102,6 +103,7 @@ class Trial:
                 now = host.host
                 now.vcpus, now.memory_mib, now.disk_gib = host.vcpus, host.memory_mib, host.disk_gib
                 now.nic_vfs, now.numa_vcpus, now.vms = host.nic_vfs, dict(host.numa), set(host.vms)
+                now.numa_memory = dict(host.numa_memory)
                 self.engine.fleet.reindex(now)
             for gpu in gpus:
                 self.engine.layouts.note(gpu.gpu)

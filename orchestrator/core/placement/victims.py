@@ -16,6 +16,7 @@ from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.placement.constraints import closed_to, is_other_gpu
 from orchestrator.core.placement.engine import demand_of
 from orchestrator.core.placement.fleet import FleetHost
+from orchestrator.core.placement.nodes import needed, with_more
 from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, Demand, StateTable
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
@@ -42,6 +43,10 @@ class VmOnHost:
     vcpus: int
     memory_mib: int
     disk_gib: int
+    cpus: tuple[tuple[int, int], ...] = ()
+    """By NUMA node, those that it has alone."""
+    node_memory_mib: int = 0
+    """Of the one that it insists on."""
 
 
 def vms_on(host: HostView) -> dict[str, VmOnHost]:
@@ -62,7 +67,7 @@ def vms_on(host: HostView) -> dict[str, VmOnHost]:
             found[item.vm_id] = VmOnHost(
                 vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
                 migratable=item.migratable, gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
-                disk_gib=item.disk_gib,
+                disk_gib=item.disk_gib, cpus=item.cpus, node_memory_mib=item.memory_mib if item.numa_strict else 0,
             )  # fmt: skip
     return found
 
@@ -81,6 +86,11 @@ def without(host: HostView, vms: Iterable[VmOnHost]) -> HostView:
         free_vcpus=host.free_vcpus + sum(vm.vcpus for vm in gone.values()),
         free_memory_mib=host.free_memory_mib + sum(vm.memory_mib for vm in gone.values()),
         free_disk_gib=host.free_disk_gib + sum(vm.disk_gib for vm in gone.values()),
+        numa_free_vcpus=with_more(host.numa_free_vcpus, (one for vm in gone.values() for one in vm.cpus)),
+        numa_free_memory=with_more(
+            host.numa_free_memory,
+            ((node, vm.node_memory_mib) for vm in gone.values() for node, _ in vm.cpus if vm.node_memory_mib),
+        ),
     )  # fmt: skip
 
 
@@ -221,22 +231,28 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
     return (gpu.geometry.key, gpu.cut, held, short)
 
 
-def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> tuple[int, int, int]:
-    """vCPUs, MiB of memory and GiB of disk that the host lacks once the VMs in ``gone`` have left."""
+_Short = tuple[int, int, int, int]
+"""vCPUs, MiB of memory, GiB of disk, CPUs of their own."""
+
+
+def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> _Short:
+    """What the host lacks once the VMs in ``gone`` have left."""
+    own = sum(count for _, count in (*host.numa_free_vcpus, *(one for vm in gone for one in vm.cpus)))
     return (
         max(0, request.vcpus - host.free_vcpus - sum(vm.vcpus for vm in gone)),
         max(0, request.memory_mib - host.free_memory_mib - sum(vm.memory_mib for vm in gone)),
         max(0, request.disk_gib - host.free_disk_gib - sum(vm.disk_gib for vm in gone)),
+        max(0, needed(request, host) - own),
     )
 
 
-def _missing(vm: VmOnHost, short: tuple[int, int, int]) -> float:
-    """What is still short after the VM is gone, as a share of what is short now, over all three."""
-    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib)
+def _missing(vm: VmOnHost, short: _Short) -> float:
+    """What is still short after the VM is gone, as a share of what is short now, over all of them."""
+    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus))
     return sum(max(0, lack - give) / lack for lack, give in zip(short, gives, strict=True) if lack)
 
 
-def _helps(vm: VmOnHost, short: tuple[int, int, int]) -> bool:
+def _helps(vm: VmOnHost, short: _Short) -> bool:
     return _missing(vm, short) < sum(1 for lack in short if lack)
 
 

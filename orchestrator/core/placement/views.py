@@ -41,6 +41,11 @@ class Occupied:
     """Labels that a host must have to take it."""
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that a host must have to take it."""
+    pinned: int = 0
+    """vCPUs that have CPUs of their own; ``vcpus`` counts none of them."""
+    numa_strict: bool = False
+    cpus: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, CPUs of it) that it has alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +89,13 @@ class HostView:
     vcpus: int | None = None
     """How many it has; no VM has more. None: not known."""
     numa_free_vcpus: tuple[tuple[int, int], ...] = ()
-    """(NUMA node, free vCPUs); empty: not known, strict NUMA then cannot be promised."""
+    """(NUMA node, free CPUs that VMs may have alone); empty: none, strict NUMA then cannot be promised."""
+    numa_free_memory: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, MiB that VMs which insist on it may have); of nodes that are not named it is not known."""
+    core_threads: int = 1
+    """CPUs of a core: whole cores are given out."""
+    pinnable: int | None = None
+    """CPUs that are kept for VMs that have theirs alone, taken or free; None: its agent does not tell its CPUs."""
     fabric_partitions: tuple[tuple[int, ...], ...] = ()
     """Module ids of the baseboard's partitions; empty: no fabric, any set of GPUs will do."""
     whole_gpus: bool = True
@@ -123,8 +134,10 @@ class Request:
     """On no host without all of these."""
     apart_from_vms: tuple[str, ...] = ()
     """On no host with any of these."""
+    pinned: int = 0
+    """vCPUs that shall have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
-    """vCPUs must come from the NUMA node of the GPU."""
+    """vCPUs and memory must come from the NUMA node of the GPU."""
     nic_vfs: int = 0
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that its networks leave by; none of networks that are made on any host."""
@@ -149,7 +162,13 @@ class Request:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
         named = (self.isolation, self.scheduler)
-        return bool(others or self.host_labels or self.uplinks) or any(one is not None for one in named)
+        more = self.pinned or self.host_labels or self.uplinks
+        return bool(others or more) or any(one is not None for one in named)
+
+    @property
+    def own_vcpus(self) -> int:
+        """Those that need CPUs of a NUMA node for themselves."""
+        return self.pinned or (self.vcpus if self.numa_strict else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +231,8 @@ class Refusal:
     ``gpu.other_tenant`` · ``gpu.other`` (another GPU was named) · ``gpu.other_scheduler`` · ``gpu.no_scheduler`` ·
     ``gpu.no_mixed_sizes`` ·
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
-    was named) · ``host.disk`` · ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
+    was named) · ``host.disk`` · ``host.cpus`` · ``host.none_pinnable`` · ``host.cpus_unknown`` ·
+    ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
     ``host.no_bridge`` · ``host.openvswitch`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.

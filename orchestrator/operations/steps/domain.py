@@ -22,9 +22,10 @@ def _define(context: Context) -> str:
 
 
 def _define_as_before(context: Context) -> None:
-    """With the devices that it had before it was placed again."""
+    """With the devices that it had before it was placed again. CPUs that it had alone may be another's by now."""
     vm = context.known_vm()
-    context.perform(DefineDomain(vm=vm.id, domain=replace(vm.domain, devices=context.devices_before())))
+    before = replace(vm.domain, devices=context.devices_before(), cpus=None)
+    context.perform(DefineDomain(vm=vm.id, domain=before))
 
 
 def _define_by_its_old_name(context: Context) -> None:

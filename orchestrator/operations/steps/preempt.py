@@ -35,7 +35,8 @@ def _planned(context: Context) -> tuple[Claim, HostCapacity]:
     if not isinstance(claim, dict) or not isinstance(capacity, dict):
         raise Bug("operation.inputs", f"operation {context.operation_id} lacks its planned claim")
     devices = tuple(DeviceClaim(**{**one, "slots": tuple(one["slots"])}) for one in claim["devices"])
-    return Claim(**{**claim, "devices": devices}), HostCapacity(**capacity)
+    cpus = tuple(claim.get("cpus", ()))
+    return Claim(**{**claim, "devices": devices, "cpus": cpus}), HostCapacity(**capacity)
 
 
 CLAIM_DEALLOCATED = Step(

@@ -23,7 +23,10 @@ class Hosts(Protocol):
         """Those that do not answer, or may not be believed: when they last were seen."""
 
     def update(self, host: Host) -> None:
-        """Everything but the list of managed GPUs and their layouts."""
+        """Everything but the list of managed GPUs, their layouts, and the CPUs that are kept."""
+
+    def keep_cpus(self, name: str, cpus: Sequence[int]) -> None:
+        """For VMs that have theirs alone. :raises Conflict: ``host.has_vms``: VMs have a place there"""
 
     def observed(self, name: str, at: float) -> None:
         """When the last observation that it answered began; nothing else of it. Gone already is fine."""

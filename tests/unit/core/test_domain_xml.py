@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.agent.libvirt.domain_devices import read_domain_xml
+from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
@@ -84,6 +86,30 @@ def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge:
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
     judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
+
+
+PLACES = {
+    "pinned": CpuPlace(shared=(0, 1, 32, 33), pinned=(4, 36, 5, 37), threads=2, nodes=(0,), memory="strict"),
+    "pinned_near": CpuPlace(shared=(0, 1), pinned=(4, 36, 5, 37), nodes=(1,), memory="preferred"),
+    "shared": CpuPlace(shared=(0, 1, 32, 33)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_where_a_vm_runs_is_as_golden_and_libvirt_takes_and_keeps_it(place: str, judge: libvirt.virConnect) -> None:
+    text = text_of(replace(vm(DEVICES["mdev"]), cpus=PLACES[place])) + "\n"
+    path = GOLDEN / f"cpus_{place}.xml"
+    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    domain = judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+    try:
+        kept = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    finally:
+        domain.undefine()
+    assert read_domain_xml(kept).affinity == PLACES[place].affinity
+    for tag in ("cputune", "numatune", "cpu/topology"):
+        assert (ET.fromstring(kept).find(tag) is None) == (ET.fromstring(text).find(tag) is None)
 
 
 def test_the_chain_that_is_written_down_stays_in_the_definition_and_has_an_end(judge: libvirt.virConnect) -> None:
