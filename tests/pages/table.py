@@ -91,6 +91,7 @@ TABLE: Final[dict[str, Page]] = {
     "docs/howto/describe-in-a-file.md": Page(
         words={"/srv/images/debian-13.qcow2": "{files}/debian-13.raw", "t4-quarter": "t4-quarter-of-file"},
         shown={"site.yaml": 0},
+        after=("vgpuctl network remove office",),
         exits={"vgpuctl plan": 3, "vgpuctl diff": 3},
     ),
     "docs/howto/driver-bundles.md": Page(elsewhere={"minisign": NOT_HERE}),
