@@ -128,6 +128,7 @@ TABLE: Final[dict[str, Page]] = {
         elsewhere={"vgpuctl login": "an identity provider; tests/unit/cli/test_login.py has one"}
     ),
     "docs/howto/logs.md": Page(elsewhere={"journalctl": "a server that systemd runs"}),
+    "docs/howto/pin-cpus.md": Page(after=("vgpuctl host set gpu-1 --pinnable-cpus none",)),
     "docs/howto/plan-capacity.md": Page(shown={"fleet.yaml": 0, "requests.csv": 1}),
     "docs/howto/provision-guests.md": Page(
         files={"client_configuration_token.tok": "a.b.c"},
