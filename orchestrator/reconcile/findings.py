@@ -34,7 +34,7 @@ class FindingService:
         :raises NotFound: ``host.unknown``"""
         self.list(host=host)
         if host is None:
-            self.reconciler.round()
+            self.reconciler.round(asked=True)
         else:
             self.reconciler.observe(host)
         return self.list(host=host)

@@ -64,9 +64,10 @@ class Reconciler:
             object.__setattr__(self, name, ThreadPoolExecutor(threads, thread_name_prefix=f"look{name}"))
         object.__setattr__(self, "_quiet", QuietHosts(self.store, self.observer))
 
-    def round(self, *, over_s: float = 0.0) -> None:
+    def round(self, *, over_s: float = 0.0, asked: bool = False) -> None:
         """One look at every host that is not being looked at. ``over_s``: what is not urgent is spread over so many
-        seconds, so that whoever asks meanwhile does not wait for thousands of looks.
+        seconds, so that whoever asks meanwhile does not wait for thousands of looks. ``asked``: somebody wants to know
+        how hosts are now; one that is being looked at, as it was before, is looked at beside that.
 
         :raises WorldError: the database was away for one of them"""
         hosts, quiet = self._quiet.read(self.clock.now())
@@ -74,7 +75,7 @@ class Reconciler:
         for one in hosts:
             by_state["unreachable" if one.host.state == "unreachable" else "other"].append(one)
         silent = [self._silent_pool.submit(self._one, one.host.name) for one in by_state["unreachable"]]
-        crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet))
+        crew = Crew(pool=self._pool, at_once=self.at_once, do=partial(self._look, quiet, asked))
         over_s = min(over_s, self.timeout_s / 2)
         per_s = max(len(by_state["other"]) / over_s, _ANYWAY_PER_S) if over_s else None
         crew.work(by_state["other"], self.timeout_s, per_s=per_s)
@@ -94,19 +95,21 @@ class Reconciler:
             if not (told_already or name in self._under_way or self._closed.is_set()):
                 self._pool.submit(self._one, name)
 
-    def _look(self, quiet: Container[str], standing: Standing) -> None:
+    def _look(self, quiet: Container[str], asked: bool, standing: Standing) -> None:
         """Where nothing was to be said and nothing has changed, that is all."""
         name, digest = standing.host.name, standing.digest
         if name not in quiet or digest is None:
-            self._one(name)
+            self._one(name, asked=asked)
             return
         with self._alone(name) as free:
             if free:
                 self._quiet.look(standing, digest, otherwise=self._judge)
+            elif asked:
+                self.observe(name)
 
-    def _one(self, name: str) -> None:
+    def _one(self, name: str, *, asked: bool = False) -> None:
         with self._alone(name) as free:
-            if free:
+            if free or asked:
                 self.observe(name)
 
     @contextmanager

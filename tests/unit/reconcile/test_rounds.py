@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, event
@@ -90,6 +91,34 @@ def test_who_tells_of_a_host_that_does_not_answer_waits_for_nothing_and_it_is_lo
     reconciler.close()
     assert hosts.observed["down0"] == 2
     plane.store.close()
+
+
+def test_who_asks_is_told_how_hosts_are_now_and_not_how_a_look_that_began_before_saw_them(tmp_path: Path) -> None:
+    plane = control_plane(tmp_path)
+    plane.add_host(T4_HOST)
+    begun, let_go = threading.Semaphore(0), threading.Event()
+
+    class Held(FakeHosts):
+        def observe(self, host: Host) -> HostSnapshot:
+            found = super().observe(host)
+            begun.release()
+            assert let_go.wait(LIMIT_S)
+            return found
+
+    hosts = Held(plane.hosts.machines)
+    observer = HostObserver(store=plane.store, link=hosts, clock=plane.world.clock)
+    reconciler: Reconciler = replace(plane.reconciler, observer=observer, timeout_s=LIMIT_S)
+    reconciler.observe_soon(T4_HOST)
+    assert begun.acquire(timeout=LIMIT_S)
+    asking = threading.Thread(target=partial(reconciler.round, asked=True))
+    asking.start()
+    try:
+        assert begun.acquire(timeout=LIMIT_S), "it is looked at once more, while the first look is under way"
+    finally:
+        let_go.set()
+        asking.join(LIMIT_S)
+        reconciler.close()
+        plane.store.close()
 
 
 def test_a_look_that_finds_nothing_writes_what_it_saw_and_nothing_more(tmp_path: Path) -> None:
