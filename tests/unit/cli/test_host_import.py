@@ -123,7 +123,10 @@ def test_keys_that_nobody_confirmed_enrol_nothing(cli: Cli, inventory: Path, key
         ("[a\n", "cannot read the inventory"),
         ("", "the inventory has no hosts"),
         ("10.0.0.1\n", "an address is no name for a host"),
-        ("a ansible_host=192.0.2.1\nb ansible_host=192.0.2.1\n", "a, b: they have one address, 192.0.2.1 port 22"),
+        (
+            "a ansible_host=192.0.2.1\nb ansible_host=192.0.2.1\n",
+            "they have one address, 192.0.2.1 port 22 [inventory.duplicate]: a, b",
+        ),
         ("a.x ansible_host=192.0.2.1\na.y ansible_host=192.0.2.2\n", "they have one name, a"),
         ("a ansible_host=-oProxyCommand=x\n", "is not an address"),
         ("-oProxyCommand=x\n", "cannot be taken as they stand"),
