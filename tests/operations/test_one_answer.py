@@ -24,7 +24,6 @@ UNSUPPORTED = (
     replace(BASE, parameters=VgpuParameters(console=True)),
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", mixed_sizes=True),
     replace(BASE, numa="strict"),
-    replace(BASE, cpu="pinned"),
     replace(BASE, power_cap_w=70),
     replace(BASE, anti_affinity="gpu"),
 )

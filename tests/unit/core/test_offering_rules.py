@@ -57,6 +57,9 @@ LEGAL = {
 }  # fmt: skip
 
 FORBIDDEN: list[tuple[str, Offering]] = [
+    ("provision.role_unknown", Offering(
+        name="x", kind="time_sliced", vgpu_type="GRID T4-2Q", provision=("guest_nobody_knows",)
+    )),
     ("uvm.fractional_time_sliced", Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-24C", parameters=UVM)),
     ("uvm.series", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48Q", parameters=UVM)),
