@@ -246,7 +246,11 @@ def _said(offering: Offering) -> dict[str, str]:
         if value == getattr(silent, one.name):
             continue
         if is_dataclass(value) and not isinstance(value, type):
-            found |= {f"{one.name}.{name}": str(part) for name, part in asdict(value).items() if part is not None}
+            value = asdict(value)
+        elif one.name == "hosts":
+            value = dict(value)
+        if isinstance(value, Mapping):
+            found |= {f"{one.name}.{name}": str(part) for name, part in value.items() if part is not None}
         elif isinstance(value, bool):
             found[one.name] = str(value).lower()
         else:

@@ -232,6 +232,15 @@ def test_an_offering_of_the_site_is_added_changed_while_free_and_refused_in_use(
     assert _offering_changes(shared, plain)[0][1][0] == "migratable: true -> none"
 
 
+def test_labels_and_settings_of_an_offering_are_compared_one_by_one_in_whatever_order_they_come() -> None:
+    one = _offering(hosts=(("rack", "3"), ("tier", "gold")), provision_settings={"a": 1, "b": "x"})
+    other = _offering(hosts=(("tier", "gold"), ("rack", "3")), provision_settings={"b": "x", "a": 1})
+    assert _offering_changes(one, other, in_use=True) == []
+    assert _offering_changes(one, _offering(hosts=(("tier", "gold"),), provision_settings={"a": 2, "b": "x"})) == [
+        ("set", ["hosts.rack: 3 -> none", "provision_settings.a: 1 -> 2"])
+    ]
+
+
 @pytest.mark.parametrize(
     ("there", "differing"),
     [
