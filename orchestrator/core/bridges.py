@@ -60,7 +60,7 @@ def check_uplink(uplink: Uplink, dhcp_servers: tuple[str, ...]) -> None:
 
 def check_dhcp_server(address: str) -> None:
     """:raises InvalidInput: ``network.dhcp_server_invalid``"""
-    if not _is_address(address):
+    if not _is_address(address) or not _of_one_machine(ipaddress.IPv4Address(address)):
         raise _no_servers(address)
 
 
@@ -96,3 +96,8 @@ def _is_address(text: str) -> bool:
         return str(ipaddress.IPv4Address(text)) == text
     except ValueError:
         return False
+
+
+def _of_one_machine(address: ipaddress.IPv4Address) -> bool:
+    """Whether a guest may have an answer from there."""
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast or address.is_reserved)
