@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli.output import shown
 from orchestrator.core.cpus import cpus_text, parse_cpus
+from orchestrator.core.errors import InvalidInput
 from orchestrator.core.units import MIB, show_size
 
 PinnableCpus = Annotated[
@@ -20,7 +21,13 @@ PinnableCpus = Annotated[
 
 def checked_cpus(text: str | None) -> str | None:
     """As the API takes it. None: nothing was said. :raises InvalidInput: ``host.cpus_invalid``"""
-    return text if text is None else "" if text == "none" else cpus_text(parse_cpus(text))
+    if text is None:
+        return None
+    if text == "none":
+        return ""
+    if not text.strip():  # of a variable that is not set, say: all CPUs would be taken back
+        raise InvalidInput("host.cpus_invalid", "no CPUs are named", hint="as 4-15,20-31; none: the host keeps no CPUs")
+    return cpus_text(parse_cpus(text))
 
 
 def pinned_line(host: Mapping[str, Any]) -> str:
@@ -28,6 +35,11 @@ def pinned_line(host: Mapping[str, Any]) -> str:
     if not host["pinnable_cpus"]:
         return "none"
     return f"{shown(host['pinnable_cpus'])}; VMs have {shown(host['pinned_cpus'])}"
+
+
+def shared_cpus(host: Mapping[str, Any]) -> int:
+    """CPUs that VMs share; one at least, also where the host lost some that it keeps."""
+    return max(1, int(host["vcpus"]) - len(parse_cpus(host["pinnable_cpus"])))
 
 
 def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:

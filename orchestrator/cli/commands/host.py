@@ -18,7 +18,7 @@ from orchestrator.cli.commands.host_provision import provision
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
-from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, numa_lines, pinned_line
+from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, numa_lines, pinned_line, shared_cpus
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
 from orchestrator.cli.progress import follow
@@ -247,13 +247,14 @@ def _confined(host: Mapping[str, Any]) -> str:
 
 
 def _given(host: Mapping[str, Any], what: str, words: Callable[[int], str]) -> str:
-    """``64; VMs have 12 of 256 (4 for each)``"""
+    """``64; VMs have 12 of 256 (4 for each)``; of CPUs those count that VMs share."""
     there, most = host[what], host[f"most_{what}"]
     if there is None or most is None:
         return "-"
     own = host[f"{what.partition('_')[0].removesuffix('s')}_overcommit"] is not None
-    each = [f"{most / there:.3g} for each"] if what == "vcpus" or own else []
-    said = ", ".join([*each, *(["set for this host"] if own else [])])
+    by = shared_cpus(host) if what == "vcpus" else there
+    each = [f"{most / by:.3g} for each" + (f" of {by} that they share" if by < there else "")]
+    said = ", ".join([*(each if what == "vcpus" or own else []), *(["set for this host"] if own else [])])
     return f"{words(there)}; VMs have {words(host[f'claimed_{what}'])} of {words(most)}" + (
         f" ({said})" if said else ""
     )
