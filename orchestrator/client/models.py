@@ -3227,6 +3227,10 @@ class Operation(TypedDict):
     """
     That host, for those who may know of it
     """
+    waits_for_guest: NotRequired[bool]
+    """
+    The guest boots: it goes on by itself when that is up
+    """
     revision: NotRequired[int | None]
     """
     Grows with every change; for the next ?since=

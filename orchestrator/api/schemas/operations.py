@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
 from orchestrator.api.telling import REMAINS, failure_for_tenant, is_of_guest
-from orchestrator.core.operation import Operation, OperationState, StepRecord, StepState
+from orchestrator.core.operation import FINISHED, Operation, OperationState, StepRecord, StepState
 from orchestrator.services.messages import Started
 
 
@@ -59,6 +59,7 @@ class OperationAnswer(AnswerBody):
         default=None, description="Its host is out of reach: it goes on by itself when that answers again"
     )
     waits_for_host: str | None = Field(default=None, description="That host, for those who may know of it")
+    waits_for_guest: bool = Field(default=False, description="The guest boots: it goes on by itself when that is up")
     revision: int | None = Field(default=None, description="Grows with every change; for the next ?since=")
 
     @classmethod
@@ -83,6 +84,7 @@ class OperationAnswer(AnswerBody):
             warnings=operation.warnings,
             waits_for_host_since=moment_or_none(None if wait is None else wait.since),
             waits_for_host=wait.host if wait is not None and watching else None,
+            waits_for_guest=wait is None and operation.guest_wait == "waiting" and operation.state not in FINISHED,
         )
 
 

@@ -51,10 +51,10 @@ SHORT_ID: Final = 8
 
 
 def waits_for(operation: Mapping[str, Any]) -> str | None:
-    """The host that it waits for and since when, if its host is out of reach."""
-    since = operation.get("waits_for_host_since")  # an older server does not say
+    """The host that it waits for and since when, if its host is out of reach; or that its guest boots."""
+    since = operation.get("waits_for_host_since")  # an older server says neither
     if since is None:
-        return None
+        return "its guest to boot" if operation.get("waits_for_guest") else None
     host = operation["waits_for_host"]
     return f"{'its host' if host is None else f'host {shown(host)}'} since {show_time(since)}"
 
@@ -183,7 +183,9 @@ def details(operation: Mapping[str, Any]) -> list[str]:
         ("finished", show_time(operation["finished_at"])),
     ]
     waits = waits_for(operation)
-    if waits is not None:
+    if waits is not None and operation.get("waits_for_guest"):
+        pairs.append(("waits for", f"{waits}; it goes on by itself when that has an address, or was given its time"))
+    elif waits is not None:
         pairs += [
             ("waits for", f"{waits}; it goes on by itself when the host answers again"),
             ("way out", f"vgpuctl operation cancel {operation['id']}: take it back when the host answers again"),
