@@ -1664,6 +1664,14 @@ class Profile(TypedDict):
     """
     Labels that a host must have to offer it
     """
+    cpu: Literal["shared", "pinned"]
+    """
+    Whether vCPUs have CPUs of their own
+    """
+    numa: Literal["any", "prefer", "strict"]
+    """
+    Whether vCPUs and memory come from the GPU's NUMA node
+    """
     provision: list[str]
     """
     Roles that are run in the guest of a new VM

@@ -268,7 +268,7 @@ class AskedAnswer(AnswerBody):
         return cls(
             profile=request.profile,
             count=request.count,
-            vcpus=request.vcpus,
+            vcpus=request.vcpus + request.pinned,
             memory_mib=request.memory_mib,
             tenant=request.tenant,
         )

@@ -38,6 +38,11 @@ def _hosts(profile: Mapping[str, Any]) -> str:
     return shown(profile["hosts"][:MAX_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
+def _own_cpus(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of an offering whose VMs have some. An older server does not say."""
+    return [("CPUs", f"pinned, numa {shown(profile['numa'])}")] if profile.get("cpu") == "pinned" else []
+
+
 COLUMNS: Final = (
     field("NAME", "name", Fit.WHOLE),
     field("KIND", "kind", spare=True),
@@ -97,6 +102,7 @@ def show_profile(
                 ("gives", _gives(profile)),
                 ("GPU models", shown(profile["gpu_models"])),
                 ("host labels", shown(show_labels(profile["host_labels"]))),
+                *_own_cpus(profile),
                 ("hosts", shown(profile["hosts"])),
                 ("free", shown(profile["free"])),
                 ("provision", shown(profile["provision"])),
