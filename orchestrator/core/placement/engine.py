@@ -137,7 +137,10 @@ class PlacementEngine:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
-        return self._walk(request, _filter(self, request))
+        found = self._walk(request, _filter(self, request))
+        if found is None and request.numa_strict:  # of a host's empty GPUs the walk offers one, on whichever node it is
+            return self._plan_host_by_host(request)
+        return found
 
     def plan_among(self, request: Request, accept: Callable[[FleetHost, Gpu | None], bool]) -> PlacementPlan | None:
         """Like ``plan``, among the hosts and GPUs that ``accept`` says yes to (no GPU given: whole GPUs).

@@ -37,6 +37,14 @@ def rooms(engine: PlacementEngine) -> list[tuple[dict[int, int], dict[int, int],
     return [(dict(one.numa_vcpus), dict(one.numa_memory), one.vcpus) for one in engine.fleet.hosts]
 
 
+@pytest.mark.parametrize("rooms_of", [(0, 8), (8, 0)])
+def test_who_insists_on_a_node_gets_the_one_with_cpus_whichever_gpu_comes_first(rooms_of: tuple[int, int]) -> None:
+    """One of a host's empty GPUs stands for all of them where nothing else tells them apart."""
+    found = place(own("v", 4, numa_strict=True), [two_nodes("a", *rooms_of)])
+    assert isinstance(found, Placement)
+    assert isinstance(place(own("v", 10, numa_strict=True), [two_nodes("a", *rooms_of)]), Refusal)
+
+
 def test_what_a_vm_has_alone_is_taken_and_given_back_exactly() -> None:
     engine, random = PlacementEngine([two_nodes("a"), two_nodes("b", 4, 2)]), Random(7)
     before = rooms(engine)
