@@ -60,7 +60,11 @@ SETTINGS: Final[dict[str, GuestSetting]] = {
 }
 """By name: ``--var NAME=VALUE``. The role has it as variable ``vgpuctl_guest_NAME``."""
 
-SECRETS: Final[dict[str, str]] = {"licence_token": "guest_licence"}
+SECRETS: Final[dict[str, str]] = {
+    "licence_token": "guest_licence",
+    "slurm_node_conf": "guest_slurm_node",
+    "slurm_node_munge_key": "guest_slurm_node",
+}
 """By name: whose secret it is. The role has it as a file, whose path is ``vgpuctl_guest_NAME_file``."""
 
 
@@ -98,7 +102,7 @@ def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str,
             raise InvalidInput(
                 "guest.secret_invalid",
                 f"{name} is empty, no text or over {MAX_SECRET_BYTES} bytes",
-                hint="give the file as NVIDIA's licence portal has made it",
+                hint="a licence token as NVIDIA's portal has made it; a munge key in base64",
             )
     return dict(secrets)
 

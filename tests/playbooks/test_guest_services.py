@@ -16,7 +16,7 @@ from orchestrator.adapters.ansible.outcome import RunReport
 from tests.playbooks.guest_with_packages import PackagedGuest
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.TOKEN.{{ 7 * 7 }}"
-_SYSTEMCTL = (
+SYSTEMCTL = (
     'echo "$1 $2" >> "$GUEST/told"; units="$GUEST/units"; case $1 in\n'
     'show) [ -e "$units/$2" ] || [ -e "$GUEST/etc/systemd/system/$2" ] || { echo LoadState=not-found; exit; }\n'
     '  echo LoadState=loaded; echo "UnitFileState=$(cat "$units/$2.enabled" 2>/dev/null || echo disabled)"\n'
@@ -33,7 +33,7 @@ _SMI = 'cat "$GUEST/smi" || exit 9'
 @pytest.fixture
 def guest(tmp_path: Path) -> PackagedGuest:
     made = PackagedGuest.made(tmp_path, **{
-        "systemctl": _SYSTEMCTL, "nvidia-smi": _SMI, "nvidia-cuda-mps-control": "exit 0",
+        "systemctl": SYSTEMCTL, "nvidia-smi": _SMI, "nvidia-cuda-mps-control": "exit 0",
     })  # fmt: skip
     made.put("sys/module/nvidia/version", "570.172.08\n")
     made.put("smi", "GPU 0: GRID T4-8C (UUID: GPU-1)\nGPU 1: GRID T4-8C (UUID: GPU-2)\n")

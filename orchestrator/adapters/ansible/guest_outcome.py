@@ -73,6 +73,7 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
     "guest.containers_failed": (Fatal, "mend it in the guest and run the same command again"),
     "guest.no_mps": (Conflict, "another release of the driver brings it: run guest_driver again"),
     "guest.service_failed": (Fatal, "journalctl -u in the guest says more"),
+    "guest.slurm_failed": (Fatal, "nothing was written; give the cluster's munge.key as base64 writes it"),
     "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""
