@@ -192,9 +192,13 @@ class Client(SiteCalls):
     def revoke_token(self, token_id: str, tenant: str) -> None:
         self._delete(path_of("tokens", token_id), tenant=tenant)
 
-    def audit(self, limit: int, before: int | None) -> list[models.AuditRecord]:
-        """Newest first, at most so many, over as many pages as that takes."""
-        return self.connection.pages(path_of("audit"), {"before": before}, at_most=limit)
+    def audit(
+        self, limit: int, before: int | None, *, actor: str | None = None, subject: str | None = None
+    ) -> list[models.AuditRecord]:
+        """Newest first, at most so many, over as many pages as that takes. ``actor``: only by this one, of a token
+        its id or name will do; ``subject``: only about this."""
+        wanted = {"before": before, "actor": actor, "subject": subject}
+        return self.connection.pages(path_of("audit"), wanted, at_most=limit)
 
     def export_audit(self, after: int) -> Iterator[models.ExportedAuditRecord]:
         """Every record after that sequence number, oldest first."""

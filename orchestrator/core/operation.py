@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -155,3 +156,9 @@ def unknown_operation(operation_id: str) -> NotFound:
     return NotFound(
         "operation.unknown", f"no operation has the id {operation_id[:40]!a}", hint="'vgpuctl operation list' has them"
     )
+
+
+def unknown_subject(name: str, known: Iterable[str]) -> NotFound:
+    """``known``: names and ids that operations may be about, as far as the caller may know of them."""
+    hint = near(name, known, "vgpuctl operation list")
+    return NotFound("operation.subject_unknown", f"nothing is or was called {name[:80]!a}", hint=hint)

@@ -11,16 +11,22 @@ import logging
 from dataclasses import dataclass, field
 
 from orchestrator.core.audit import AuditRecord, Head, Verdict, parse_head, proven, seal_of, verify
+from orchestrator.core.errors import NotFound
+from orchestrator.core.names import near
+from orchestrator.core.tenant import token_of_actor
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.files import NotedHead
 from orchestrator.ports.store.transaction import Store, Transaction
-from orchestrator.services.acting import actor
+from orchestrator.services.acting import actor as acting
+from orchestrator.services.known_names import names_of_things
 from orchestrator.services.refusal_bound import OF_STRANGERS, RefusalBound
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 """Records sealed in one transaction: others wait no longer than that takes."""
+_COMPARED = 1000
+"""Newest records among whose names the one is looked for that was meant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +51,22 @@ class AuditService:
                 tx.audit.append(
                     at=self.clock.now(), actor="unknown", action="refusals", subject="strangers", outcome=more
                 )
-            tx.audit.append(at=self.clock.now(), actor=actor(), action=action, subject=subject, outcome=outcome)
+            tx.audit.append(at=self.clock.now(), actor=acting(), action=action, subject=subject, outcome=outcome)
 
-    def list(self, *, limit: int, before: int | None = None) -> tuple[AuditRecord, ...]:
-        """Newest first; ``before``: only older ones than this sequence number."""
+    def list(
+        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number. ``actor``: only by this one, of a
+        token its id or name will do; ``subject``: only about this.
+
+        :raises NotFound: ``audit.actor_unknown``, ``audit.subject_unknown``
+        """
         with self.store.read() as tx:
-            return tx.audit.newest(limit=limit, before=before)
+            found = tx.audit.newest(limit=limit, before=before, actor=actor, subject=subject)
+            if not found:
+                _check_actor(tx, actor)
+                _check_subject(tx, subject)
+            return found
 
     def after(self, sequence: int, *, limit: int) -> tuple[AuditRecord, ...]:
         """Oldest first, those after that sequence number."""
@@ -129,6 +145,28 @@ class AuditService:
                     head = Head(sequence=record.sequence, seal=seal)
                     tx.audit.put_seal(head)
         return records[-1].sequence if len(records) == _AT_ONCE else None
+
+
+def _check_actor(tx: Transaction, actor: str | None) -> None:
+    """Nothing was found: because they did nothing there, or because nobody is called so."""
+    if actor is None or tx.audit.newest(limit=1, actor=actor) or tx.tenants.members(subject=actor):
+        return
+    token = token_of_actor(actor)
+    if token is None or tx.tokens.find(token) is None:
+        known = dict.fromkeys(one.actor for one in tx.audit.newest(limit=_COMPARED))
+        hint = near(actor, known, "vgpuctl audit list")
+        raise NotFound("audit.actor_unknown", f"nobody in the audit is called {actor[:80]!a}", hint=hint)
+
+
+def _check_subject(tx: Transaction, subject: str | None) -> None:
+    """The same of what records are about: it may be there, and nobody did anything to it."""
+    if subject is None or tx.audit.newest(limit=1, subject=subject):
+        return
+    there = names_of_things(tx, None)
+    if subject not in there:
+        known = dict.fromkeys([*(one.subject for one in tx.audit.newest(limit=_COMPARED)), *there])
+        hint = near(subject, known, "vgpuctl audit list")
+        raise NotFound("audit.subject_unknown", f"nothing in the audit is called {subject[:80]!a}", hint=hint)
 
 
 def _stands(tx: Transaction, head: Head) -> bool:

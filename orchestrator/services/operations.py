@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.errors import Conflict
-from orchestrator.core.operation import FINISHED, Operation, Watched
+from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_subject
 from orchestrator.operations.context import Context, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.stuck import take_up
@@ -15,6 +15,7 @@ from orchestrator.ports.engine import Engine
 from orchestrator.ports.store.operations import Job
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.acting import actor
+from orchestrator.services.known_names import names_of_things
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,12 @@ class OperationService:
     ) -> tuple[Operation, ...]:
         """Newest first; ``tenants``: only theirs, None: all; ``before``: only those after the one with this id;
         ``subject``: only those about what has this id or had this name (``tenant/name`` of a VM);
-        ``beginning``: of their id."""
+        ``beginning``: of their id.
+
+        :raises NotFound: ``operation.subject_unknown``: nothing is or was called so, as far as ``tenants`` may know
+        """
         with self.world.store.read() as tx:
-            return tx.operations.list(
+            found = tx.operations.list(
                 unfinished=unfinished,
                 limit=limit,
                 tenants=tenants,
@@ -50,6 +54,9 @@ class OperationService:
                 subject=subject,
                 beginning=beginning,
             )
+            if subject is not None and not found:
+                _check_subject(tx, subject, tenants)
+            return found
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many are stored, by kind and state."""
@@ -135,6 +142,17 @@ class OperationService:
     def _job(self, operation_id: str) -> Job:
         with self.world.store.read() as tx:
             return tx.operations.get(operation_id)
+
+
+def _check_subject(tx: Transaction, subject: str, tenants: tuple[str, ...] | None) -> None:
+    """Nothing was found: because nothing of it is left to tell, or because there never was such a thing. What is gone
+    is in the audit for longer than its operations are kept; that is the operator's to know."""
+    told = tx.operations.list(limit=1, tenants=tenants, subject=subject)
+    if told or (tenants is None and tx.audit.newest(limit=1, subject=subject)):
+        return
+    there = names_of_things(tx, tenants)
+    if subject not in there:
+        raise unknown_subject(subject, there)
 
 
 def _held_at_rest(tx: Transaction, operation: Operation) -> bool:

@@ -26,7 +26,7 @@ from orchestrator.core.image import NewImage
 from orchestrator.core.labels import changed_labels, check_labels
 from orchestrator.core.names import check_name
 from orchestrator.core.network import Network
-from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation
+from orchestrator.core.operation import FINISHED, Operation, Watched, unknown_operation, unknown_subject
 from orchestrator.core.vm import Vm, VmSpec, VmState
 from orchestrator.ports.host import ByteStream
 from orchestrator.services.controllers import ControllerService
@@ -266,6 +266,10 @@ class Operations:
         beginning: str | None = None,
     ) -> tuple[Operation, ...]:
         found = [watched.operation for watched in reversed(self._world.operations.values())]
+        there = [*self._world.hosts, *("/".join(key) for key in self._world.vms)]
+        been = {name for one in found for name in (one.subject, one.subject_name)}
+        if subject is not None and subject not in been.union(there):
+            raise unknown_subject(subject, there)
         if before is not None:
             found = found[[one.id for one in found].index(before) + 1 :]
         return tuple(

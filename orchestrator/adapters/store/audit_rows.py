@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from orchestrator.adapters.store.statements import Statements, kept
 from orchestrator.adapters.store.tables import audit, meta, tokens
@@ -48,11 +48,21 @@ class SqlAudit:
             found.update((row.sequence, row.proof) for row in self._db.execute(query))
         return found
 
-    def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
+    def newest(
+        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> tuple[AuditRecord, ...]:
         """Newest first."""
         query = select(audit).order_by(audit.c.sequence.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.sequence < before)
+        if actor is not None:
+            named = with_name(actor, "")[:-1]  # up to its name; LIKE would not tell cases apart, and names have one
+            identity = func.substr(audit.c.actor, 1, len(named)) == named
+            query = query.where(
+                or_(audit.c.actor == actor, identity, audit.c.actor.endswith(f" ({actor})", autoescape=True))
+            )
+        if subject is not None:
+            query = query.where(audit.c.subject == subject)
         return tuple(AuditRecord(**row._asdict()) for row in self._db.execute(query))
 
     def all(self) -> Iterator[AuditRecord]:

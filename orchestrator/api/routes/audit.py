@@ -13,6 +13,13 @@ from orchestrator.api.services import ServicesOf
 
 MAX_EXPORTED: Final = 1000
 
+MAX_TEXT: Final = 300
+
+Actor = Annotated[
+    str | None, Query(max_length=MAX_TEXT, description="Only by this one; of a token, its id or name will do")
+]
+Subject = Annotated[str | None, Query(max_length=MAX_TEXT, description="Only about this, gone things too")]
+
 router = APIRouter(prefix="/audit", tags=["audit"])
 
 
@@ -21,11 +28,13 @@ def list_all(
     services: ServicesOf,
     paging: PagingOf,
     before: Annotated[int | None, Query(ge=1, le=MAX_SEQUENCE, description="Only those before this sequence")] = None,
+    actor: Actor = None,
+    subject: Subject = None,
 ) -> list[AuditAnswer]:
     """Who did or wanted what, newest first; refusals too."""
     after = paging.after(1)
     start = before if after is None else sequence_of(after[0])
-    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start)
+    found = services.tenancy.audit.list(limit=paging.limit + 1, before=start, actor=actor, subject=subject)
     return [AuditAnswer.of(one) for one in paging.page(list(found), lambda one: (str(one.sequence),))]
 
 

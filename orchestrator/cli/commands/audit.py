@@ -18,11 +18,18 @@ from orchestrator.core.errors import Fatal, NotFound, Reason
 
 app = new_group("Who did or wanted what, refusals too.")
 
+
+def _who(actor: str) -> str:
+    """What people call it first, as there may be no room for all: ``ci (token:3f2a)`` of ``token:3f2a (ci)``."""
+    identity, named, name = actor.removesuffix(")").partition(" (")
+    return f"{name} ({identity})" if named else actor
+
+
 COLUMNS: Final = (
     field("NUMBER", "sequence", Fit.WHOLE),
     age("at"),
     Column("AT", lambda row: show_time(row["at"]), Fit.WHOLE, wide=True),
-    field("WHO", "actor"),
+    Column("WHO", lambda row: _who(shown(row["actor"]))),
     field("WHAT", "action", Fit.WRAP),
     field("SUBJECT", "subject", Fit.WRAP),
     field("OUTCOME", "outcome", Fit.WRAP),
@@ -34,25 +41,16 @@ def list_records(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
     before: Annotated[int | None, typer.Option("--before", min=1, help="Only those before this number.")] = None,
-    who: Annotated[str | None, typer.Option("--who", help="Only by this actor, among those.")] = None,
-    about: Annotated[
-        str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this, among those.")
+    who: Annotated[
+        str | None, typer.Option("--who", help="Only by this actor; of a token, its id or name will do.")
     ] = None,
+    about: Annotated[str | None, typer.Option("--about", metavar="SUBJECT", help="Only about this.")] = None,
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List audit records, newest first."""
-    found = [
-        one
-        for one in session_of(ctx).client.audit(limit, before)
-        if _means(who, one["actor"]) and _means(about, one["subject"])
-    ]
+    found = session_of(ctx).client.audit(limit, before, actor=who, subject=about)
     show_list(found, COLUMNS, output, "no records", sort)
-
-
-def _means(wanted: str | None, said: str) -> bool:
-    """A token may be meant without its name: ``token:3f2a`` for ``token:3f2a (ci)``."""
-    return wanted in {None, said, said.partition(" (")[0]}
 
 
 @app.command("show")

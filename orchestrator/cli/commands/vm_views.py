@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
@@ -223,7 +224,9 @@ def events(
 ) -> None:
     """What was done to a VM, also to one that is deleted; newest first. Names that it had before count."""
     client = session_of(ctx).client
-    found = {one["id"]: one for one in client.operations(limit=limit, subject=f"{tenant}/{name}")}
+    found: dict[str, Any] = {}
+    with suppress(NotFound):  # it may have had another name
+        found = {one["id"]: one for one in client.operations(limit=limit, subject=f"{tenant}/{name}")}
     try:
         vm_id = client.vm(name, tenant)["id"]
         found |= {one["id"]: one for one in client.operations(limit=limit, subject=vm_id)}

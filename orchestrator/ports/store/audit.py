@@ -16,8 +16,11 @@ class Audit(Protocol):
     def proofs(self, sequences: Collection[int]) -> dict[int, str | None]:
         """Of those of the records that are there, by number."""
 
-    def newest(self, *, limit: int, before: int | None) -> tuple[AuditRecord, ...]:
-        """Newest first; ``before``: only older ones than this sequence number."""
+    def newest(
+        self, *, limit: int, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> tuple[AuditRecord, ...]:
+        """Newest first; ``before``: only older ones than this sequence number. ``actor``: only by this one, of a
+        token ``token:3f2a`` or ``ci`` alone will do for ``token:3f2a (ci)``; ``subject``: only about this."""
 
     def all(self) -> Iterator[AuditRecord]:
         """Oldest first."""

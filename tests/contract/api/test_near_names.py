@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.api.paging import encode_cursor
 from tests.contract.api.real_app import real_app
-from tests.fakes.control_plane import plane_with
+from tests.fakes.control_plane import create_vm, plane_with
 
 OF_TENANT = (
     ("GET", "/v1/tenants/reserch", None),
@@ -43,3 +44,47 @@ def test_a_gpu_that_a_host_has_not_is_near_one_that_it_has(tmp_path: Path) -> No
     with plane_with(tmp_path, "t4") as plane:
         told = TestClient(real_app(plane)).get("/v1/gpus/t4/0000:41:00.1").json()
     assert (told["code"], told["hint"].split(",")[0]) == ("gpu.unknown", "did you mean 0000:41:00.0")
+
+
+NEVER_THERE = (
+    ("operations?subject=default/trian", "operation.subject_unknown", "did you mean default/train"),
+    ("operations?subject=t44", "operation.subject_unknown", "did you mean t4"),
+    ("audit?subject=default/trian", "audit.subject_unknown", "did you mean default/train"),
+    ("audit?subject=nope", "audit.subject_unknown", "'vgpuctl audit list'"),
+    ("audit?actor=serverr", "audit.actor_unknown", "did you mean server"),
+    ("audit?actor=token:0123456789ab", "audit.actor_unknown", ""),
+)
+
+
+def test_what_never_was_is_told_from_what_nothing_was_done_to(tmp_path: Path) -> None:
+    with plane_with(tmp_path, "t4") as plane:
+        vm = plane.services.vms.create(create_vm("train"))
+        plane.engine.drain()
+        token, secret = plane.services.tenancy.tokens.create("default", "read-only", None)
+        operator = TestClient(real_app(plane))
+        for path, code, hint in NEVER_THERE:
+            told = operator.get(f"/v1/{path}")
+            assert (told.status_code, told.json()["code"]) == (404, code), path
+            assert hint in told.json()["hint"], path
+        there = (
+            "operations?subject=guest", f"operations?subject=default/train&after={encode_cursor((str(vm.operation),))}",
+            "audit?subject=guest&before=1", "audit?actor=server&before=1", f"audit?actor=token:{token.id}",
+        )  # fmt: skip
+        assert [(path, operator.get(f"/v1/{path}").text) for path in there] == [(path, "[]") for path in there]
+        plane.services.vms.delete("default", "train")
+        plane.engine.drain()
+        gone = [operator.get(f"/v1/{noun}?subject=default/train").json() for noun in ("operations", "audit")]
+        assert [len(one) for one in gone] == [2, 2]
+        tenant = TestClient(real_app(plane), headers={"Authorization": f"Bearer {secret}"})
+        assert tenant.get("/v1/operations?subject=default/train").status_code == 200
+        told = tenant.get("/v1/operations?subject=t4").json()
+    assert (told["code"], told["hint"]) == ("operation.subject_unknown", "'vgpuctl operation list' shows them")
+
+
+def test_a_subject_is_found_beyond_the_newest_records(tmp_path: Path) -> None:
+    with plane_with(tmp_path) as plane:
+        plane.services.tenancy.tenants.create("first")
+        for number in range(5):
+            plane.services.tenancy.tenants.create(f"later-{number}")
+        found = TestClient(real_app(plane)).get("/v1/audit?subject=first&limit=1").json()
+    assert [one["action"] for one in found] == ["create_tenant"]

@@ -91,3 +91,19 @@ def test_times_are_ages_in_a_table_and_exact_in_json(cli: Cli) -> None:
     at = str(_newest(cli)[0]["at"])
     assert at not in table + wide
     assert at[:10] in wide
+
+
+def test_a_token_is_told_by_its_name_first_and_found_by_it(
+    cli: Cli, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = json.loads(cli("token", "create", "--name", "nightly-run-2", "-o", "json").out)
+    with monkeypatch.context() as acting:
+        acting.setenv("VGPUCTL_TOKEN", made["token"])
+        connection = connect_running(state)
+    assert connection is not None
+    with pytest.raises(VgpuctlError):
+        connection.call("DELETE", "/v1/tenants/default")
+    monkeypatch.setenv("COLUMNS", "80")
+    for who in (f"token:{made['about']['id']}", "nightly-run-2"):
+        shown = cli("audit", "list", "--who", who).out.splitlines()
+        assert shown[1].split()[2] == "nightly-run-2"

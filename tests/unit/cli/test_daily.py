@@ -58,6 +58,9 @@ def test_lists_are_filtered_and_sorted(cli: Cli) -> None:
         (("token", "list", "--tenant", "nope"), "tenant.unknown"),
         (("export", "--tenant", "nope"), "tenant.unknown"),
         (("events", "nobody"), "vm.unknown"),
+        (("operation", "list", "--about", "default/nobody"), "operation.subject_unknown"),
+        (("audit", "list", "--about", "default/nobody"), "audit.subject_unknown"),
+        (("audit", "list", "--who", "nobody"), "audit.actor_unknown"),
         (("operation", "list", "--kind", "creat_vm"), "operation.kind_unknown"),
     ],
 )
