@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
+from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.cli.complete import tenants
 from orchestrator.cli.group import new_group
-from orchestrator.cli.output import render_details, show
-from orchestrator.cli.parameters import tenant_name
+from orchestrator.cli.output import render_details, show, shown
+from orchestrator.cli.parameters import Sort, tenant_name
 from orchestrator.cli.session import Format, Output, session_of
+from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.connection import Json
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.isolation import ISOLATIONS
 from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.priority import PRIORITIES
@@ -31,6 +34,37 @@ _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
 
 
 Place = Annotated[str, typer.Argument(help="Name of the tenant.", autocompletion=tenants, callback=tenant_name)]
+
+
+def _span(key: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda policy: "none" if policy[key] is None else show_span(policy[key])
+
+
+def _choice(name: str) -> Callable[[Mapping[str, Any]], str]:
+    key, values = _CHOICES[name]
+    return lambda policy: next((word for word, value in values.items() if value == policy[key]), shown(policy[key]))
+
+
+def _rank(key: str) -> Callable[[Mapping[str, Any]], float]:
+    return lambda policy: inf if policy[key] is None else policy[key]
+
+
+COLUMNS: Final = (
+    field("TENANT", "tenant", Fit.WHOLE),
+    *(Column(name.replace("-", " ").upper(), _span(key), rank=_rank(key)) for name, key in _SPANS.items()),
+    *(Column(name.replace("-", " ").upper(), _choice(name)) for name in _CHOICES),
+)
+
+
+@app.command("list")
+def list_policies(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+    """List the policies of the tenants that you may know of."""
+    client = session_of(ctx).client
+    found: list[dict[str, Any]] = []
+    for tenant in client.tenants():
+        with suppress(NotFound):  # deleted meanwhile
+            found.append({"tenant": tenant["name"], **client.policy(tenant["name"])})
+    show_list(found, COLUMNS, output, "no tenants", sort)
 
 
 @app.command("show")
@@ -77,9 +111,5 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
 
 
 def _lines(policy: Json) -> list[str]:
-    spans = [(name, "none" if policy[key] is None else show_span(policy[key])) for name, key in _SPANS.items()]
-    choices = [
-        (name, next((word for word, value in values.items() if value == policy[key]), str(policy[key])))
-        for name, (key, values) in _CHOICES.items()
-    ]
-    return render_details([*spans, *choices])
+    spans = [(name, _span(key)(policy)) for name, key in _SPANS.items()]
+    return render_details([*spans, *((name, _choice(name)(policy)) for name in _CHOICES)])

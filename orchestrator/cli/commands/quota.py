@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,8 @@ from orchestrator.cli.group import new_group
 from orchestrator.cli.parameters import Sort, tenant_or_everywhere
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, field, show_list
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.access import EVERYWHERE
+from orchestrator.core.errors import Denied, InvalidInput, NotFound
 from orchestrator.core.quota import check_resource, parse_amount, show_amount
 
 app = new_group("What tenants may hold, and what they do.")
@@ -38,6 +40,21 @@ COLUMNS: Final = (
     Column("LIMIT", _limit, rank=lambda line: inf if line["limit"] is None else line["limit"]),
     Column("USED", lambda line: show_amount(line["resource"], line["used"]), rank=lambda line: line["used"]),
 )
+
+
+ALL_COLUMNS: Final = (field("TENANT", "tenant", Fit.WHOLE), *COLUMNS)
+
+
+@app.command("list")
+def list_quotas(ctx: typer.Context, sort: Sort = None, output: Output = Format.TABLE) -> None:
+    """List what tenants may hold and hold; '*' is the pool that all share."""
+    client = session_of(ctx).client
+    found: list[dict[str, Any]] = []
+    for tenant in (EVERYWHERE, *(str(one["name"]) for one in client.tenants())):
+        with suppress(Denied, NotFound):  # a tenant's own have no role everywhere; one may be deleted meanwhile
+            lines = (line for line in client.quota(tenant) if line["used"] or line["limit"] is not None)
+            found += [{"tenant": tenant, **line} for line in lines]
+    show_list(found, ALL_COLUMNS, output, "no limits, and nothing is held", sort)
 
 
 @app.command("show")

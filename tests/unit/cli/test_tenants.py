@@ -113,6 +113,9 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
     assert {"resource": "gpus", "limit": None, "used": 0} in shown
     assert cli("quota", "set", "*", "gpus=4").code == 0
     assert json.loads(cli("quota", "show", "*", "-o", "json").out) == [{"resource": "gpus", "limit": 4, "used": 0}]
+    pool = {"tenant": "*", "resource": "gpus", "limit": 4, "used": 0}
+    assert pool in json.loads(cli("quota", "list", "-o", "json").out)
+    assert cli("quota", "set", "*", "gpus=none").code == 0
 
 
 def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
@@ -137,3 +140,20 @@ def test_how_far_a_tenant_is_kept_apart_is_set(cli: Cli, research: str, isolatio
         "name", research, "isolation", isolation,
     ]  # fmt: skip
     assert json.loads(cli("policy", "show", research, "-o", "json").out)["isolation"] == isolation
+
+
+def test_quotas_and_policies_of_all_tenants_are_listed(cli: Cli) -> None:
+    assert cli("tenant", "create", "listed").code == 0
+    assert cli("quota", "set", "listed", "gpus=2", "framebuffer=40GiB").code == 0
+    assert cli("policy", "set", "listed", "lease=8h", "max-priority=high").code == 0
+    listed = json.loads(cli("quota", "list", "-o", "json").out)
+    assert [(one["resource"], one["limit"]) for one in listed if one["tenant"] == "listed"] == [
+        ("gpus", 2),
+        ("framebuffer", 40 * 1024),
+    ]
+    policies = {one["tenant"]: one for one in json.loads(cli("policy", "list", "-o", "json").out)}
+    shown = json.loads(cli("policy", "show", "listed", "-o", "json").out)
+    assert policies["listed"] == {"tenant": "listed", **shown}
+    line = next(one for one in cli("policy", "list").out.splitlines() if one.startswith("listed"))
+    assert line.split()[1] == "8h"
+    assert cli("tenant", "delete", "listed").code == 0
