@@ -17,6 +17,7 @@ from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
 from orchestrator.api.schemas.meanings import meaning
 from orchestrator.api.schemas.problems import ProblemAnswer
+from orchestrator.api.summaries import summary_of
 from orchestrator.core.request_key import KEY_PATTERN
 
 _MEANINGS: Final = {
@@ -82,6 +83,7 @@ class DescribedApi(FastAPI):
             document = super().openapi()
             for path, operations in document["paths"].items():
                 for verb, operation in operations.items():
+                    operation["summary"] = summary_of(operation["operationId"])
                     _describe_problems(operation["responses"])
                     _describe_headers(verb.upper(), path, operation)
                     for one in operation["parameters"]:

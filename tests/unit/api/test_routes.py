@@ -15,6 +15,7 @@ from orchestrator.api.errors import problem
 from orchestrator.api.limits import Activity
 from orchestrator.api.schemas.meanings import MEANINGS
 from orchestrator.api.services import Process
+from orchestrator.api.summaries import THINGS, UNLIKE_THEIR_NAMES
 from orchestrator.core.errors import NotFound
 from tests.fakes.services import InMemory, Vms
 
@@ -73,6 +74,16 @@ def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: Fast
     schemas = description["components"]["schemas"]
     assert [name for name in asked if not schemas[name].get("examples")] == []
     assert [name for name in asked if schemas[name].get("additionalProperties") is not False] == []
+
+
+def test_the_summary_of_every_route_says_what_it_does_with_what(app: FastAPI) -> None:
+    verbs = [verb for path in app.openapi()["paths"].values() for verb in path.values()]
+    told = {verb["operationId"]: verb["summary"] for verb in verbs}
+    assert (told["vms_get"], told["vms_list"], told["hosts_add"]) == ("Get a VM", "List VMs", "Add a host")
+    assert [one for one in told.values() if " " not in one or "_" in one] == []
+    assert len(set(told.values())) == len(told)
+    assert set(UNLIKE_THEIR_NAMES) <= set(told)
+    assert {one.rpartition("_")[0] for one in set(told) - set(UNLIKE_THEIR_NAMES)} == set(THINGS)
 
 
 def test_the_description_says_which_body_errors_have(app: FastAPI) -> None:
