@@ -16,7 +16,6 @@ from typing import Annotated, Final, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
-from pydantic_core import to_json
 
 from orchestrator.core.errors import InvalidInput
 
@@ -90,9 +89,9 @@ class Paging:
             self._response.headers["link"] = f'<{self._request.url.path}?{query}>; rel="next"'
         return shown
 
-    def answer(self, page: list[dict[str, object]]) -> Response:
-        """The page as JSON at once: FastAPI would make and check a model of every object."""
-        return Response(to_json(page), media_type="application/json", headers=self._response.headers)
+    def answer(self, page: Iterable[bytes]) -> Response:
+        """The page of objects that are JSON already: FastAPI would make and check a model of every one."""
+        return Response(b"[%b]" % b",".join(page), media_type="application/json", headers=self._response.headers)
 
 
 async def _paging(

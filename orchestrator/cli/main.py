@@ -65,7 +65,7 @@ def _usage(error: typer.TyperException) -> InvalidInput:
 def main() -> None:
     """Entry point of the installed command."""
     sys.excepthook = report_bug
-    gc.set_threshold(100_000)  # a command is over before there is much garbage
+    gc.set_threshold(1_000_000)  # a command is over before there is much garbage, even one that lists thousands
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:

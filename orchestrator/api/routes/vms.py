@@ -22,7 +22,7 @@ from orchestrator.api.schemas.vms import (
     PlanAnswer,
     RenameBody,
     VmAnswer,
-    vm_members,
+    vm_json,
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
@@ -77,12 +77,8 @@ def list_all(
     if not found:
         _check_named(only, services)
     unseen = services.vms.unseen()
-    return paging.answer(
-        [
-            vm_members(vm, unseen, watching=watching)
-            for vm in paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
-        ]
-    )
+    page = paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
+    return paging.answer(vm_json(vm, unseen.get(vm.host), watching=watching) for vm in page)
 
 
 def _check_named(only: VmFilter, services: Services) -> None:

@@ -26,11 +26,11 @@ class VmFilter:
     def picks(self, vm: Vm) -> bool:
         """Whether the VM is to be in the list."""
         return (
-            self.state in {None, vm.state}
-            and self.host in {None, vm.host}
-            and self.profile in {None, vm.spec.profile}
-            and self.label in {None, vm.spec.label}
-            and selects(self.selector, vm.spec.labels)
+            (self.state is None or vm.state == self.state)
+            and (self.host is None or vm.host == self.host)
+            and (self.profile is None or vm.spec.profile == self.profile)
+            and (self.label is None or vm.spec.label == self.label)
+            and (not self.selector or selects(self.selector, vm.spec.labels))
         )
 
 

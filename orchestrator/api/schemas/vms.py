@@ -6,16 +6,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
+from pydantic_core import to_json
 
 from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
 from orchestrator.api.schemas.guests import Roles, Secrets, Settings
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.domain_xml.interface import mac_address
-from orchestrator.core.labels import MAX_LABELS
+from orchestrator.core.labels import MAX_LABELS, Labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
 from orchestrator.core.priority import Priority
@@ -236,8 +238,20 @@ class VmAnswer(AnswerBody):
         return cls.model_validate(vm_members(vm, unseen, watching=watching))
 
 
+def vm_json(vm: Vm, silent_since: float | None, *, watching: bool) -> bytes:
+    """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
+    ``silent_since``: when its host was seen last, if that does not answer."""
+    return _kept_json(vm, vm.spec.labels, silent_since, watching)
+
+
+@lru_cache(maxsize=20_000)
+def _kept_json(vm: Vm, _labels: Labels, silent_since: float | None, watching: bool) -> bytes:
+    """``_labels``: VMs that differ in these alone are equal."""
+    return to_json(vm_members(vm, {vm.host: silent_since}, watching=watching))
+
+
 def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) -> dict[str, object]:
-    """Of a :class:`VmAnswer`: of a long list no model is made for each VM. ``unseen``: hosts that do not answer.
+    """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
     ``watching``: the reader may know of hosts and GPUs."""
     spec, devices = vm.spec, [_device_members(device, watching=watching) for device in vm.devices]
     return {
@@ -256,7 +270,7 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "disk_bytes": spec.disk_bytes,
         "network": short_name(spec.network),
         "network_tenant": tenant_of(spec.network),
-        "more_networks": tuple(short_name(name) for name in spec.more_networks),
+        "more_networks": [short_name(name) for name in spec.more_networks],
         "cards": _cards(vm),
         "volumes": attached_names(vm),
         "ssh_keys": spec.ssh_keys,

@@ -17,8 +17,8 @@ _PREFIX = "52:54:00"
 def mac_address(vm_id: str, card: int = 0) -> str:
     """Fixed for the VM's life, so that its address and the guest's configuration survive a restart. ``card``: which of
     its network cards, from 0."""
-    digest = hashlib.sha256(f"mac {vm_id}{f' {card}' if card else ''}".encode()).digest()
-    return ":".join((_PREFIX, *(f"{byte:02x}" for byte in digest[:3])))
+    digest = hashlib.sha256(f"mac {vm_id}{f' {card}' if card else ''}".encode()).hexdigest()
+    return f"{_PREFIX}:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
 
 
 def interface(vm_id: str, network: str, card: int, dhcp_servers: Iterable[str]) -> ET.Element:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
-from pydantic import TypeAdapter
-from pydantic_core import to_json
 
-from orchestrator.api.schemas.vms import VmAnswer, vm_members
-from orchestrator.core.vm import Vm
+from orchestrator.api.schemas.vms import VmAnswer, vm_json
+from orchestrator.core.cpu_place import CpuPlace
+from orchestrator.core.device import Device
+from orchestrator.core.vm import Vm, VmSpec
 from tests.contract.store.test_store import vm
 
 ONE = vm("one")
@@ -32,5 +32,21 @@ TYPED = replace(ONE.devices[0], kind="vendor_vfio", name=ONE.devices[0].parent)
 )
 @pytest.mark.parametrize("watching", [True, False])
 def test_a_vm_in_a_list_is_told_as_a_vm_alone_is(listed: Vm, watching: bool) -> None:
-    alone = TypeAdapter(list[VmAnswer]).dump_json([VmAnswer.of(listed, {}, watching=watching)])
-    assert to_json([vm_members(listed, {}, watching=watching)]) == alone
+    for since in (None, 1795255200.5):
+        alone = VmAnswer.of(listed, {} if since is None else {listed.host: since}, watching=watching)
+        assert vm_json(listed, since, watching=watching) == alone.model_dump_json().encode()
+
+
+def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
+    told = vm_json(ONE, None, watching=True)
+    assert vm_json(replace(ONE), None, watching=True) == told
+    others = (
+        vm_json(replace(ONE, state="stopped"), None, watching=True),
+        vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
+        vm_json(ONE, 1.5, watching=True),
+        vm_json(ONE, None, watching=False),
+    )
+    assert len({told, *others}) == 5
+    assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
+        "labels"
+    ]
