@@ -128,11 +128,9 @@ def test_the_owner_is_answered_when_no_descriptor_is_left(tmp_path: Path) -> Non
                 with suppress(OSError):
                     opened.enter_context(server.connected(ADDRESSES[number % len(ADDRESSES)]))
             for _ in range(40):
-                assert any(
-                    server.owner("GET", "/v1/vms").status == 200 for _ in range(200)
-                )  # a timer may have the connection
+                assert server.owner("GET", "/v1/vms").status == 200
             assert read_to_the_end(server.connected()) == b""
-        assert server.log_lines() - before < 40 * MAX_LOG_LINES
+        assert server.log_lines() - before < MAX_LOG_LINES
 
 
 def test_junk_logins_while_the_provider_hangs_hold_up_nobody(tmp_path: Path) -> None:

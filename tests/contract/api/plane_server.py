@@ -30,7 +30,8 @@ TICK_S = 0.02
 
 def _run_operations(plane: ControlPlane) -> None:
     while True:
-        plane.engine.drain()
+        if plane.engine.waiting:  # else it would ask the database fifty times a second for guests that boot
+            plane.engine.drain()
         time.sleep(TICK_S)
 
 
