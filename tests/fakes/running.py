@@ -12,9 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
+from orchestrator.client.client import Client
 from orchestrator.client.version import VERSION
 
 FAKE = "tests.fakes.serve"
+
+
+def client_of(state: Path) -> Client:
+    """Of the server that serves there, with a connection of its own."""
+    connection = connect_running(state)
+    assert connection is not None, f"{state.name} does not answer"
+    return Client(connection)
 
 
 @contextmanager
@@ -32,16 +40,16 @@ def running_server(state: Path, *arguments: str, module: str = FAKE, timeout_s: 
             stderr=log,
         )
     try:
-        _wait(process, state, timeout_s)
+        wait_until_it_answers(process, state, timeout_s)
         yield state
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
-def _wait(process: subprocess.Popen[bytes], state: Path, timeout_s: float) -> None:
+def wait_until_it_answers(process: subprocess.Popen[bytes], state: Path, timeout_s: float = 300) -> None:
     deadline = time.monotonic() + timeout_s
     while connect_running(state) is None:
-        assert process.poll() is None, (state / "serve.log").read_text()
+        assert process.poll() is None, [log.read_text() for log in state.glob("serve.log")]
         assert time.monotonic() < deadline, "the server did not answer"
         time.sleep(0.05)

@@ -21,6 +21,7 @@ from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
 from tests.fakes.certificate import new_certificate
+from tests.fakes.running import client_of
 
 FLEET = """\
 groups:
@@ -96,9 +97,7 @@ class Server:
 
     def client(self) -> Client:
         """With a connection of its own."""
-        connection = connect_running(self.directory)
-        assert connection is not None, f"{self.directory.name} does not answer"
-        return Client(connection)
+        return client_of(self.directory)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -14,13 +14,12 @@ from typing import Final
 
 import yaml
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.content import open_content
 from orchestrator.core.units import GIB, MIB
 from tests.fakes.certificate import new_certificate
 from tests.fakes.driver_files import Signer, run_file, signed
-from tests.fakes.running import running_server
+from tests.fakes.running import client_of, running_server
 from tests.fakes.several import SERVE, until
 from tests.pages.blocks import blocks
 from tests.pages.table import GUEST_DRIVER, KVM
@@ -47,9 +46,7 @@ class Site:
     files: Path
 
     def client(self) -> Client:
-        connection = connect_running(self.state)
-        assert connection is not None
-        return Client(connection)
+        return client_of(self.state)
 
     @property
     def digest(self) -> str:

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.commands.host import details
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
-from orchestrator.client.connection import Json
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet, wish
 
 FLEET = """\
 groups:
@@ -28,27 +25,12 @@ MODULE_1, MODULE_5 = "0000:49:00.0", "0000:43:00.0"
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    file, state = tmp_path / "fleet.yaml", tmp_path / "state"
-    file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        yield Client(connection)
-        connection.close()
-
-
-def wish(name: str, count: int, **more: Any) -> Json:
-    return {
-        "name": name, "tenant": "default", "profile": f"gpu:{count}", "image": "demo", "vcpus": 2, "memory_mib": 1024,
-        "disk_bytes": GIB, **more,
-    }  # fmt: skip
+    with serving_fleet(tmp_path, FLEET) as client:
+        yield client
 
 
 def create(client: Client, name: str, count: int, **more: Any) -> None:
-    operation = client.operation(str(client.create_vm(wish(name, count, **more))["operation"]))
-    while operation["state"] in {"queued", "running", "undoing"}:
-        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
-    assert operation["state"] == "done", operation
+    client.wait(client.create_vm(wish(name, f"gpu:{count}", **more)))
 
 
 def active(client: Client) -> list[set[int]]:
@@ -95,7 +77,7 @@ def test_six_free_gpus_that_hold_no_partition_of_four_are_refused_by_all_who_are
     assert active(client) == [{1}, {5}]
     for ask in (client.create_vm, client.plan_vm):
         with pytest.raises(NoCapacity) as refused:
-            ask(wish("four", 4))
+            ask(wish("four", "gpu:4"))
         (reason,) = refused.value.reasons
         assert (reason.code, reason.subjects) == ("gpu.no_partition", (HOST,))
     answer = client.explain({"profile": "gpu:4"})

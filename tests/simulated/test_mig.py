@@ -6,17 +6,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
-from orchestrator.client.connection import Json
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet, wish
 
 QUARTER, EIGHTH, SLICED = "a100-pcie-80-1-20c", "GRID A100D-1-10C", "GRID A100D-20C"
 FLEET = """\
@@ -27,33 +23,8 @@ groups:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    file = tmp_path / "fleet.yaml"
-    file.write_text(FLEET)
-    with serving(tmp_path / "state", file) as found:
+    with serving_fleet(tmp_path, FLEET) as found:
         yield found
-
-
-@contextmanager
-def serving(state: Path, fleet: Path) -> Iterator[Client]:
-    with running_server(state, "--simulate", str(fleet), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        yield Client(connection)
-        connection.close()
-
-
-def wish(name: str, profile: str, tenant: str = "default") -> Json:
-    return {
-        "name": name, "tenant": tenant, "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024,
-        "disk_bytes": GIB,
-    }  # fmt: skip
-
-
-def ended(client: Client, started: Json) -> str:
-    operation = client.operation(started["operation"])
-    while operation["state"] in {"queued", "running", "undoing"}:
-        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
-    return str(operation["state"])
 
 
 def layout(client: Client) -> dict[str, tuple[str, int]]:
@@ -92,7 +63,8 @@ def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(
     for tenant in tenants:
         client.create_tenant(tenant)
     assert [fits(client, one) for one in (QUARTER, SLICED)] == [4, 4]
-    assert [ended(client, client.create_vm(wish("one", QUARTER, tenant))) for tenant in tenants] == ["done"] * 4
+    for tenant in tenants:
+        client.wait(client.create_vm(wish("one", QUARTER, tenant=tenant)))
     before = layout(client)
     assert sorted(before.values()) == [("1g.20gb", start) for start in (0, 2, 4, 6)]
     assert [fits(client, one) for one in (QUARTER, EIGHTH, SLICED)] == [0, 0, 0]
@@ -100,11 +72,11 @@ def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(
     leaver = next(vm for vm, (_, start) in before.items() if start == 2)
     running = domains(tmp_path)
     assert len(running) == 4
-    assert ended(client, client.delete_vm("one", leaver.partition("/")[0])) == "done"
+    client.wait(client.delete_vm("one", leaver.partition("/")[0]))
     for name in ("left", "right"):
         planned = client.plan_vm(wish(name, EIGHTH))
         assert [one["action"] for one in planned["actions"]].count("CreateGpuInstance") == 1
-        assert ended(client, client.create_vm(wish(name, EIGHTH))) == "done"
+        client.wait(client.create_vm(wish(name, EIGHTH)))
     after = layout(client)
     assert {vm: place for vm, place in after.items() if vm in before} == {
         vm: place for vm, place in before.items() if vm != leaver
@@ -114,13 +86,13 @@ def test_four_tenants_share_one_a100_and_two_smaller_ones_take_the_place_of_one(
 
 
 def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keeps_its_place(client: Client) -> None:
-    assert ended(client, client.create_vm(wish("mig", QUARTER))) == "done"
-    assert ended(client, client.stop_vm("mig", "default")) == "done"
+    client.wait(client.create_vm(wish("mig", QUARTER)))
+    client.wait(client.stop_vm("mig", "default"))
     wait_for_layout(client, {})
     assert [fits(client, one) for one in (QUARTER, SLICED)] == [3, 0]
-    assert ended(client, client.start_vm("mig", "default")) == "done"
-    assert ended(client, client.delete_vm("mig", "default")) == "done"
-    assert ended(client, client.create_vm(wish("sliced", SLICED))) == "done"
+    client.wait(client.start_vm("mig", "default"))
+    client.wait(client.delete_vm("mig", "default"))
+    client.wait(client.create_vm(wish("sliced", SLICED)))
     (gpu,) = client.gpus()
     assert (gpu["mig_enabled"], gpu["cut"]) == (False, "time_sliced:20480")
     assert [fits(client, one) for one in (QUARTER, SLICED)] == [0, 3]
@@ -130,7 +102,7 @@ def test_an_empty_gpu_changes_between_mig_and_time_slicing_and_a_stopped_vm_keep
 def test_what_does_not_fit_beside_the_others_is_refused_before_anything_is_made(client: Client) -> None:
     """Three and four slices of seven leave no eighth, though one of eight memory slots would be free on paper."""
     for name, profile in (("three", "GRID A100D-3-40C"), ("four", "GRID A100D-4-40C")):
-        assert ended(client, client.create_vm(wish(name, profile))) == "done"
+        client.wait(client.create_vm(wish(name, profile)))
     before = layout(client)
     assert sorted(before.values()) == [("3g.40gb", 4), ("4g.40gb", 0)]
     with pytest.raises(NoCapacity):
@@ -140,9 +112,8 @@ def test_what_does_not_fit_beside_the_others_is_refused_before_anything_is_made(
 
 
 def test_gpus_that_a_fleet_lists_for_mig_alone_keep_what_is_said_of_time_slicing(tmp_path: Path) -> None:
-    file = tmp_path / "fleet.yaml"
-    file.write_text(FLEET.replace("memory_gib: 128", "memory_gib: 128, modes_allowed: [mig, passthrough]"))
-    with serving(tmp_path / "state", file) as client:
+    fleet = FLEET.replace("memory_gib: 128", "memory_gib: 128, modes_allowed: [mig, passthrough]")
+    with serving_fleet(tmp_path, fleet) as client:
         for number in range(fits(client, SLICED)):
-            assert ended(client, client.create_vm(wish(f"v{number}", SLICED))) == "done"
+            client.wait(client.create_vm(wish(f"v{number}", SLICED)))
         assert fits(client, SLICED) == 0

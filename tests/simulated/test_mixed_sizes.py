@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
-from orchestrator.client.connection import Json
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet, wish
 
 HALF, QUARTER, EIGHTH = (f"l40s-{size}q-mixed" for size in (24, 12, 6))
 EQUAL, BARE = "l40s-12q", "NVIDIA L40S-6Q"
@@ -25,23 +22,10 @@ groups:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    file, state = tmp_path / "fleet.yaml", tmp_path / "state"
-    file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        found = Client(connection)
+    with serving_fleet(tmp_path, FLEET) as found:
         eighth = {"name": EIGHTH, "kind": "time_sliced", "vgpu_type": "NVIDIA L40S-6Q", "mixed_sizes": True}
         found.put_offering(eighth)
         yield found
-        connection.close()
-
-
-def wish(name: str, profile: str) -> Json:
-    return {
-        "name": name, "tenant": "default", "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024,
-        "disk_bytes": GIB,
-    }  # fmt: skip
 
 
 def create(client: Client, **profiles: str) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.cpus import parse_cpus
 from orchestrator.core.errors import Conflict, InvalidInput, NoCapacity
-from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet
+from tests.fakes.simulated import wish as small
 
 FLEET = """\
 groups:
@@ -27,34 +26,19 @@ STRICT = {"kind": "time_sliced", "vgpu_type": "NVIDIA L40S-12Q", "cpu": "pinned"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    file = tmp_path / "fleet.yaml"
-    file.write_text(FLEET)
-    return file, tmp_path / "state"
+def client(tmp_path: Path) -> Iterator[Client]:
+    with serving_fleet(tmp_path, FLEET) as found:
+        offer(found)
+        yield found
 
 
-def connected(state: Path) -> Client:
-    connection = connect_running(state)
-    assert connection is not None
-    return Client(connection)
-
-
-@pytest.fixture
-def client(files: tuple[Path, Path]) -> Iterator[Client]:
-    with running_server(files[1], "--simulate", str(files[0]), module="orchestrator.serve"):
-        yield prepared(files[1])
-
-
-def prepared(state: Path) -> Client:
-    found = connected(state)
-    found.put_offering({"name": "strict", **STRICT})
-    found.put_offering({"name": "near", **STRICT, "numa": "prefer"})
-    return found
+def offer(client: Client) -> None:
+    client.put_offering({"name": "strict", **STRICT})
+    client.put_offering({"name": "near", **STRICT, "numa": "prefer"})
 
 
 def wish(name: str, profile: str, **more: object) -> Json:
-    base = {"name": name, "tenant": "default", "profile": profile, "image": "demo", "vcpus": 4, "memory_mib": 1024}
-    return {**base, "disk_bytes": GIB, **more}
+    return small(name, profile, **{"vcpus": 4, **more})
 
 
 def create(client: Client, name: str, profile: str, **more: object) -> None:
@@ -149,15 +133,13 @@ def test_cpus_are_divided_before_vms_come(client: Client) -> None:
     assert keep(client, "")["pinnable_cpus"] == ""
 
 
-def test_a_server_that_is_started_again_knows_who_has_which_cpus(files: tuple[Path, Path]) -> None:
-    file, state = files
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        first = prepared(state)
+def test_a_server_that_is_started_again_knows_who_has_which_cpus(tmp_path: Path) -> None:
+    with serving_fleet(tmp_path, FLEET) as first:
+        offer(first)
         keep(first)
         create(first, "a", "strict")
         given = pinned(first)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        again = connected(state)
+    with serving_fleet(tmp_path, FLEET) as again:
         assert pinned(again) == given
         create(again, "b", "strict", host=HOST)
         assert len(pinned(again)) == 8

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import NoCapacity
-from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet, wish
 
 HALF, EQUAL, PLAIN = "half-and-half", "l40s-12q-equal", "NVIDIA L40S-24Q"
 FLEET = """\
@@ -24,15 +22,9 @@ groups:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    file, state = tmp_path / "fleet.yaml", tmp_path / "state"
-    file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        found = Client(connection)
+    with serving_fleet(tmp_path, FLEET) as found:
         found.put_offering(half_and_half())
         yield found
-        connection.close()
 
 
 def half_and_half() -> Json:
@@ -40,20 +32,6 @@ def half_and_half() -> Json:
         "name": HALF, "kind": "time_sliced", "vgpu_type": "NVIDIA L40S-24Q",
         "scheduler": {"policy": "fixed_share", "time_slice_ms": 4},
     }  # fmt: skip
-
-
-def wish(name: str, profile: str) -> Json:
-    return {
-        "name": name, "tenant": "default", "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024,
-        "disk_bytes": GIB,
-    }  # fmt: skip
-
-
-def ended(client: Client, started: Json) -> str:
-    operation = client.operation(started["operation"])
-    while operation["state"] in {"queued", "running", "undoing"}:
-        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
-    return str(operation["state"])
 
 
 def scheduler(client: Client) -> Json:
@@ -67,7 +45,7 @@ def scheduler(client: Client) -> Json:
 def test_two_vms_have_half_a_gpu_each_and_a_third_that_wants_it_otherwise_is_told_why(client: Client) -> None:
     assert scheduler(client)["policy"] == "best_effort"
     for name in ("one", "two"):
-        assert ended(client, client.create_vm(wish(name, HALF))) == "done"
+        client.wait(client.create_vm(wish(name, HALF)))
     assert scheduler(client) == {"policy": "fixed_share", "time_slice_us": 4000, "share_percent": 50.0}
     assert client.observe_findings(None) == []
     client.wait(client.delete_vm("two", "default"))
@@ -81,7 +59,7 @@ def test_two_vms_have_half_a_gpu_each_and_a_third_that_wants_it_otherwise_is_tol
 
 
 def test_a_stopped_vm_keeps_its_gpu_for_its_like_and_the_last_one_leaves_it_as_it_was(client: Client) -> None:
-    assert ended(client, client.create_vm(wish("one", HALF))) == "done"
+    client.wait(client.create_vm(wish("one", HALF)))
     client.wait(client.stop_vm("one", "default"))
     assert scheduler(client)["policy"] == "best_effort"
     with pytest.raises(NoCapacity):
@@ -90,4 +68,4 @@ def test_a_stopped_vm_keeps_its_gpu_for_its_like_and_the_last_one_leaves_it_as_i
     assert scheduler(client)["policy"] == "fixed_share"
     client.wait(client.delete_vm("one", "default"))
     assert scheduler(client)["policy"] == "best_effort"
-    assert ended(client, client.create_vm(wish("two", PLAIN))) == "done"
+    client.wait(client.create_vm(wish("two", PLAIN)))

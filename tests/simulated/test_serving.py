@@ -6,28 +6,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from orchestrator.bootstrap import build
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.client.autostart import connect_running, server_info
+from orchestrator.client.autostart import server_info
 from orchestrator.client.client import Client
-from orchestrator.client.connection import Json
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host_actions import DisableVirtualFunctions
-from orchestrator.core.units import GIB
 from orchestrator.settings import load_settings
 from orchestrator.sim.fleet import new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.machine_files import MachineFiles
 from orchestrator.sim.serving import build_without_hosts, simulated_hosts
 from orchestrator.sim.vgpu_actions import disable
-from tests.contract.engine.live_site import until
-from tests.fakes.running import running_server
+from tests.fakes.several import until
+from tests.fakes.simulated import serving, wish
 
 FLEET = """\
 groups:
@@ -43,30 +39,6 @@ def fleet(tmp_path: Path) -> Path:
     return file
 
 
-@contextmanager
-def serving(state: Path, fleet: Path) -> Iterator[Client]:
-    with running_server(state, "--simulate", str(fleet), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        yield Client(connection)
-        connection.close()
-
-
-def ended(client: Client, *started: Json) -> list[str]:
-    """Final states of the operations."""
-    return [_ended(client, client.operation(one["operation"])) for one in started]
-
-
-def _ended(client: Client, operation: Json) -> str:
-    while operation["state"] in {"queued", "running", "undoing"}:
-        operation = client.operation(operation["id"], wait_s=20, since=operation["revision"])
-    return str(operation["state"])
-
-
-def wish(name: str, profile: str) -> Json:
-    return {"name": name, "profile": profile, "image": "demo", "vcpus": 2, "memory_mib": 1024, "disk_bytes": GIB}
-
-
 def shown(client: Client) -> dict[str, tuple[str, str]]:
     return {vm["name"]: (vm["state"], vm["device"]["kind"]) for vm in client.vms()}
 
@@ -76,18 +48,19 @@ def test_a_fleet_without_machines_serves_vms_of_both_kinds_and_outlives_the_serv
     with serving(state, fleet) as client:
         hosts = {host["name"]: host["state"] for host in client.hosts()}
         assert hosts == {"l40s-0": "ready", "t4-0": "ready", "t4-1": "ready"}
-        begun = [client.create_vm(wish(*one)) for one in (("old", "GRID T4-4Q"), ("new", "NVIDIA L40S-12Q"))]
-        assert ended(client, *begun) == ["done", "done"]
+        for one in (("old", "GRID T4-4Q"), ("new", "NVIDIA L40S-12Q")):
+            client.wait(client.create_vm(wish(*one)))
         assert shown(client) == {"old": ("running", "mdev"), "new": ("running", "vendor_vfio")}
         assert client.findings(None) == []
         assert "old" in {cell["vm"] for row in client.gpu_map()["gpus"] for cell in row["cells"]}
         assert client.capacity({"profile": "GRID T4-4Q"})["rows"][0]["fits_now"] == 15
         assert client.explain({"profile": "GRID T4-16Q"})["fits"]
     with serving(state, fleet) as client:
-        assert ended(client, client.stop_vm("new", "default")) == ["done"]
+        client.wait(client.stop_vm("new", "default"))
         assert shown(client) == {"old": ("running", "mdev"), "new": ("stopped", "vendor_vfio")}
-        assert ended(client, client.start_vm("new", "default")) == ["done"]
-        assert ended(client, *(client.delete_vm(name, "default") for name in ("old", "new"))) == ["done", "done"]
+        client.wait(client.start_vm("new", "default"))
+        for name in ("old", "new"):
+            client.wait(client.delete_vm(name, "default"))
         assert (client.vms(), client.observe_findings(None)) == ([], [])
     assert all(json.loads(file.read_text())["volumes"] == {} for file in (state / "machines").iterdir())
 
@@ -113,11 +86,11 @@ def test_hosts_in_a_process_of_their_own_outlive_the_server(tmp_path: Path, flee
     state = tmp_path / "state"
     with simulated_hosts(fleet, load_settings(state=tmp_path)) as socket:
         with serving(state, socket) as client:
-            assert ended(client, client.create_vm(wish("old", "GRID T4-4Q"))) == ["done"]
+            client.wait(client.create_vm(wish("old", "GRID T4-4Q")))
         with serving(state, socket) as client:
             assert client.observe_findings(None) == []
             assert shown(client) == {"old": ("running", "mdev")}
-            assert ended(client, client.delete_vm("old", "default")) == ["done"]
+            client.wait(client.delete_vm("old", "default"))
 
 
 def test_the_process_that_simulates_the_hosts_ends_with_a_killed_server(tmp_path: Path, fleet: Path) -> None:

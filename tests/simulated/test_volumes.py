@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.errors import Conflict
-from tests.fakes.running import running_server
+from tests.fakes.simulated import serving_fleet
 
 FLEET = """\
 groups:
@@ -53,13 +52,8 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    file, state = tmp_path / "fleet.yaml", tmp_path / "state"
-    file.write_text(FLEET)
-    with running_server(state, "--simulate", str(file), module="orchestrator.serve"):
-        connection = connect_running(state)
-        assert connection is not None
-        yield Site(state, Client(connection))
-        connection.close()
+    with serving_fleet(tmp_path, FLEET) as client:
+        yield Site(tmp_path / "state", client)
 
 
 def test_what_a_file_wants_is_made_attached_exported_and_kept(site: Site, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.client.client import Client
-from tests.bench.api.pool import another_client
+from tests.fakes.running import client_of
 
 CLIENTS: Final = 64
 REQUESTS: Final = 20
@@ -24,7 +24,7 @@ def under_load(state: Path, request: Callable[[Client], object]) -> dict[str, fl
     took: list[float] = []
 
     def one() -> None:
-        client = another_client(state)
+        client = client_of(state)
         request(client)
         together.wait()
         for _ in range(REQUESTS):

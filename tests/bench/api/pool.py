@@ -13,10 +13,9 @@ from typing import Final
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
-from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
-from tests.fakes.running import running_server
+from tests.fakes import simulated
 
 FLEET: Final = """\
 groups:
@@ -34,15 +33,8 @@ def serving(state: Path) -> Iterator[Client]:
     """The server, and a client of it."""
     fleet = state.parent / "fleet.yaml"
     fleet.write_text(FLEET)
-    with running_server(state, "--simulate", str(fleet), module="orchestrator.serve"):
-        yield another_client(state)
-
-
-def another_client(state: Path) -> Client:
-    """With a connection of its own."""
-    connection = connect_running(state)
-    assert connection is not None
-    return Client(connection)
+    with simulated.serving(state, fleet) as client:
+        yield client
 
 
 def create_first(client: Client) -> None:

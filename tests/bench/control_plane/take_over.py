@@ -13,7 +13,8 @@ from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
 from tests.bench.placement.rows import Row, rows_of
-from tests.contract.engine.live_site import Site, created, until
+from tests.contract.engine.live_site import Site, created
+from tests.fakes.several import until
 from tests.postgres.cluster import cluster
 
 ROUNDS = 5

@@ -18,6 +18,7 @@ from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.client.connection import Json
 from orchestrator.core.units import GIB
+from tests.fakes.running import client_of
 
 FLEET: Final = """\
 groups:
@@ -71,9 +72,7 @@ class Site:
 
     def client(self) -> Client:
         """With a connection of its own."""
-        connection = connect_running(self.state)
-        assert connection is not None, "no server answers"
-        return Client(connection)
+        return client_of(self.state)
 
     def core_seconds(self) -> float:
         """Processor time that the server has used."""

@@ -6,16 +6,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.client.autostart import connect_running
-from orchestrator.client.client import Client
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.core.units import GIB
 from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane
 from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.running import client_of
+from tests.fakes.several import until
 from tests.fakes.shared_hosts import SharedHosts
 
 LIMIT_S = 240.0
@@ -79,21 +78,11 @@ class Site:
         self.plane.store.close()
 
 
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def created(site: Site, server: str, name: str = "train") -> str:
     """The operation that makes a VM, asked for at that server as users do."""
     until(lambda: connect_running(site.state(server)) is not None)
-    connection = connect_running(site.state(server))
-    assert connection is not None
-    operation = str(Client(connection).create_vm({**WISH, "name": name})["operation"])
-    connection.close()
-    return operation
+    with client_of(site.state(server)) as client:
+        return str(client.create_vm({**WISH, "name": name})["operation"])
 
 
 def one_of_each(machine: FakeMachine) -> None:

@@ -14,9 +14,9 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.guests import ROUND_S, BootingGuests
-from tests.contract.engine.live_site import until
 from tests.contract.engine.test_durable import durable
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.several import until
 
 WORKERS, SILENT = 8, 12
 GUEST_S = 3600.0

@@ -11,11 +11,11 @@ import pytest
 from orchestrator.core.operation import FINISHED, Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
-from tests.contract.engine.live_site import until
 from tests.contract.engine.test_durable import durable
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, t4
+from tests.fakes.several import until
 
 DOWN, UP, REQUESTS = 50, 2, 416
 """So many VMs as have room: each host has some."""

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from orchestrator.adapters.engine.live_controllers import LiveControllers
 from orchestrator.adapters.state.own import KnownStarts, OwnFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.backup import settle_restored
-from orchestrator.client.autostart import connect_running
 from orchestrator.core.errors import Conflict
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
+from tests.fakes.running import wait_until_it_answers
 from tests.postgres.cluster import Cluster
 
 DATABASE = "vgpuctl.sqlite"
@@ -59,11 +58,7 @@ def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator.serve"], env={**os.environ, "VGPUCTL_STATE": str(state)}
     )
-    deadline = time.monotonic() + 300
-    while connect_running(state) is None:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_it_answers(process, state)
     yield process, state
     process.send_signal(signal.SIGKILL)
     process.wait(60)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.autostart import connect_running
-from tests.contract.engine.live_site import LIMIT_S, ROOT, Site, created, one_of_each, until
+from tests.contract.engine.live_site import LIMIT_S, ROOT, Site, created, one_of_each
+from tests.fakes.several import until
 
 DEFINITIONS = "orchestrator/operations/definitions/vms.py"
 OTHER_ORDER = (
