@@ -16,7 +16,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.content import open_content
 from orchestrator.core.units import GIB
 from tests.fakes.driver_files import Signer, run_file
-from tests.simulated.test_serving import ended, serving
+from tests.fakes.simulated import serving
 
 OLD, NEW = "580.65.05", "580.95.02"
 SHAPE = f'gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 32, memory_gib: 128, driver: "{OLD}"'
@@ -52,7 +52,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
         for version in (OLD, NEW):
             bring(client, tmp_path, version)
         wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
-        assert ended(client, client.create_vm({**wish, "disk_bytes": GIB})) == ["done"]
+        client.wait(client.create_vm({**wish, "disk_bytes": GIB}))
         before = client.vms()[0]
         code, planned, _ = vgpuctl(state, "driver", "upgrade", "--to", NEW, "--dry-run")
         assert (code, planned["waves"]) == (0, [["a-0"], ["a-1", "a-2"], ["bad-0"]])

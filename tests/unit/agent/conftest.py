@@ -10,9 +10,19 @@ from tests.unit.agent.bench import Bench
 
 
 @pytest.fixture
-def furnished(tmp_path: Path) -> Iterator[Bench]:
-    """A host on which there is all that a VM needs."""
+def bare(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    made.furnish(made.vm)
     yield made
     made.close()
+
+
+@pytest.fixture
+def furnished(bare: Bench) -> Iterator[Bench]:
+    """A host on which there is all that a VM needs. Networks of the tests' libvirt outlive its connections."""
+    bare.furnish(bare.vm)
+    yield bare
+    for network in bare.libvirt.listAllNetworks():
+        if network.name() != "default":
+            if network.isActive():
+                network.destroy()
+            network.undefine()

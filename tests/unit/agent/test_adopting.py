@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from orchestrator.agent.libvirt.domain_devices import read_domain_xml
@@ -23,10 +20,8 @@ from tests.unit.agent.bench import L40S, L40S_2Q, MDEV, MDEV_SOURCE, T4, VF1, VF
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.close()
+def bench(bare: Bench) -> Bench:
+    return bare
 
 
 def test_the_agent_performs_every_action(bench: Bench) -> None:

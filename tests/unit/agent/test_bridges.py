@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -20,18 +19,10 @@ OFFICE = EnsureBridgedNetwork(name="office", bridge="br0", vlan=None, dhcp_serve
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    made.furnish(made.vm)
+def bench(furnished: Bench, tmp_path: Path) -> Bench:
     add_bridge(tmp_path, "br0", "eth0")
     add_bridge(tmp_path, "br120", "eth0.120", tags={"eth0.120": (120, "eth0")})
-    yield made
-    made.close()
-    for network in made.libvirt.listAllNetworks():
-        if network.name() != "default":
-            if network.isActive():
-                network.destroy()
-            network.undefine()
+    return furnished
 
 
 def add_bridge(root: Path, name: str, *ports: str, tags: dict[str, tuple[int, str]] | None = None) -> None:

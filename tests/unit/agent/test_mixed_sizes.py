@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +31,8 @@ def placed(vm: str, start: int, vf: str = VF1) -> SetPlacedType:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.close()
+def bench(bare: Bench) -> Bench:
+    return bare
 
 
 def test_it_is_on_from_the_first_vm_to_the_last(bench: Bench) -> None:

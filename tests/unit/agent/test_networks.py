@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +15,8 @@ MINE, OTHERS = "10.88.0.0/24", "10.88.1.0/24"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    made.furnish(made.vm)
-    yield made
-    made.close()
-    for network in made.libvirt.listAllNetworks():
-        if network.name() != "default":
-            network.destroy()
-            network.undefine()
+def bench(furnished: Bench) -> Bench:
+    return furnished
 
 
 def networks(bench: Bench) -> set[str]:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from orchestrator.core.errors import Conflict, Denied, Fatal
@@ -26,10 +23,8 @@ def leave(vm: str) -> RestoreVgpuScheduler:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.close()
+def bench(bare: Bench) -> Bench:
+    return bare
 
 
 def test_it_is_set_for_the_first_vm_kept_for_the_others_and_as_before_after_the_last(bench: Bench) -> None:

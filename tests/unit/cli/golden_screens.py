@@ -24,6 +24,13 @@ def check(name: str, text: str) -> None:
     assert text == path.read_text()
 
 
+def check_view(words: str, width: str | None, text: str, never_cut: tuple[str, ...]) -> None:
+    """As wide as the terminal at the most, but for commands that begin with ``never_cut``."""
+    if width is not None:
+        assert max(len(line) for line in text.splitlines()[1:]) <= int(width) or words.startswith(never_cut)
+    check(file_name(words, width), text)
+
+
 def told_by(words: str) -> str:
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
