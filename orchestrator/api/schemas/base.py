@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.core.names import NAME_PATTERN
 
@@ -26,9 +26,20 @@ class RequestBody(BaseModel):
 
 
 class AnswerBody(BaseModel):
-    """Built by us from core models."""
+    """Built by us from core models. Its schema is called like the class without ``Answer``, or has a title."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CopiedAnswer(AnswerBody):
+    """Each field is called as that of the core model which it tells of."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, told: object) -> Self:
+        """:raises ValidationError: a field is missing there or is of another type"""
+        return cls.model_validate(told)
 
 
 def moment(seconds: float) -> datetime:
@@ -38,3 +49,11 @@ def moment(seconds: float) -> datetime:
 
 def moment_or_none(seconds: float | None) -> datetime | None:
     return None if seconds is None else moment(seconds)
+
+
+def _moment_of_seconds(told: object) -> object:
+    return moment(told) if isinstance(told, (int, float)) else told
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment_of_seconds)]
+"""Seconds since the epoch in the core model."""

@@ -9,12 +9,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name
 from orchestrator.core.advice.capacity import CapacityRow, Room
 from orchestrator.core.advice.explain import TenantExplanation
-from orchestrator.core.advice.gpu_map import Cell, GpuRow
+from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
-from orchestrator.core.errors import Reason
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.placement.planned_action import Action
@@ -98,7 +97,7 @@ class ExplainQuery(_Query):
         )
 
 
-class CapacityRowAnswer(AnswerBody):
+class CapacityRowAnswer(CopiedAnswer):
     """How many more VMs of one profile fit."""
 
     profile: str
@@ -110,15 +109,9 @@ class CapacityRowAnswer(AnswerBody):
     )
     exact: bool | None = Field(description="No rearrangement of the GPUs holds one more: proved; null: not told")
 
-    @classmethod
-    def of(cls, row: CapacityRow) -> CapacityRowAnswer:
-        return cls(profile=row.profile, fits_now=row.fits_now, fits_with_moves=row.fits_with_moves, exact=row.exact)
-
 
 class CapacityAnswer(AnswerBody):
     """A row per profile, each counted on the fleet as it is."""
-
-    model_config = ConfigDict(title="Capacity")
 
     rows: tuple[CapacityRowAnswer, ...]
 
@@ -135,7 +128,7 @@ class CapacityAnswer(AnswerBody):
         return cls(rows=tuple(answers))
 
 
-class CellAnswer(AnswerBody):
+class CellAnswer(CopiedAnswer):
     """A run of slots: one VM's place, or free slots."""
 
     start: int
@@ -144,12 +137,8 @@ class CellAnswer(AnswerBody):
     tenant: str | None
     profile: str | None
 
-    @classmethod
-    def of(cls, cell: Cell) -> CellAnswer:
-        return cls(start=cell.start, size=cell.size, vm=cell.vm, tenant=cell.tenant, profile=cell.profile)
 
-
-class GpuRowAnswer(AnswerBody):
+class GpuRowAnswer(CopiedAnswer):
     """One GPU as its slots; ``slots`` is 0 while it is empty and may be cut in any way."""
 
     host: str | None = Field(description="null: not told; the GPU is then counted instead of named")
@@ -162,25 +151,9 @@ class GpuRowAnswer(AnswerBody):
     cells: tuple[CellAnswer, ...]
     unusable: str | None
 
-    @classmethod
-    def of(cls, row: GpuRow) -> GpuRowAnswer:
-        return cls(
-            host=row.host,
-            gpu=row.gpu,
-            model=row.model,
-            numa=row.numa,
-            cut=row.cut,
-            slots=row.slots,
-            free=row.free,
-            cells=tuple(CellAnswer.of(cell) for cell in row.cells),
-            unusable=row.unusable,
-        )
-
 
 class GpuMapAnswer(AnswerBody):
     """GPUs as their slots: a page of them."""
-
-    model_config = ConfigDict(title="GpuMap")
 
     gpus: tuple[GpuRowAnswer, ...]
 
@@ -189,17 +162,13 @@ class GpuMapAnswer(AnswerBody):
         return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows))
 
 
-class ReasonAnswer(AnswerBody):
+class ReasonAnswer(CopiedAnswer):
     """Why something does not fit, for one group of hosts or GPUs."""
 
     code: str
     message: str
     subjects: tuple[str, ...]
     count: int
-
-    @classmethod
-    def of(cls, reason: Reason) -> ReasonAnswer:
-        return cls(code=reason.code, message=reason.message, subjects=reason.subjects, count=reason.count)
 
 
 class PartAnswer(AnswerBody):

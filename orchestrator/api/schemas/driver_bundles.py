@@ -40,8 +40,6 @@ class AddDriverBundleBody(RequestBody):
 class DriverBundleAnswer(AnswerBody):
     """A driver as its file describes itself, checked."""
 
-    model_config = ConfigDict(title="DriverBundle")
-
     sha256: str
     kind: BundleKind
     package: str

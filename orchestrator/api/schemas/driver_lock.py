@@ -5,23 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.driver_check import DriverRow, Verdict
-from orchestrator.core.driver_lock import Component, DriverLock, Locked
+from orchestrator.core.driver_lock import Component, DriverLock
 
 
-class LockedAnswer(AnswerBody):
+class LockedAnswer(CopiedAnswer):
     """One version."""
 
     component: Component
     version: str
     sha256: str | None = Field(description="Of the bundle that it is installed from; null: any of that version")
-
-    @classmethod
-    def of(cls, locked: Locked) -> LockedAnswer:
-        return cls(component=locked.component, version=locked.version, sha256=locked.sha256)
 
 
 class LockGroupAnswer(AnswerBody):
@@ -34,8 +30,6 @@ class LockGroupAnswer(AnswerBody):
 
 class DriverLockAnswer(AnswerBody):
     """Versions for all hosts, and for groups of them."""
-
-    model_config = ConfigDict(title="DriverLock")
 
     site: tuple[LockedAnswer, ...]
     groups: tuple[LockGroupAnswer, ...]
@@ -51,7 +45,7 @@ class DriverLockAnswer(AnswerBody):
         )
 
 
-class DriverRowAnswer(AnswerBody):
+class DriverRowAnswer(CopiedAnswer):
     """One thing that was compared."""
 
     subject: str
@@ -65,22 +59,8 @@ class DriverRowAnswer(AnswerBody):
 class DriverCheckAnswer(AnswerBody):
     """All that was compared."""
 
-    model_config = ConfigDict(title="DriverCheck")
-
     rows: tuple[DriverRowAnswer, ...]
 
     @classmethod
     def of(cls, rows: Iterable[DriverRow]) -> DriverCheckAnswer:
-        return cls(
-            rows=tuple(
-                DriverRowAnswer(
-                    subject=row.subject,
-                    part=row.part,
-                    wanted=row.wanted,
-                    observed=row.observed,
-                    verdict=row.verdict,
-                    reason=row.reason,
-                )
-                for row in rows
-            )
-        )
+        return cls(rows=tuple(map(DriverRowAnswer.of, rows)))

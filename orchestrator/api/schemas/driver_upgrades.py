@@ -69,8 +69,6 @@ class HostUpgradeAnswer(AnswerBody):
 class DriverUpgradeAnswer(AnswerBody):
     """An upgrade and all of its hosts."""
 
-    model_config = ConfigDict(title="DriverUpgrade")
-
     id: str
     version: str
     state: UpgradeState

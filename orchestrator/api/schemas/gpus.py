@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import Framework, GpuInstance
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
-from orchestrator.services.messages import GpuInfo, TypeUse
+from orchestrator.services.messages import GpuInfo
 
 
-class TypeUseAnswer(AnswerBody):
+class TypeUseAnswer(CopiedAnswer):
     """One vGPU type on one GPU."""
 
     name: str
@@ -22,16 +22,6 @@ class TypeUseAnswer(AnswerBody):
     max_instances: int
     used: int
     free: int = Field(description="How many could still be claimed now")
-
-    @classmethod
-    def of(cls, use: TypeUse) -> TypeUseAnswer:
-        return cls(
-            name=use.name,
-            framebuffer_mib=use.framebuffer_mib,
-            max_instances=use.max_instances,
-            used=use.used,
-            free=use.free,
-        )
 
 
 class GpuInstanceAnswer(AnswerBody):
@@ -85,8 +75,6 @@ class GpuSchedulerAnswer(AnswerBody):
 
 class GpuAnswer(AnswerBody):
     """A physical GPU as last seen, with its claims."""
-
-    model_config = ConfigDict(title="Gpu")
 
     host: str
     address: str = Field(description="PCI address")

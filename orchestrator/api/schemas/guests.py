@@ -45,8 +45,6 @@ class ProvisionVmBody(RequestBody):
 class RoleResultAnswer(AnswerBody):
     """A role as it was run last in a guest."""
 
-    model_config = ConfigDict(title="RoleResult")
-
     role: str = Field(description="Its name")
     state: RoleState = Field(description="``ok``: everything was there already")
     tasks_ok: int = Field(description="How many of its tasks ended well")
@@ -63,8 +61,6 @@ class RoleResultAnswer(AnswerBody):
 class GuestFactsAnswer(AnswerBody):
     """What the guest said of itself to the role guest_check; it is the guest's word alone."""
 
-    model_config = ConfigDict(title="GuestFacts")
-
     system: str | None = Field(description="Its operating system; null: nobody has looked")
     kernel: str | None = Field(description="Release of its kernel")
     driver: str | None = Field(description="Version of the driver that is loaded in it")
@@ -80,8 +76,6 @@ class GuestFactsAnswer(AnswerBody):
 class LicenceAnswer(AnswerBody):
     """NVIDIA's licence of a guest, as the driver of its host tells it; the guest is not asked."""
 
-    model_config = ConfigDict(title="Licence")
-
     state: LicenceState = Field(
         description="Of the vGPU that is worst off; ``unknown``: the VM does not run, has no vGPU, or nobody says"
     )
@@ -90,8 +84,6 @@ class LicenceAnswer(AnswerBody):
 
 class ProvisioningAnswer(AnswerBody):
     """What was put into the guest of a VM."""
-
-    model_config = ConfigDict(title="Provisioning")
 
     results: tuple[RoleResultAnswer, ...] = Field(description="One for each role that was ever run")
     facts: GuestFactsAnswer = Field(description="What it said of itself")

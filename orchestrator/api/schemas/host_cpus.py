@@ -3,30 +3,22 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.cpus import HugePages, NumaNode, cpus_text
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
+from orchestrator.core.cpus import NumaNode, cpus_text
 
 
-class HugePagesAnswer(AnswerBody):
+class HugePagesAnswer(CopiedAnswer):
     """Huge pages of one size on a NUMA node."""
-
-    model_config = ConfigDict(title="HugePages")
 
     size_kib: int = Field(description="Of each, in KiB")
     total: int = Field(description="That the node has")
     free: int = Field(description="Those of them that nobody uses")
 
-    @classmethod
-    def of(cls, pages: HugePages) -> HugePagesAnswer:
-        return cls(size_kib=pages.size_kib, total=pages.total, free=pages.free)
-
 
 class NumaNodeAnswer(AnswerBody):
     """A NUMA node of a host."""
-
-    model_config = ConfigDict(title="NumaNode")
 
     id: int
     cpus: str = Field(description="CPUs that are online, as ``0-15,32-47``")

@@ -8,15 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment_or_none
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name, RequestBody, moment_or_none
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
-from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
 from orchestrator.core.snapshot import Confinement, HostSnapshot
-from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey
+from orchestrator.services.messages import AddHost, HostChange, HostInfo
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Address = Annotated[str, Field(min_length=1, max_length=255, description="IP address or DNS name")]
@@ -31,18 +30,12 @@ class ScanBody(RequestBody):
     port: Port = 22
 
 
-class HostKeyAnswer(AnswerBody):
+class HostKeyAnswer(CopiedAnswer):
     """The SSH host key that answers there now; nothing is pinned yet."""
-
-    model_config = ConfigDict(title="HostKey")
 
     type: str
     key: str
     fingerprint: str
-
-    @classmethod
-    def of(cls, key: HostKey) -> HostKeyAnswer:
-        return cls(type=key.type, key=key.key, fingerprint=key.fingerprint)
 
 
 class AddHostBody(RequestBody):
@@ -99,7 +92,7 @@ class CheckHostBody(RequestBody):
     fingerprint: str = Field(max_length=100, description="SHA256:… of the host key that the operator confirmed")
 
 
-class RequirementAnswer(AnswerBody):
+class RequirementAnswer(CopiedAnswer):
     """One thing that a host needs."""
 
     name: str
@@ -111,8 +104,6 @@ class RequirementAnswer(AnswerBody):
 class HostCheckAnswer(AnswerBody):
     """All that a host needs."""
 
-    model_config = ConfigDict(title="HostCheck")
-
     ready: bool = Field(description="Nothing is missing")
     requirements: tuple[RequirementAnswer, ...]
 
@@ -120,9 +111,7 @@ class HostCheckAnswer(AnswerBody):
     def of(cls, found: tuple[Requirement, ...]) -> HostCheckAnswer:
         return cls(
             ready=all(one.state != "missing" for one in found),
-            requirements=tuple(
-                RequirementAnswer(name=one.name, state=one.state, found=one.found, remedy=one.remedy) for one in found
-            ),
+            requirements=tuple(map(RequirementAnswer.of, found)),
         )
 
 
@@ -207,24 +196,16 @@ class HostGpuAnswer(AnswerBody):
     managed: bool
 
 
-class HostBridgeAnswer(AnswerBody):
+class HostBridgeAnswer(CopiedAnswer):
     """A bridge that the host has by itself."""
-
-    model_config = ConfigDict(title="HostBridge")
 
     name: str
     kind: Literal["linux", "openvswitch"] = Field(description="No VM is put on one of Open vSwitch")
     vlans: tuple[str, ...] = Field(description="VLANs that leave through it, as ``br0.120``")
 
-    @classmethod
-    def of(cls, bridge: Bridge) -> HostBridgeAnswer:
-        return cls(name=bridge.name, kind=bridge.kind, vlans=bridge.vlans)
-
 
 class HostAnswer(AnswerBody):
     """A host with what was last seen on it; what nobody has seen yet is null."""
-
-    model_config = ConfigDict(title="Host")
 
     name: str
     address: str

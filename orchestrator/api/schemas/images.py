@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment
+from orchestrator.api.schemas.base import CopiedAnswer, Moment, Name, RequestBody
 from orchestrator.core.host_actions import ImageFormat
-from orchestrator.core.image import Image, NewImage
+from orchestrator.core.image import NewImage
 
 
 class AddImageBody(RequestBody):
@@ -41,27 +39,13 @@ class GuestDriverBody(RequestBody):
     version: str | None = Field(max_length=40, description="null: nobody knows, or there is none")
 
 
-class ImageAnswer(AnswerBody):
+class ImageAnswer(CopiedAnswer):
     """A registered base image."""
-
-    model_config = ConfigDict(title="Image")
 
     name: str
     sha256: str
     format: ImageFormat
     size_bytes: int
     virtual_size_bytes: int
-    created_at: datetime
+    created_at: Moment
     guest_driver: str | None = Field(description="The NVIDIA driver in it; null: nobody said")
-
-    @classmethod
-    def of(cls, image: Image) -> ImageAnswer:
-        return cls(
-            name=image.name,
-            sha256=image.sha256,
-            format=image.format,
-            size_bytes=image.size_bytes,
-            virtual_size_bytes=image.virtual_size_bytes,
-            created_at=moment(image.created_at),
-            guest_driver=image.guest_driver,
-        )

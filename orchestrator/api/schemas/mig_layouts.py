@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.catalogue.mig_file import Entries
-from orchestrator.core.device import InstancePlace
 from orchestrator.core.host_actions import CreateGpuInstance, DestroyGpuInstance
 from orchestrator.core.mig_config import MigEntry
 from orchestrator.services.mig_layouts import LayoutPlan
@@ -34,15 +33,11 @@ class MigLayoutBody(BaseModel):
         return tuple(entry.to_core() for entry in self.entries)
 
 
-class PlaceAnswer(AnswerBody):
+class PlaceAnswer(CopiedAnswer):
     """A GPU instance."""
 
     profile: str
     start: int = Field(description="First memory slot")
-
-    @classmethod
-    def of(cls, place: InstancePlace) -> PlaceAnswer:
-        return cls(profile=place.profile, start=place.start)
 
 
 class LayoutPlanAnswer(AnswerBody):

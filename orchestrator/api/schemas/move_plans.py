@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.api.schemas.capacity import ActionAnswer, ReasonAnswer
@@ -38,8 +38,6 @@ class StayAnswer(AnswerBody):
 class DrainPlanAnswer(AnswerBody):
     """Where a host's VMs could go, and which have to stay."""
 
-    model_config = ConfigDict(title="DrainPlan")
-
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     stays: tuple[StayAnswer, ...]
 
@@ -53,8 +51,6 @@ class DrainPlanAnswer(AnswerBody):
 
 class CompactionPlanAnswer(AnswerBody):
     """Which GPUs could be freed by moving VMs onto others in use."""
-
-    model_config = ConfigDict(title="CompactionPlan")
 
     moves: tuple[ActionAnswer, ...] = Field(description="In the order to make them")
     freed: tuple[str, ...] = Field(description="host/GPU")

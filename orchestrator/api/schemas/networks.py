@@ -62,8 +62,6 @@ class AddSiteNetworkBody(AddNetworkBody):
 class NetworkAnswer(AnswerBody):
     """A network that VMs can be put on."""
 
-    model_config = ConfigDict(title="Network")
-
     name: str
     subnet: str | None = Field(description="null: it is on a bridge of hosts")
     bridge: str | None = Field(description="Of the hosts' own; null: a NAT network of ours")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import (
@@ -21,8 +21,6 @@ from orchestrator.core.offering import (
 
 class OfferingAnswer(AnswerBody):
     """An offering of the site."""
-
-    model_config = ConfigDict(title="Offering")
 
     name: str
     version: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, moment, moment_or_none
 from orchestrator.api.schemas.vms import named_for
@@ -39,8 +39,6 @@ class StepAnswer(AnswerBody):
 
 class OperationAnswer(AnswerBody):
     """What is being done. ``done``: it worked; ``undone``: it failed and was taken back; ``stuck``: that failed too."""
-
-    model_config = ConfigDict(title="Operation")
 
     id: str
     kind: str
@@ -90,8 +88,6 @@ class OperationAnswer(AnswerBody):
 
 class StartedAnswer(AnswerBody):
     """An accepted change: which operation does it, and on what."""
-
-    model_config = ConfigDict(title="Started")
 
     operation: str | None = Field(description="None: nothing has to be done")
     name: str

@@ -39,8 +39,6 @@ class ChangePolicyBody(RequestBody):
 
 
 class PolicyAnswer(AnswerBody):
-    model_config = ConfigDict(title="Policy")
-
     default_lease_s: int | None
     max_lease_s: int | None
     disk_grace_s: int

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import CpuPolicy, NumaPolicy, OfferingKind, Origin
@@ -13,8 +13,6 @@ from orchestrator.services.messages import ProfileInfo
 
 class ProfileAnswer(AnswerBody):
     """An offering, a vGPU type, a MIG profile or a number of whole GPUs."""
-
-    model_config = ConfigDict(title="Profile")
 
     name: str
     kind: OfferingKind

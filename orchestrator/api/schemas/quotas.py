@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, RequestBody
-from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE, QuotaUse
+from orchestrator.api.schemas.base import CopiedAnswer, RequestBody
+from orchestrator.core.quota import MAX_LIMIT, MAX_RESOURCE
 
 _Resource = Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE)]
 _Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
@@ -24,13 +24,9 @@ class ChangeQuotaBody(RequestBody):
     limits: dict[_Resource, _Amount | None] = Field(min_length=1, max_length=100)
 
 
-class HeldAnswer(AnswerBody):
+class HeldAnswer(CopiedAnswer):
     model_config = ConfigDict(title="QuotaLine")
 
     resource: str
     limit: int | None = Field(description="null: no limit")
     used: int
-
-    @classmethod
-    def of(cls, held: QuotaUse) -> HeldAnswer:
-        return cls(resource=held.resource, limit=held.limit, used=held.used)

@@ -13,8 +13,6 @@ from orchestrator.api.schemas.base import AnswerBody, RequestBody
 class ServerAnswer(AnswerBody):
     """The process that answers."""
 
-    model_config = ConfigDict(title="Server")
-
     version: str
     pid: int | None = Field(description="Its process on the server's machine; null: only operators are told")
     started_at: datetime | None = Field(description="When it began; null: only operators are told")

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment, Name, RequestBody
 from orchestrator.core.access import Caller, Role
-from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S, ApiToken, Member, Tenant
+from orchestrator.core.tenant import MAX_TOKEN_LIFETIME_S
 
 MAX_SUBJECT = 200
 
@@ -22,15 +20,9 @@ class CreateTenantBody(RequestBody):
     name: Name
 
 
-class TenantAnswer(AnswerBody):
-    model_config = ConfigDict(title="Tenant")
-
+class TenantAnswer(CopiedAnswer):
     name: str
-    created_at: datetime
-
-    @classmethod
-    def of(cls, tenant: Tenant) -> TenantAnswer:
-        return cls(name=tenant.name, created_at=moment(tenant.created_at))
+    created_at: Moment
 
 
 class MemberBody(RequestBody):
@@ -44,16 +36,10 @@ class MemberBody(RequestBody):
     role: Role
 
 
-class MemberAnswer(AnswerBody):
-    model_config = ConfigDict(title="Member")
-
+class MemberAnswer(CopiedAnswer):
     tenant: str
     subject: str
     role: Role
-
-    @classmethod
-    def of(cls, member: Member) -> MemberAnswer:
-        return cls(tenant=member.tenant, subject=member.subject, role=member.role)
 
 
 class CreateTokenBody(RequestBody):
@@ -70,40 +56,22 @@ class CreateTokenBody(RequestBody):
     name: Name | None = Field(default=None, description="What it is for")
 
 
-class TokenAnswer(AnswerBody):
+class TokenAnswer(CopiedAnswer):
     """What is known of a token; not the token."""
-
-    model_config = ConfigDict(title="Token")
 
     id: str
     name: str | None
     tenant: str
     role: Role
     made_by: str
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None = Field(description="To the minute; null: never")
-
-    @classmethod
-    def of(cls, token: ApiToken) -> TokenAnswer:
-        return cls(
-            id=token.id,
-            name=token.name,
-            tenant=token.tenant,
-            role=token.role,
-            made_by=token.made_by,
-            created_at=moment(token.created_at),
-            expires_at=moment_or_none(token.expires_at),
-            revoked_at=moment_or_none(token.revoked_at),
-            last_used_at=moment_or_none(token.last_used_at),
-        )
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    last_used_at: Moment | None = Field(description="To the minute; null: never")
 
 
-class GrantAnswer(AnswerBody):
+class GrantAnswer(CopiedAnswer):
     """One role."""
-
-    model_config = ConfigDict(title="Grant")
 
     tenant: str = Field(description="*: everywhere")
     role: Role
@@ -111,8 +79,6 @@ class GrantAnswer(AnswerBody):
 
 class CallerAnswer(AnswerBody):
     """Whoever asks."""
-
-    model_config = ConfigDict(title="Caller")
 
     actor: str = Field(description="As the audit names them: uid:1000, token:3f2a…, oidc:…")
     grants: tuple[GrantAnswer, ...]
@@ -123,15 +89,13 @@ class CallerAnswer(AnswerBody):
         tenants = caller.tenants or ()
         return cls(
             actor=caller.actor,
-            grants=tuple(GrantAnswer(tenant=grant.tenant, role=grant.role) for grant in caller.grants),
+            grants=tuple(map(GrantAnswer.of, caller.grants)),
             only_tenant=tenants[0] if len(tenants) == 1 else None,
         )
 
 
 class NewTokenAnswer(AnswerBody):
     """The only answer that holds the token itself."""
-
-    model_config = ConfigDict(title="NewToken")
 
     token: str
     about: TokenAnswer

@@ -196,8 +196,6 @@ class CardAnswer(AnswerBody):
 class VmAnswer(AnswerBody):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
-    model_config = ConfigDict(title="Vm")
-
     id: str
     name: str
     tenant: str
@@ -344,8 +342,6 @@ class PlanAnswer(AnswerBody):
 
 class ConsoleLogAnswer(AnswerBody):
     """What a serial console wrote last."""
-
-    model_config = ConfigDict(title="ConsoleLog")
 
     content_base64: str = Field(description="In base64, as guests print any bytes; empty: nothing was kept")
 
