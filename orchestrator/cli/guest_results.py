@@ -20,6 +20,9 @@ _FACTS: Final = (
     ("NCCL", "nccl"),
     ("Docker", "docker"),
     ("container toolkit", "container_toolkit"),
+    ("containerd", "containerd"),
+    ("kubelet", "kubelet"),
+    ("device plugin", "device_plugin"),
 )
 
 

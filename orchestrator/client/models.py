@@ -1121,6 +1121,18 @@ class GuestFacts(TypedDict):
     """
     Version of its NVIDIA Container Toolkit, from the same role
     """
+    containerd: str | None
+    """
+    Version of its containerd, as guest_k8s_node found it
+    """
+    kubelet: str | None
+    """
+    Version of its kubelet, from the same role
+    """
+    device_plugin: str | None
+    """
+    Version of NVIDIA's device plugin, from the same role
+    """
 
 
 class QuotaLine(TypedDict):

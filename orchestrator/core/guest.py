@@ -16,6 +16,9 @@ from orchestrator.core.host_drivers import DriverFile
 GUEST_USER: Final = "vgpuctl"
 """The account that runs have in guests."""
 
+VERSIONS: Final = ("cuda_toolkit", "docker", "container_toolkit", "containerd", "kubelet", "device_plugin")
+"""Members of :class:`GuestFacts` that a role tells of what it has installed."""
+
 RoleState = Literal["ok", "changed", "failed"]
 """``ok``: everything was there already."""
 
@@ -54,7 +57,11 @@ class GuestFacts:
     nccl: str | None = None
     docker: str | None = None
     container_toolkit: str | None = None
-    """NVIDIA's; it and ``docker`` are told by the role guest_container_toolkit alone."""
+    """NVIDIA's; it, ``docker`` and those below are told by the roles that install them alone."""
+    containerd: str | None = None
+    kubelet: str | None = None
+    device_plugin: str | None = None
+    """NVIDIA's, of the kubelet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +95,14 @@ class WantedRoles:
     """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run.
 
     ``cuda``: the toolkit that is locked, as the tables call it; None: none is. ``settings`` and ``secrets``: of
-    core/guest_settings.py, by name."""
+    core/guest_settings.py, by name. ``labels``: of core/node_labels.py."""
 
     roles: tuple[str, ...]
     driver: DriverFile | None = None
     cuda: str | None = None
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +113,8 @@ class GuestRun:
     results: tuple[RoleResult, ...] = ()
     facts: GuestFacts | None = None
     """None: the role that asks was not run."""
-    cuda_toolkit: str | None = None
-    """Told, as the two below, by the role that installs it; None: it was not run."""
-    docker: str | None = None
-    container_toolkit: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of :data:`VERSIONS`, told by the roles that were run."""
     error: VgpuctlError | None = field(default=None)
 
 
@@ -121,14 +127,11 @@ def with_run(record: GuestRecord, run: GuestRun) -> GuestRecord:
     """What is known after a run."""
     ran = {result.role for result in run.results}
     facts = record.facts if run.facts is None else run.facts
+    # guest_check looks for a toolkit, too; of the rest it knows nothing.
+    kept = {name: getattr(record.facts, name) for name in VERSIONS if name != "cuda_toolkit"}
     return GuestRecord(
         vm=record.vm,
         host_key=record.host_key or run.host_key,
         results=(*(one for one in record.results if one.role not in ran), *run.results),
-        facts=replace(
-            facts,
-            cuda_toolkit=run.cuda_toolkit or facts.cuda_toolkit,
-            docker=run.docker or record.facts.docker,
-            container_toolkit=run.container_toolkit or record.facts.container_toolkit,
-        ),
+        facts=replace(facts, **{**kept, **run.versions}),
     )

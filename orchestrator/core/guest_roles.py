@@ -17,6 +17,7 @@ ROLES: Final[dict[str, str]] = {
     "guest_mps": "NVIDIA's Multi-Process Service with limits for each client",
     "guest_exporter": "DCGM's exporter of readings, for Prometheus",
     "guest_slurm_node": "slurmd with the guest's GPUs, as a node of your Slurm cluster",
+    "guest_k8s_node": "containerd, kubelet and NVIDIA's device plugin, as a node of your Kubernetes cluster",
     "guest_check": "Driver, nvidia-smi and CUDA answer in the guest",
 }
 """By name, in the order in which they are run: what each does."""

@@ -57,6 +57,14 @@ SETTINGS: Final[dict[str, GuestSetting]] = {
     "exporter_port": GuestSetting(
         role="guest_exporter", what="TCP port where readings can be fetched", minimum=1024, maximum=65535
     ),
+    "k8s_node_gpu_replicas": GuestSetting(
+        role="guest_k8s_node", what="How many pods share the time of each GPU", minimum=1, maximum=64
+    ),
+    "k8s_node_mig_strategy": GuestSetting(
+        role="guest_k8s_node",
+        what="How the device plugin offers GPUs that are cut inside the guest",
+        words=("none", "single", "mixed"),
+    ),
 }
 """By name: ``--var NAME=VALUE``. The role has it as variable ``vgpuctl_guest_NAME``."""
 
@@ -64,6 +72,8 @@ SECRETS: Final[dict[str, str]] = {
     "licence_token": "guest_licence",
     "slurm_node_conf": "guest_slurm_node",
     "slurm_node_munge_key": "guest_slurm_node",
+    "k8s_node_bootstrap": "guest_k8s_node",
+    "k8s_node_kubelet_config": "guest_k8s_node",
 }
 """By name: whose secret it is. The role has it as a file, whose path is ``vgpuctl_guest_NAME_file``."""
 
@@ -102,7 +112,7 @@ def check_secrets(roles: Sequence[str], secrets: Mapping[str, str]) -> dict[str,
             raise InvalidInput(
                 "guest.secret_invalid",
                 f"{name} is empty, no text or over {MAX_SECRET_BYTES} bytes",
-                hint="a licence token as NVIDIA's portal has made it; a munge key in base64",
+                hint="a licence token as NVIDIA's portal has made it; a munge key in base64; a kubeconfig",
             )
     return dict(secrets)
 

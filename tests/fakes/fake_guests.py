@@ -97,5 +97,5 @@ class FakeGuests:
             results.append(result if role in there else replace(result, state="changed", tasks_changed=1))
             self.hosts.does(f"run {role}", partial(there.append, role))
         facts = GuestFacts(driver="580.95.05") if "guest_check" in wanted.roles else None
-        cuda = "12.8" if "guest_cuda" in wanted.roles else None
-        return GuestRun(host_key=self.key, results=tuple(results), facts=facts, cuda_toolkit=cuda)
+        versions = {"cuda_toolkit": "12.8"} if "guest_cuda" in wanted.roles else {}
+        return GuestRun(host_key=self.key, results=tuple(results), facts=facts, versions=versions)

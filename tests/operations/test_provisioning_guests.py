@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.driver_lock import DriverLock, Locked
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
 from orchestrator.core.operation import Operation
+from orchestrator.core.quota import Limit
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S
@@ -293,3 +294,16 @@ def test_a_guest_that_holds_its_token_is_not_asked_for_it_again(plane: ControlPl
     assert _licensed(plane).state == "done"
     assert _licensed(plane, token=None).state == "done"
     assert [dict(one.secrets) for one in _guests(plane).wanted] == [{"licence_token": TOKEN}, {}]
+
+
+def test_a_node_of_kubernetes_is_told_what_its_vm_is_now_and_other_roles_are_not(plane: ControlPlane) -> None:
+    with plane.store.begin() as tx:
+        tx.quotas.put(Limit(tenant="default", resource="gpus", amount=8))
+    secrets = {"k8s_node_bootstrap": "kind: Config", "k8s_node_kubelet_config": "kind: KubeletConfiguration"}
+    plane.services.guests.provision("default", "train", ("guest_k8s_node",), secrets=secrets)
+    plane.engine.drain()
+    _provisioned(plane)
+    node, other = _guests(plane).wanted
+    assert node.labels["topology.kubernetes.io/zone"] == plane.store.site
+    assert (node.labels["vgpuctl/gpu-model"], node.labels["vgpuctl/quota-gpus"]) == ("T4", "8")
+    assert other.labels == {}

@@ -124,6 +124,10 @@ TABLE: Final[dict[str, Page]] = {
         shown={"drivers.lock.yaml": 0},
         exits={"vgpuctl driver check": 3},
     ),
+    "docs/howto/kubernetes-nodes.md": Page(
+        files={"bootstrap.conf": "kind: Config\n", "kubelet.yaml": "kind: KubeletConfiguration\n"},
+        before=(ADD.format(GUEST_DRIVER), "vgpuctl create-vm train -p t4-2q"),
+    ),
     "docs/howto/log-in.md": Page(
         elsewhere={"vgpuctl login": "an identity provider; tests/unit/cli/test_login.py has one"}
     ),

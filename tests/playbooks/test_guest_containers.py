@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.ansible.connection import GUEST
-from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, version_of
+from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from tests.playbooks.guest_with_packages import PackagedGuest
 
@@ -55,7 +55,7 @@ def test_docker_knows_the_runtime_and_a_second_run_changes_and_restarts_nothing(
     assert guest.installed == {"docker.io", "nvidia-container-toolkit"}
     assert "nvidia" in json.loads((guest.root / "etc/docker/daemon.json").read_text())["runtimes"]
     assert (guest.root / "etc/cdi/nvidia.yaml").read_text() == (guest.root / "gpus").read_text()
-    assert (version_of(first, "docker"), version_of(first, "container_toolkit")) == ("26.1.5+dfsg1", "1.17.8")
+    assert (versions_of(first)["docker"], versions_of(first)["container_toolkit"]) == ("26.1.5+dfsg1", "1.17.8")
     assert _restarts(guest) == ["systemctl restart docker.service"]
     (result,) = results_of(_run(guest, "again"), at=0.0, operation="o")
     assert (result.role, result.state) == ("guest_container_toolkit", "ok")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.ansible.connection import GUEST
-from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, version_of
+from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.cuda_releases import cuda_releases
@@ -48,13 +48,13 @@ def test_the_newest_toolkit_that_goes_with_the_driver_is_installed_and_a_second_
     first = _run(guest)
     assert guest_error_of(first, "default/train", GUEST) is None, first.output
     assert guest.installed == {"cuda-toolkit-12-8"}
-    assert version_of(first, "cuda_toolkit") == "12.8"
+    assert versions_of(first)["cuda_toolkit"] == "12.8"
     (result,) = results_of(first, at=0.0, operation="o")
     assert (result.role, result.state, result.tasks_changed) == ("guest_cuda", "changed", 1)
     asked = guest.asked
     again = _run(guest, name="again")
     (result,) = results_of(again, at=0.0, operation="o")
-    assert (result.state, version_of(again, "cuda_toolkit"), guest.asked) == ("ok", "12.8", asked)
+    assert (result.state, versions_of(again)["cuda_toolkit"], guest.asked) == ("ok", "12.8", asked)
 
 
 def test_the_distributions_own_toolkit_serves_where_nvidias_is_not(guest: PackagedGuest) -> None:

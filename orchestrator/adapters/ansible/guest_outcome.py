@@ -20,7 +20,7 @@ from orchestrator.adapters.ansible.outcome import (
     row,
 )
 from orchestrator.core.errors import Conflict, Fatal, Retryable, Unknown, VgpuctlError
-from orchestrator.core.guest import GuestFacts, RoleResult
+from orchestrator.core.guest import VERSIONS, GuestFacts, RoleResult
 
 PREFIX: Final = "vgpuctl_"
 """What the directory of a role has before the name that people use."""
@@ -74,6 +74,7 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
     "guest.no_mps": (Conflict, "another release of the driver brings it: run guest_driver again"),
     "guest.service_failed": (Fatal, "journalctl -u in the guest says more"),
     "guest.slurm_failed": (Fatal, "nothing was written; give the cluster's munge.key as base64 writes it"),
+    "guest.node_failed": (Fatal, "everything is installed; look which package put the program there"),
     "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""
@@ -104,10 +105,10 @@ def guest_facts_of(report: RunReport) -> GuestFacts | None:
     return GuestFacts(**found.model_dump())
 
 
-def version_of(report: RunReport, name: str) -> str | None:
-    """What a role told of something that it installs; None: it was not run, or the answer has not that shape."""
-    told = report.returned.get(name)
-    return told if isinstance(told, str) and len(told) <= LONGEST else None
+def versions_of(report: RunReport) -> dict[str, str]:
+    """What roles told of what they install, by name; an answer of another shape is left out."""
+    told = {name: report.returned.get(name) for name in VERSIONS}
+    return {name: one for name, one in told.items() if isinstance(one, str) and 0 < len(one) <= LONGEST}
 
 
 def results_of(report: RunReport, *, at: float, operation: str) -> tuple[RoleResult, ...]:

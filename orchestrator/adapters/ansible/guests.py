@@ -16,7 +16,7 @@ from orchestrator.adapters.ansible.connection import (
     guest_ssh_arguments,
 )
 from orchestrator.adapters.ansible.guest_door import GuestDoor, guest_door
-from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of, version_of
+from orchestrator.adapters.ansible.guest_outcome import PREFIX, guest_error_of, guest_facts_of, results_of, versions_of
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.adapters.ansible.play import Play, run_play, scratch_space
 from orchestrator.catalogue.profiles import shipped_profiles
@@ -64,6 +64,9 @@ class AnsibleGuests:
             releases = cuda_releases(shipped_profiles().catalogue.driver_matrix, wanted.cuda)
             variables["vgpuctl_guest_cuda_toolkits"] = [asdict(one) for one in releases]
 
+        if "guest_k8s_node" in wanted.roles:
+            variables["vgpuctl_guest_k8s_node_labels"] = dict(wanted.labels)
+
         def given(scratch: Path) -> dict[str, object]:
             return variables | _secret_files(scratch, wanted.secrets)
 
@@ -101,9 +104,7 @@ class AnsibleGuests:
             host_key=shown,
             results=results_of(report, at=self.clock.now(), operation=guest.run),
             facts=guest_facts_of(report),
-            cuda_toolkit=version_of(report, "cuda_toolkit"),
-            docker=version_of(report, "docker"),
-            container_toolkit=version_of(report, "container_toolkit"),
+            versions=versions_of(report),
             error=_error(report, guest, door),
         )
 

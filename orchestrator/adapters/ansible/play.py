@@ -12,6 +12,7 @@ from typing import Final
 
 from orchestrator.adapters.ansible.leftovers import end_all
 from orchestrator.adapters.ansible.outcome import Failure, RunReport, TaskEnd
+from orchestrator.core.guest import VERSIONS
 
 _RUNNERS_OWN = (
     "AWX_ISOLATED_DATA_DIR",
@@ -27,7 +28,7 @@ _RUNNERS_OWN = (
 )
 """Variables through which ansible-runner and its callback plugin talk to each other."""
 _KILLED: Final = frozenset({"canceled", "timeout"})
-_RETURNED: Final = frozenset({"readiness", "guest_facts", "cuda_toolkit", "docker", "container_toolkit"})
+_RETURNED: Final = frozenset({"readiness", "guest_facts", *VERSIONS})
 """Values that modules return for the controller."""
 POLL_S: Final = 1
 """How often a silent play is asked whether it should end."""

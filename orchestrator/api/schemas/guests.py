@@ -71,6 +71,9 @@ class GuestFactsAnswer(AnswerBody):
     nccl: str | None = Field(description="Version of its NCCL")
     docker: str | None = Field(description="Version of its Docker, as guest_container_toolkit found it")
     container_toolkit: str | None = Field(description="Version of its NVIDIA Container Toolkit, from the same role")
+    containerd: str | None = Field(description="Version of its containerd, as guest_k8s_node found it")
+    kubelet: str | None = Field(description="Version of its kubelet, from the same role")
+    device_plugin: str | None = Field(description="Version of NVIDIA's device plugin, from the same role")
 
 
 class LicenceAnswer(AnswerBody):

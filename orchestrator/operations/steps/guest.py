@@ -10,6 +10,7 @@ from orchestrator.core.errors import Bug, Conflict, VgpuctlError
 from orchestrator.core.guest import Guest, GuestRecord, GuestRun, WantedRoles, secret_of, with_run
 from orchestrator.core.guest_roles import check_roles
 from orchestrator.core.guest_settings import SettingValue, check_settings
+from orchestrator.core.node_labels import node_labels
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
 from orchestrator.operations.fencing import Suspended
@@ -107,7 +108,15 @@ def _wanted(context: Context) -> WantedRoles:
         cuda=cuda if isinstance(cuda, str) else None,
         settings=_settings(context),
         secrets=_secrets(context),
+        labels=_labels(context) if "guest_k8s_node" in _roles(context) else {},
     )
+
+
+def _labels(context: Context) -> dict[str, str]:
+    """Of what the VM is now."""
+    vm, store = _running(context), context.world.store
+    with store.read() as tx:
+        return node_labels(vm, tx.hosts.snapshot(vm.host), tx.quotas.list(), store.site)
 
 
 def _settings(context: Context) -> dict[str, SettingValue]:
