@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a VM is told to be as a node of its tenant's Kubernetes cluster: labels by key, as a kubelet may set them itself.
+"""What a VM is as a node of its tenant's Kubernetes cluster: labels by key, as a kubelet may set them itself.
 
 A host is only told apart from the tenant's others: its name stays ours."""
 

@@ -27,8 +27,8 @@ _PROGRAMS = {
     "nvidia-device-plugin": 'echo "NVIDIA Device Plugin version 0.17.0"',
     "nvidia-ctk": 'echo "NVIDIA Container Toolkit CLI version 1.17.8"',
     "sysctl": (
-        'case $1 in -n) cat "$GUEST/forwards" ;; -w) [ "$2" = net.ipv4.ip_forward=1 ] && echo 1 > "$GUEST/forwards" ;;\n'
-        "*) exit 9 ;; esac"
+        'case "$*" in "-n net.ipv4.ip_forward") cat "$GUEST/forwards" ;;\n'
+        '"-w net.ipv4.ip_forward=1") echo 1 > "$GUEST/forwards" ;; *) exit 9 ;; esac'
     ),
 }
 
