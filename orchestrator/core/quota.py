@@ -130,40 +130,41 @@ def volume_amounts(size_bytes: int) -> Counter[str]:
     return Counter({"disk": -(-size_bytes // MIB)})
 
 
+def held_of(volume: Volume) -> Counter[str]:
+    """What it counts for its tenant; one that is lost is nowhere held."""
+    return Counter() if volume.state == "lost" else volume_amounts(volume.size_bytes)
+
+
 def totals_of(vms: Iterable[Vm], volumes: Iterable[Volume] = ()) -> dict[str, Counter[str]]:
-    """What every tenant holds. Volumes that are lost are nowhere held."""
+    """What every tenant holds."""
     totals: dict[str, Counter[str]] = {}
     for vm in vms:
         totals.setdefault(vm.spec.tenant, Counter()).update(amounts_of(vm))
     for volume in volumes:
-        if volume.state != "lost":
-            totals.setdefault(volume.tenant, Counter()).update(volume_amounts(volume.size_bytes))
+        totals.setdefault(volume.tenant, Counter()).update(held_of(volume))
     return totals
 
 
-def from_pool(resource: str, limits: Iterable[Limit], totals: Mapping[str, Amounts]) -> int:
-    """How much of the pool is taken, by all tenants together."""
-    own = {limit.tenant: limit.amount for limit in limits if limit.resource == resource}
-    return sum(max(0, held.get(resource, 0) - own.get(tenant, 0)) for tenant, held in totals.items())
+def most_held(own: int | None, pool: int | None, drawn: int) -> int:
+    """The most a tenant may hold of a resource with a limit of its own, a pool or both. ``drawn``: what the others have
+    taken from the pool."""
+    return (own or 0) + max(0, (pool or 0) - drawn)
 
 
-def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], totals: Mapping[str, Amounts]) -> None:
-    """May the tenant hold ``asked`` more? ``totals`` is what every tenant holds now.
+def check_quota(tenant: str, asked: Amounts, limits: tuple[Limit, ...], used: Amounts, drawn: Amounts) -> None:
+    """May the tenant hold ``asked`` more? ``used``: what it holds now; ``drawn``: what others have from the pool.
 
     :raises QuotaExceeded: ``quota.exceeded``, a reason for each limit. Of the pool it tells no numbers: how much of it
         is taken is other tenants' matter.
     """
     own = {limit.resource: limit.amount for limit in limits if limit.tenant == tenant}
     pool = {limit.resource: limit.amount for limit in limits if limit.tenant == EVERYWHERE}
-    held = totals.get(tenant, {})
-    after = {**totals, tenant: {name: held.get(name, 0) + asked.get(name, 0) for name in {*held, *asked}}}
     reasons = []
     for resource in sorted({*own, *pool} & {name for name, amount in asked.items() if amount}):
-        limit, used = own.get(resource, 0), held.get(resource, 0)
-        if used + asked[resource] <= limit:
-            continue
-        if resource not in pool or from_pool(resource, limits, after) > pool[resource]:
-            reasons.append(_reason(resource, limit, used, asked[resource], pooled=resource in pool))
+        held = used.get(resource, 0)
+        if held + asked[resource] > most_held(own.get(resource), pool.get(resource), drawn.get(resource, 0)):
+            pooled = resource in pool
+            reasons.append(_reason(resource, own.get(resource, 0), held, asked[resource], pooled=pooled))
     if reasons:
         first = reasons[0].message
         raise QuotaExceeded(

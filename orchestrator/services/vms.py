@@ -107,8 +107,6 @@ class VmService:
         if any(tx.networks.find(name) is None for name in plan.vm.spec.networks):
             raise ClaimLost(f"a network of VM {request.name} was deleted meanwhile")
         check_still_ready(tx, plan.vm.host)
-        tx.quotas.lock(request.tenant)
-        within_quota(tx, plan.vm)
         if plan.vm.spec.user_data is not None and request.user_data is not None:
             tx.secrets.put(plan.vm.spec.user_data, request.user_data)
         kind = "create_vm" if request.start else "create_stopped_vm"

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,12 @@ from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded
 from orchestrator.core.quota import QuotaUse
+from orchestrator.services.planning import Planner, VmPlan
 from orchestrator.services.vms import VmService
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4
+from tests.fakes.recount import miscounted
 from tests.postgres.cluster import Cluster
 
 GIB = 1024
@@ -136,3 +138,62 @@ def test_a_quota_goes_with_its_tenant(eight_l40s: Site) -> None:
     site.plane.services.tenancy.tenants.delete("short")
     site.plane.services.tenancy.tenants.create("short")
     assert site.held("short")["vms"].limit is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OvertakenPlanner(Planner):
+    """Somebody else claims between its first plan and the claim that follows."""
+
+    overtake: list[Callable[[], object]]
+    planned: list[str] = field(default_factory=list)
+
+    def reserve(self, plan: VmPlan) -> None:
+        super().reserve(plan)
+        self.planned.append(plan.vm.spec.name)
+        if self.overtake:
+            self.overtake.pop()()
+
+
+@pytest.mark.parametrize("owner", ["late", EVERYWHERE])
+def test_who_loses_the_last_of_a_quota_plans_again_and_is_refused(tmp_path: Path, url: str | None, owner: str) -> None:
+    shared = url or f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    site = _site(tmp_path / "one", [t4(), t4("0000:42:00.0")], shared)
+    other = control_plane(tmp_path / "two", hosts=site.plane.hosts, url=shared)
+    for tenant in ("late", "early"):
+        site.limit(tenant)
+    site.plane.services.tenancy.quotas.change(owner, {"vms": 1})
+    planner = site.vms.planner
+    first = replace(other.services.vms, planner=replace(other.services.vms.planner, ids=RandomIds()))
+    winner = replace(create_vm("first", profile="GRID T4-1Q"), tenant="early" if owner == EVERYWHERE else "late")
+    overtaken = OvertakenPlanner(
+        index=planner.index, clock=planner.clock, ids=planner.ids, overtake=[lambda: first.create(winner)]
+    )
+    with pytest.raises(QuotaExceeded) as caught:
+        replace(site.vms, planner=overtaken).create(replace(create_vm("second", profile="GRID T4-1Q"), tenant="late"))
+    assert "the quota of vms is " in caught.value.message
+    assert overtaken.planned == ["second"]  # what it planned again the quota refused before it was claimed
+    assert overtaken.overtake == []
+    with site.plane.store.read() as tx:
+        assert [vm.spec.name for vm in tx.vms.list()] == ["first"]
+        assert list(miscounted(tx)) == []
+    for plane in (site.plane, other):
+        plane.store.close()
+
+
+def test_a_quota_below_what_is_held_only_refuses_what_is_new(eight_l40s: Site) -> None:
+    site, vgpu = eight_l40s, "NVIDIA L40S-12Q"
+    site.limit("research")
+    assert [site.create("research", name, vgpu) for name in ("a", "b")] == [True, True]
+    site.plane.engine.drain()
+    site.plane.services.tenancy.quotas.change("research", {"gpus": 1})
+    assert site.held("research")["gpus"] == QuotaUse(resource="gpus", limit=1, used=2)
+    for verb in (site.vms.stop, site.vms.start, site.vms.restart):
+        verb("research", "a")
+        site.plane.engine.drain()
+    assert not site.create("research", "c", vgpu)
+    site.vms.delete("research", "a")
+    site.plane.engine.drain()
+    assert not site.create("research", "c", vgpu)
+    site.vms.delete("research", "b")
+    site.plane.engine.drain()
+    assert site.create("research", "c", vgpu)

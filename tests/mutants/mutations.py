@@ -128,8 +128,8 @@ MUTATIONS = (
         "tests/unit/adapters/state/test_lock.py",
     ),
     _one(
-        "lock: those who draw on one quota do not come one after the other on PostgreSQL",
-        "adapters/store/tenant_rows.py",
+        "lock: those who draw on the pool do not come one after the other on PostgreSQL",
+        "adapters/store/tenant_usage_rows.py",
         ".with_for_update()",
         "",
         "tests/contract/test_quotas.py", "tests/contract/store/test_races.py", "-m", "not soak",
@@ -152,13 +152,26 @@ MUTATIONS = (
         "        if self._usage.take(claim, capacity) is None:\n",
         _STORE, "-k", "sqlite",
     ),
-    Mutation(
+    _one(
         "check: a new VM is not held against the quota",
-        (
-            Edit(_VMS, "        within_quota(tx, plan.vm)\n        plan = replace(", "        plan = replace("),
-            Edit(_VMS, "        within_quota(tx, plan.vm)\n        if plan.vm.spec", "        if plan.vm.spec"),
-        ),
-        ("tests/contract/test_quotas.py", "-k", "leaves_nothing"),
+        _VMS,
+        "        within_quota(tx, plan.vm)\n        plan = replace(",
+        "        plan = replace(",
+        "tests/contract/test_quotas.py", "-k", "leaves_nothing",
+    ),
+    _one(
+        "check: a claim is not held against what others have taken since it was planned",
+        "adapters/store/database.py",
+        'within_limits=how == "beside claims"',
+        "within_limits=False",
+        "tests/contract/test_quotas.py", "-k", "plans_again and sqlite",
+    ),
+    _one(
+        "count: what a deleted VM held stays counted",
+        "adapters/store/vm_rows.py",
+        "amounts_of(gone), {})",
+        "{}, {})",
+        "tests/contract/store/test_tenant_usage.py", "-k", "sqlite",
     ),
     _one(
         "check: an adopted VM is not held against the quota",

@@ -26,7 +26,13 @@ _NOT_COMPARED = frozenset(
         "guests",
     }
 )
+_SUMS = {"host_usage": ("vcpus", "memory_mib", "disk_bytes"), "tenant_usage": ("used",)}
 Rows = list[dict[str, Any]]
+
+
+def is_at_nothing(table: str, row: dict[str, Any]) -> bool:
+    """A sum that stays when the last claim, the last VM or its host goes."""
+    return table in _SUMS and not any(row[name] for name in _SUMS[table])
 
 
 class ResettableDatabase(Protocol):

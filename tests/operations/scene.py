@@ -22,8 +22,9 @@ from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlan
 from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
+from tests.fakes.recount import miscounted
 from tests.operations import fabric, guests, layouts, schedulers, volumes
-from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite
+from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
 from tests.operations.striking_journal import StrikingJournal
 
 _VOLATILE = ("last_seen_at", "epoch", "blob", "operation", "created_at", "addresses", "changed")
@@ -322,6 +323,8 @@ class World:
         return self.plane.services.operations.get(self.operation_id)
 
     def picture(self) -> dict[str, object]:
+        with self.plane.store.read() as tx:
+            assert list(miscounted(tx)) == []
         return picture(self.plane, self.books)
 
 
@@ -329,11 +332,8 @@ def picture(plane: ControlPlane, books: ResettableDatabase) -> dict[str, object]
     """Hosts and database, without journals, times and what was merely observed."""
     seen: dict[str, object] = {name: machine.state() for name, machine in plane.hosts.machines.items()}
     for table, rows in sorted(books.compared().items()):
-        seen[table] = [
-            {key: value for key, value in row.items() if key not in _VOLATILE}
-            for row in rows
-            if table != "host_usage" or any(row[sum_] for sum_ in ("vcpus", "memory_mib", "disk_bytes"))
-        ]  # the sums of a host stay, at nothing, when its last claim or the host itself goes
+        kept = [row for row in rows if not is_at_nothing(table, row)]
+        seen[table] = [{key: value for key, value in row.items() if key not in _VOLATILE} for row in kept]
     seen["keys"] = dict(plane.keys.keys)
     return seen
 

@@ -18,6 +18,7 @@ from orchestrator.sim.fleet import enrolled, new_machine
 from orchestrator.sim.hardware import gpu_kind
 from orchestrator.sim.observing import snapshot_of
 from orchestrator.use_cases import Services
+from tests.fakes.recount import miscounted
 from tests.simulated.controller import Controller, Surroundings, start
 from tests.simulated.databases import SITE, fresh_database
 from tests.simulated.invariants import HostView, Memory, broken
@@ -342,8 +343,9 @@ class Run:
     def _check_settled(self) -> None:
         with self._store.read() as tx:
             operations, standing = tx.operations.list(limit=100_000), tx.findings.list()
+            found = list(miscounted(tx))
         views = [self._view(address) for address in self._busy()]
-        found = [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
+        found += [*i4_every_operation_has_ended(operations), *i5_a_request_made_twice_made_one_vm(views)]
         for view in views:
             found += host_is_as_wanted(view, f"{view.host}.test" in self._disturbed)
         with_foreign = {view.host for view in views if view.machine.foreign}
@@ -364,5 +366,7 @@ class Run:
         found = [*i4_every_operation_has_ended(tuple(self._operations("queued", "running", "undoing", "stuck")))]
         for address in self._busy():
             found += host_is_empty(self._view(address))
+        with self._store.read() as tx:
+            found += miscounted(tx)
         if found:
             raise Broken(*found)

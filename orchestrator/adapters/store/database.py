@@ -29,6 +29,7 @@ from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOf
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import meta
 from orchestrator.adapters.store.tenant_rows import SqlPolicies, SqlQuotas, SqlRequestKeys, SqlTenants, SqlTokens
+from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.adapters.store.turn import Turn
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
@@ -48,9 +49,10 @@ class SqlTransaction:
         self.connection = connection
         db = Statements(connection)
         self.usage = SqlUsage(db)
+        self.tenant_usage = SqlTenantUsage(db)
         self.hosts = SqlHosts(db, self.usage, parsed)
         self.looks = SqlLooks(db, parsed)
-        self.vms = SqlVms(db, self.usage)
+        self.vms = SqlVms(db, self.usage, self.tenant_usage)
         self.guests = SqlGuests(db)
         self.claims = SqlClaims(db, self.usage)
         self.fleet = SqlFleet(db, self.usage, self.claims)
@@ -58,7 +60,7 @@ class SqlTransaction:
         self.controllers = SqlControllers(db)
         self.images = SqlImages(db)
         self.networks = SqlNetworks(db)
-        self.volumes = SqlVolumes(db, self.usage)
+        self.volumes = SqlVolumes(db, self.usage, self.tenant_usage)
         self.offerings = SqlOfferings(db)
         self.driver_bundles = SqlDriverBundles(db)
         self.driver_locks = SqlDriverLocks(db)
@@ -68,7 +70,7 @@ class SqlTransaction:
         self.findings = SqlFindings(db)
         self.tenants = SqlTenants(db)
         self.tokens = SqlTokens(db)
-        self.quotas = SqlQuotas(db)
+        self.quotas = SqlQuotas(db, self.tenant_usage)
         self.policies = SqlPolicies(db)
         self.request_keys = SqlRequestKeys(db)
 
@@ -148,6 +150,7 @@ class SqlStore:
             tx = SqlTransaction(connection, self._box, self._parsed, self._audited)
             yield tx
             tx.usage.stamp()
+            tx.tenant_usage.write(within_limits=how == "beside claims")
         self._flush()  # others write meanwhile, and theirs is flushed together
         self._appended.extend(tx.audit.appended)
         self._listeners.tell(tx.operations.changed)

@@ -294,21 +294,16 @@ controllers = Table(
 )
 
 controller_doors = Table(
-    "controller_doors",
-    metadata,
-    Column("name", String(80), primary_key=True),
-    Column("address", String(280), nullable=False),
-    Column("certificate", String(64), nullable=False),
-    Column("credential", String(64), nullable=False),
-)
+    "controller_doors", metadata,
+    Column("name", String(80), primary_key=True), Column("address", String(280), nullable=False),
+    Column("certificate", String(64), nullable=False), Column("credential", String(64), nullable=False),
+)  # fmt: skip
 
 invitations = Table(
-    "invitations",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("digest", String(64), nullable=False),
+    "invitations", metadata,
+    Column("id", String(12), primary_key=True), Column("digest", String(64), nullable=False),
     Column("expires_at", Float, nullable=False),
-)
+)  # fmt: skip
 
 secrets = Table(
     "secrets", metadata, Column("id", String(100), primary_key=True), Column("blob", LargeBinary, nullable=False)
@@ -381,6 +376,13 @@ quotas = Table(
     Column("tenant", String(63), primary_key=True), Column("resource", String(100), primary_key=True),
     Column("amount", BigInteger, nullable=False),
 )  # fmt: skip
+
+tenant_usage = Table(
+    "tenant_usage", metadata,
+    Column("tenant", String(63), primary_key=True), Column("resource", String(100), primary_key=True, index=True),
+    Column("used", BigInteger, nullable=False),
+)  # fmt: skip
+"""What the VMs and volumes of a tenant hold together of every resource of quotas; rows stay, at nothing."""
 
 request_keys = Table(
     "request_keys",

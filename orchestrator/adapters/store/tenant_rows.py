@@ -9,24 +9,17 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.adapters.store.statements import Statements, kept
-from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenants, tokens
-from orchestrator.core.access import EVERYWHERE
+from orchestrator.adapters.store.tables import members, policies, quotas, request_keys, tenant_usage, tenants, tokens
+from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.lease import TenantPolicy
-from orchestrator.core.quota import Limit
+from orchestrator.core.quota import Amounts, Limit
 from orchestrator.core.request_key import StoredRequest
 from orchestrator.core.tenant import ApiToken, Member, Tenant
 
 # Put together once, as that takes longer than asking.
 _TENANT: Final = kept(select(tenants).where(tenants.c.name == bindparam("its_name")))
 _LIMITS: Final = kept(select(quotas).order_by(quotas.c.tenant, quotas.c.resource))
-_LOCKED: Final = kept(
-    select(quotas.c.tenant)
-    .where(quotas.c.tenant.in_((bindparam("its_tenant"), EVERYWHERE)))
-    .order_by(quotas.c.tenant.desc())
-    .with_for_update()
-)
-"""Always the tenant's own first and then the pool's, so that two tenants never wait for each other."""
 _POLICY: Final = kept(select(policies.c.document).where(policies.c.tenant == bindparam("its_tenant")))
 
 
@@ -48,6 +41,7 @@ class SqlTenants:
         """With its members, tokens, quota and policy. Gone already is fine."""
         self._db.execute(delete(policies).where(policies.c.tenant == name))
         self._db.execute(delete(quotas).where(quotas.c.tenant == name))
+        self._db.execute(delete(tenant_usage).where(tenant_usage.c.tenant == name))
         self._db.execute(delete(members).where(members.c.tenant == name))
         self._db.execute(delete(tokens).where(tokens.c.tenant == name))
         self._db.execute(delete(tenants).where(tenants.c.name == name))
@@ -99,12 +93,15 @@ class SqlTokens:
 
 
 class SqlQuotas:
-    def __init__(self, connection: Statements) -> None:
+    def __init__(self, connection: Statements, usage: SqlTenantUsage) -> None:
         self._db = connection
+        self._usage = usage
 
-    def lock(self, tenant: str) -> None:
-        """Its own and the pool's."""
-        self._db.execute(_LOCKED, {"its_tenant": tenant})
+    def used(self, tenant: str) -> Amounts:
+        return self._usage.used(tenant)
+
+    def drawn(self, *, besides: str) -> Amounts:
+        return self._usage.drawn(besides)
 
     def list(self) -> tuple[Limit, ...]:
         """By tenant and resource."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Executable, Select, Text, and_, bindparam, cast, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from orchestrator.adapters.store.rows import VM_COLUMNS, claim_of, vm_of, vm_values
+from orchestrator.adapters.store.rows import VM_COLUMNS, AnyRow, claim_of, vm_of, vm_values
 from orchestrator.adapters.store.statements import OfFew, Statements, kept
 from orchestrator.adapters.store.tables import (
     cpu_claims,
@@ -24,11 +24,13 @@ from orchestrator.adapters.store.tables import (
     vms,
     volumes,
 )
+from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.cpus import cpus_text
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict
+from orchestrator.core.quota import amounts_of
 from orchestrator.core.vm import DeallocationReason, Vm, VmSpec, VmState, WantedState
 from orchestrator.ports.store.claims import ClaimLost, Neighbour
 
@@ -43,13 +45,14 @@ _BY_ID: Final = kept(select(*VM_COLUMNS).where(_ID))
 _NAMED: Final = kept(
     select(*VM_COLUMNS).where(vms.c.tenant == bindparam("its_tenant"), vms.c.name == bindparam("its_name"))
 )
-_REMOVE: Final = kept(delete(vms).where(_ID).returning(vms.c.host))
+_REMOVE: Final = kept(delete(vms).where(_ID).returning(*VM_COLUMNS))
 _CHANGE: Final = kept(update(vms).where(_ID))
 _CHANGE_BY: Final = kept(_CHANGE.where(vms.c.operation == bindparam("its_operation")))
 _DROP_SHARE: Final = kept(delete(host_claims).where(host_claims.c.vm == bindparam("its_vm")).returning(host_claims))
 _DETACH: Final = kept(update(volumes).where(volumes.c.vm == bindparam("its_vm")).values(vm=None))
 _WAITS: Final = and_(vms.c.state == "creating", ~select(slot_claims.c.vm).where(slot_claims.c.vm == vms.c.id).exists())
 _SEEN_BY_PLACEMENT: Final = kept(select(vms.c.host, vms.c.deallocated, _WAITS.label("waits")).where(_ID))
+_BEFORE_UPDATE: Final = kept(select(*VM_COLUMNS, _WAITS.label("waits")).where(_ID))
 """Of what is updated: whether it keeps its disk only, and whether it waits for a place that others give back."""
 _IN_ORDER: Final = select(*VM_COLUMNS).order_by(vms.c.tenant, vms.c.name)
 _ON_HOST: Final = _IN_ORDER.where(vms.c.host == bindparam("host"))
@@ -57,9 +60,10 @@ _LEASE_OVER: Final = _ON_HOST.where(vms.c.lease_end <= bindparam("at"), vms.c.de
 
 
 class SqlVms:
-    def __init__(self, connection: Statements, usage: SqlUsage) -> None:
+    def __init__(self, connection: Statements, usage: SqlUsage, tenants: SqlTenantUsage) -> None:
         self._db = connection
         self._usage = usage
+        self._tenants = tenants
 
     def add(self, vm: Vm) -> None:
         """:raises Conflict: ``vm.exists``; :raises ClaimLost: somebody makes it now, or its image is gone"""
@@ -70,6 +74,7 @@ class SqlVms:
             raise ClaimLost(f"VM {vm.spec.name}: {error.orig}") from error
         if added == 0:
             raise _exists(vm.spec.name)
+        self._tenants.change(vm.spec.tenant, {}, amounts_of(vm))
 
     def find(self, tenant: str, name: str) -> Vm | None:
         row = self._db.execute(_NAMED, {"its_tenant": tenant, "its_name": name}).one_or_none()
@@ -91,8 +96,11 @@ class SqlVms:
         return tuple(vm_of(row) for row in self._db.execute(_LEASE_OVER, {"host": host, "at": at}))
 
     def update(self, vm: Vm) -> None:
-        self._touch_if_seen(vm.id, vm.state, vm.deallocated)
-        self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
+        before = self._db.execute(_BEFORE_UPDATE, {"its_id": vm.id}).one_or_none()
+        if before is not None:
+            self._touch_if_seen(before, vm.state, vm.deallocated)
+            self._tenants.change(vm.spec.tenant, amounts_of(vm_of(before[:-1])), amounts_of(vm))
+            self._db.execute(_CHANGE, {"its_id": vm.id, **vm_values(vm)})
 
     def set_state(
         self,
@@ -105,7 +113,9 @@ class SqlVms:
     ) -> None:
         """If ``operation`` is still the last one that was begun for it. ``addresses``: None leaves those of a VM that
         runs as they are; any other has none. ``wanted``: None leaves what is wanted of it."""
-        self._touch_if_seen(vm_id, state)
+        seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
+        if seen is not None:
+            self._touch_if_seen(seen, state)
         values: dict[str, Any] = {"its_id": vm_id, "its_operation": operation, "state": state}
         if state != "running" or addresses is not None:
             values["addresses"] = list(addresses or ())
@@ -124,6 +134,10 @@ class SqlVms:
 
     def deallocate(self, vm_id: str, why: DeallocationReason, devices: Sequence[Device]) -> None:
         """Stopped, without a place, with the devices that it had last."""
+        before = self.find_id(vm_id)
+        if before is not None:
+            after = replace(before, devices=tuple(devices), deallocated=why)
+            self._tenants.change(before.spec.tenant, amounts_of(before), amounts_of(after))
         gone = {"state": "stopped", "wanted": "stopped", "addresses": [], "deallocated": why}
         self._db.execute(_CHANGE, {"its_id": vm_id, "devices": [asdict(one) for one in devices], **gone})
 
@@ -140,10 +154,9 @@ class SqlVms:
         except IntegrityError as error:
             raise _exists(name) from error
 
-    def _touch_if_seen(self, vm_id: str, state: VmState, deallocated: DeallocationReason | None = None) -> None:
+    def _touch_if_seen(self, seen: AnyRow, state: VmState, deallocated: DeallocationReason | None = None) -> None:
         """What placement sees beside claims: whether the VM waits for a place, and whether it has a disk only."""
-        seen = self._db.execute(_SEEN_BY_PLACEMENT, {"its_id": vm_id}).one_or_none()
-        if seen is not None and (seen.deallocated != deallocated or (seen.waits and state != "creating")):
+        if seen.deallocated != deallocated or (seen.waits and state != "creating"):
             self._usage.touch(seen.host)
 
     def remove(self, vm_id: str) -> None:
@@ -152,8 +165,9 @@ class SqlVms:
         _drop_place(self._db, vm_id)
         for row in self._db.execute(_DROP_SHARE, {"its_vm": vm_id}).all():
             self._usage.give(row.host, vcpus=row.vcpus, memory_mib=row.memory_mib, disk_bytes=row.disk_bytes)
-        for host in self._db.execute(_REMOVE, {"its_id": vm_id}).scalars():
-            self._usage.touch(host)
+        for gone in map(vm_of, self._db.execute(_REMOVE, {"its_id": vm_id})):
+            self._usage.touch(gone.host)
+            self._tenants.change(gone.spec.tenant, amounts_of(gone), {})
 
 
 def _exists(name: str) -> Conflict:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
@@ -11,9 +12,11 @@ from sqlalchemy.exc import IntegrityError
 
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import volumes
+from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.errors import Conflict
+from orchestrator.core.quota import held_of
 from orchestrator.core.volume import Volume
 from orchestrator.ports.store.claims import ClaimLost
 
@@ -36,9 +39,10 @@ OF_HOSTS: Final[Select[Any]] = (
 
 
 class SqlVolumes:
-    def __init__(self, db: Statements, usage: SqlUsage) -> None:
+    def __init__(self, db: Statements, usage: SqlUsage, tenants: SqlTenantUsage) -> None:
         self._db = db
         self._usage = usage
+        self._tenants = tenants
 
     def add(self, volume: Volume, capacity: HostCapacity | None) -> None:
         """:raises Conflict: ``volume.exists``; :raises ClaimLost: the host has too little disk left"""
@@ -50,6 +54,7 @@ class SqlVolumes:
             self._db.execute(insert(volumes).values(volume.fields()))
         except IntegrityError as error:
             raise _exists(volume.name) from error
+        self._tenants.change(volume.tenant, {}, held_of(volume))
 
     def find(self, tenant: str, name: str) -> Volume | None:
         row = self._db.execute(select(volumes).where(volumes.c.tenant == tenant, volumes.c.name == name)).one_or_none()
@@ -108,10 +113,15 @@ class SqlVolumes:
         if there is None:
             return
         self._db.execute(delete(volumes).where(_ID), {"its_id": volume_id})
+        self._tenants.change(there.tenant, held_of(there), {})
         if there.host is not None and there.state != "lost":
             self._usage.give(there.host, vcpus=0, memory_mib=0, disk_bytes=there.size_bytes)
 
     def _set(self, volume_id: str, **values: Any) -> None:
+        before = self.find_id(volume_id)
+        if before is not None and "state" in values:
+            after = replace(before, state=values["state"])
+            self._tenants.change(before.tenant, held_of(before), held_of(after))
         self._db.execute(update(volumes).where(_ID).values(**values), {"its_id": volume_id})
 
     def _take(self, volume: Volume, host: str, capacity: HostCapacity) -> None:

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of tenants and of the pool."""
+"""Limits of tenants and of the pool, and what is held under them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from orchestrator.core.quota import Limit
+from orchestrator.core.quota import Amounts, Limit
 
 
 class Quotas(Protocol):
     def list(self) -> tuple[Limit, ...]:
         """Of all tenants and of the pool (``*``), by tenant and resource."""
 
-    def lock(self, tenant: str) -> None:
-        """What limits the tenant, its own and the pool, is not drawn on by others until the transaction ends."""
+    def used(self, tenant: str) -> Amounts:
+        """What all its VMs and volumes hold. What is not named is not held."""
+
+    def drawn(self, *, besides: str) -> Amounts:
+        """What the tenants but for this one (``*``: all of them) have taken from the pool, where it has a limit."""
 
     def put(self, limit: Limit) -> None:
         """Replaces the one there was."""

@@ -104,5 +104,6 @@ class Store(Protocol):
 
     def claim(self) -> AbstractContextManager[Transaction]:
         """Like :meth:`begin`, side by side with others of its kind where the database can do that: constraints,
-        counters, the locks of quotas and the rows of operations keep them apart, so nothing else may be decided by what
-        was read here."""
+        counters and the rows of operations keep them apart, so nothing else may be decided by what was read here.
+
+        :raises ClaimLost: at its end: meanwhile others have used up a quota of a tenant who would hold more by it"""

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.catalogue.quota_names import board_name
-from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.quota import (
@@ -16,7 +15,6 @@ from orchestrator.core.quota import (
     Limit,
     check_quota,
     machine_amounts,
-    totals_of,
     vgpu_amounts,
     whole_gpu_amounts,
 )
@@ -29,20 +27,20 @@ class QuotaRoom:
 
     tenant: str
     limits: tuple[Limit, ...]
-    totals: dict[str, Counter[str]]
+    used: Amounts
+    drawn: Amounts
+    """What others have taken from the pool."""
 
     @classmethod
     def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
         limits = tx.quotas.list()
-        concerned = any(limit.tenant in {tenant, EVERYWHERE} for limit in limits)
-        return cls(
-            tenant=tenant, limits=limits, totals=totals_of(tx.vms.list(), tx.volumes.list()) if concerned else {}
-        )
+        drawn = tx.quotas.drawn(besides=tenant)
+        return cls(tenant=tenant, limits=limits, used=tx.quotas.used(tenant), drawn=drawn)
 
     def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""
         try:
-            check_quota(self.tenant, asked, self.limits, self.totals)
+            check_quota(self.tenant, asked, self.limits, self.used, self.drawn)
         except QuotaExceeded as error:
             return error.reasons
         return ()
@@ -50,8 +48,8 @@ class QuotaRoom:
     def promised(self, asked: Amounts) -> int:
         """How many times its own limits cover ``asked`` beside what it holds; 0 where none of them is about it."""
         own = {limit.resource: limit.amount for limit in self.limits if limit.tenant == self.tenant}
-        held = self.totals.get(self.tenant, Counter())
-        left = [(own[name] - held[name]) // amount for name, amount in asked.items() if amount and name in own]
+        free = {name: amount - self.used.get(name, 0) for name, amount in own.items()}
+        left = [free[name] // amount for name, amount in asked.items() if amount and name in free]
         return max(0, min(left, default=0))
 
     def most(self, asked: Amounts, at_most: int) -> int:

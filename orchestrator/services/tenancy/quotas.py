@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,9 +18,7 @@ from orchestrator.core.quota import (
     amounts_of,
     check_quota,
     check_resource,
-    from_pool,
     show_amount,
-    totals_of,
     volume_amounts,
 )
 from orchestrator.core.vm import Vm
@@ -34,8 +31,8 @@ from orchestrator.services.tenancy.tenants import known_tenant
 
 
 def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
-    """Called where the VM is about to be stored, and nobody else may draw on the quota: by a writer that is alone, or
-    after ``tx.quotas.lock``.
+    """Called where the VM is planned, and by a writer that is alone before it stores the VM. A claim beside others is
+    held against the limits at its end (``Store.claim``).
 
     ``stored``: the VM as it is stored already; only what it comes to hold beyond that is asked for.
 
@@ -56,9 +53,8 @@ def _within(tx: Transaction, tenant: str, asked: Amounts) -> None:
     limits = tx.quotas.list()
     concerned = {limit.tenant for limit in limits} & {tenant, EVERYWHERE}
     if concerned:
-        only = None if EVERYWHERE in concerned else tenant  # only a pool makes what others hold count
-        totals = totals_of(tx.vms.list(tenant=only), tx.volumes.list(tenant=only))
-        check_quota(tenant, asked, limits, totals)
+        drawn: Amounts = tx.quotas.drawn(besides=tenant) if EVERYWHERE in concerned else {}
+        check_quota(tenant, asked, limits, tx.quotas.used(tenant), drawn)
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -87,19 +83,14 @@ class QuotaService:
         :raises NotFound: ``tenant.unknown``
         """
         with self.store.read() as tx:
+            limits = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
             if tenant == EVERYWHERE:
-                limits, totals = tx.quotas.list(), totals_of(tx.vms.list(), tx.volumes.list())
-                pool = [limit for limit in limits if limit.tenant == EVERYWHERE]
-                return tuple(
-                    QuotaUse(resource=one.resource, limit=one.amount, used=from_pool(one.resource, limits, totals))
-                    for one in pool
-                )
-            known_tenant(tx, tenant)
-            own = {limit.resource: limit.amount for limit in tx.quotas.list() if limit.tenant == tenant}
-            totals = totals_of(tx.vms.list(tenant=tenant), tx.volumes.list(tenant=tenant))
-            held = totals.get(tenant, Counter())
-        names = [*RESOURCES, *sorted(name for name in own if name not in RESOURCES)]
-        return tuple(QuotaUse(resource=name, limit=own.get(name), used=held[name]) for name in names)
+                used, names = tx.quotas.drawn(besides=EVERYWHERE), sorted(limits)
+            else:
+                known_tenant(tx, tenant)
+                used = tx.quotas.used(tenant)
+                names = [*RESOURCES, *sorted(limits.keys() - set(RESOURCES))]
+        return tuple(QuotaUse(resource=name, limit=limits.get(name), used=used.get(name, 0)) for name in names)
 
     def change(self, tenant: str, limits: Mapping[str, int | None]) -> tuple[QuotaUse, ...]:
         """Set these limits, or with None take them away; others stay. What is held already stays held.

@@ -73,7 +73,7 @@ def vm(name: str, number: int = 0) -> Vm:
         network="default",
         ssh_keys=("ssh-ed25519 AAAA x",),
     )
-    device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name="T", name="u")
+    device = Device(kind="mdev", gpu=GPU, parent=GPU, type_name="GRID T4-1Q", name="u")
     return Vm(
         id=f"{number:08d}-{name}",
         spec=spec,

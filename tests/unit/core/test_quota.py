@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.device import Device
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
-from orchestrator.core.quota import Limit, amounts_of, check_quota, check_resource, parse_amount, show_amount
+from orchestrator.core.quota import Amounts, Limit, amounts_of, check_quota, check_resource, parse_amount, show_amount
 from orchestrator.core.vm import Vm, VmSpec
 
 TENANTS, RESOURCES = ("a", "b", "c"), ("gpus", "vcpus")
@@ -21,6 +22,16 @@ ASKED = st.lists(
     st.tuples(st.sampled_from(TENANTS), st.fixed_dictionaries({name: st.integers(0, 3) for name in RESOURCES})),
     max_size=30,
 )
+
+
+def drawn(besides: str, limits: tuple[Limit, ...], totals: Mapping[str, Amounts]) -> Counter[str]:
+    """What the other tenants have from the pool."""
+    own = {(limit.tenant, limit.resource): limit.amount for limit in limits}
+    found = Counter[str]()
+    for tenant in totals.keys() - {besides}:
+        for resource, used in totals[tenant].items():
+            found[resource] += max(0, used - own.get((tenant, resource), 0))
+    return found
 
 
 @given(LIMITS, ASKED)
@@ -35,7 +46,7 @@ def test_no_limit_is_ever_broken_and_nobody_is_refused_what_is_guaranteed(
             held[what] + amount <= given_limits.get((tenant, what), 0) for what, amount in amounts.items() if amount
         )
         try:
-            check_quota(tenant, amounts, limits, totals)
+            check_quota(tenant, amounts, limits, held, drawn(tenant, limits, totals))
         except QuotaExceeded:
             assert not guaranteed
             continue
@@ -50,8 +61,8 @@ def test_no_limit_is_ever_broken_and_nobody_is_refused_what_is_guaranteed(
 
 
 def test_without_limits_nobody_is_refused() -> None:
-    check_quota("a", {"gpus": 10**9}, (), {})
-    check_quota("a", {"gpus": 10**9}, (Limit(tenant="b", resource="gpus", amount=0),), {})
+    check_quota("a", {"gpus": 10**9}, (), {}, {})
+    check_quota("a", {"gpus": 10**9}, (Limit(tenant="b", resource="gpus", amount=0),), {}, {})
 
 
 def test_a_refusal_names_limit_used_and_asked_of_every_resource_that_lacks() -> None:
@@ -60,10 +71,9 @@ def test_a_refusal_names_limit_used_and_asked_of_every_resource_that_lacks() -> 
         Limit(tenant="a", resource="gpus", amount=2),
         Limit(tenant="a", resource="vms", amount=9),
     )
+    asked, used = {"framebuffer": 16384, "gpus": 1, "vms": 1}, {"framebuffer": 30720, "gpus": 2, "vms": 2}
     with pytest.raises(QuotaExceeded) as caught:
-        check_quota(
-            "a", {"framebuffer": 16384, "gpus": 1, "vms": 1}, limits, {"a": {"framebuffer": 30720, "gpus": 2, "vms": 2}}
-        )
+        check_quota("a", asked, limits, used, {})
     assert [reason.message for reason in caught.value.reasons] == [
         "the quota of framebuffer is 40GiB, 30GiB in use, 16GiB asked for",
         "the quota of gpus is 2, 2 in use, 1 asked for",
@@ -75,7 +85,7 @@ def test_of_the_pool_a_refusal_tells_no_numbers() -> None:
     messages = set()
     for others in (777, 776):
         with pytest.raises(QuotaExceeded) as caught:
-            check_quota("a", {"gpus": 2}, pool, {"b": {"gpus": others}})
+            check_quota("a", {"gpus": 2}, pool, {}, {"gpus": others})
         messages.add((caught.value.message, caught.value.hint, caught.value.reasons))
     assert len(messages) == 1
     assert "77" not in str(messages)
