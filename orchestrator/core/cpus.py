@@ -42,12 +42,12 @@ class NumaNode:
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """``0-3,8`` in order. Empty text: none.
+    """``0-3,8`` in order. Empty text: none; blanks alone are refused, they are of a value that somebody forgot.
 
     :raises InvalidInput: ``host.cpus_invalid``
     """
     found: set[int] = set()
-    for part in text.split(",") if text.strip() else ():
+    for part in text.split(",") if text else ():
         first, dash, last = part.strip().partition("-")
         numbers = (first, last if dash else first)
         if not all(one.isascii() and one.isdigit() and len(one) <= len(str(MAX_CPU)) for one in numbers):

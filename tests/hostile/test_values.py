@@ -141,6 +141,29 @@ def test_gpus_of_a_new_host_are_addresses_or_a_word(site: Site) -> None:
         site.refused("POST", "/v1/hosts", {**HOST, "gpus": gpus}, code="pci.address_invalid")
 
 
+CPUS = (
+    " ",
+    "\t",
+    "\n",
+    "\u00a0",
+    "4-15, ",
+    ",",
+    "none",
+    "null",
+    "all",
+    "15-4",
+    "4--15",
+    "\u0664",
+    "4-15\x00",
+    "9" * 900,
+)
+
+
+def test_cpus_that_are_kept_for_vms_are_numbers(site: Site) -> None:
+    for cpus in CPUS:
+        site.refused("PATCH", "/v1/hosts/t4", {"pinnable_cpus": cpus}, code="host.cpus_invalid")
+
+
 USERS = ("-x", "--config=x", "a b", "$(id)", "a;b", "a\nb", "\x00", "a:b", "{{x}}", "\u0430", "Root", "root ", "1a")
 
 

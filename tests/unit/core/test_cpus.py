@@ -38,7 +38,9 @@ def test_neighbours_are_written_as_a_range() -> None:
     assert cpus_text((8, 1, 0, 3, 9, 10)) == "0-1,3,8-10"
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "1,,2", "-1", "1-", "99999999", f"0-{MAX_CPU + 1}", "²", "1 2", "0x1"])
+@pytest.mark.parametrize(
+    "text", ["a", "3-1", "1,,2", "-1", "1-", "99999999", f"0-{MAX_CPU + 1}", "²", "1 2", "0x1", " ", "\t\u2003"]
+)
 def test_what_names_no_cpus_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_cpus(text)
