@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from orchestrator.core.agent_error import one_line
@@ -13,12 +14,14 @@ from orchestrator.core.cpus import MAX_CPU
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot, VgpuParent
+from orchestrator.core.snapshot import FileSnapshot, GpuSnapshot, HostSnapshot, VgpuParent
 
 _ID: Final = 64
 """Machine and boot ids have 32 and 36 characters."""
 _NAME: Final = 255
 """As long as a file's name may be."""
+_CPU_LIST: Final = 6 * (MAX_CPU + 1)
+"""Every CPU named by itself."""
 _EPOCH: Final = 2**31 - 1
 """As large as the database's column may be."""
 _LAST_SECOND: Final = 253402300800
@@ -38,8 +41,11 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     _check_texts("name", _names(snapshot), _NAME)
     _check_once("GPU", [gpu.address for gpu in snapshot.gpus])
     _check_once("domain", [domain.uuid for domain in snapshot.domains])
-    for what, files in (("volume", snapshot.volumes), ("seed", snapshot.seeds), ("image", snapshot.images)):
+    for what, files in _files(snapshot).items():
         _check_once(what, [file.name for file in files])
+    _check_texts("CPU list", ("", *(cpus for domain in snapshot.domains for cpus in domain.affinity or ())), _CPU_LIST)
+    for gpu in snapshot.gpus:
+        _check_once("GPU instance", [str(one.id) for one in gpu.instances])
     parents = [parent for gpu in snapshot.gpus for parent in gpu.parents]
     _check_once("PCI function", [parent.address for parent in parents])
     _check_once("vGPU", [mdev.uuid for parent in parents for mdev in parent.mdevs])
@@ -82,6 +88,12 @@ def _checked_fabric(fabric: FabricSnapshot | None) -> FabricSnapshot | None:
     return replace(fabric, problem=problem)
 
 
+def _files(snapshot: HostSnapshot) -> dict[str, tuple[FileSnapshot, ...]]:
+    return {
+        "volume": snapshot.volumes, "seed": snapshot.seeds, "image": snapshot.images, "data volume": snapshot.data,
+    }  # fmt: skip
+
+
 def _names(snapshot: HostSnapshot) -> Iterator[str]:
     yield from (snapshot.hostname, snapshot.agent_version, snapshot.kernel, snapshot.os_name)
     yield from (snapshot.libvirt_version, snapshot.qemu_version, snapshot.driver_version or "")
@@ -95,7 +107,7 @@ def _names(snapshot: HostSnapshot) -> Iterator[str]:
         yield from _gpu_names(gpu)
     for domain in snapshot.domains:
         yield from (domain.uuid, domain.name, domain.owner or "", *domain.devices, *domain.addresses)
-    for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images):
+    for file in chain.from_iterable(_files(snapshot).values()):
         yield from (file.name, file.owner or "")
 
 
@@ -119,6 +131,7 @@ def _parent_names(parent: VgpuParent) -> Iterator[str]:
 
 def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
     yield from (snapshot.vcpus, snapshot.memory_mib, snapshot.storage_free_bytes, snapshot.storage_total_bytes)
+    yield snapshot.protocol
     for one in snapshot.fabric.partitions if snapshot.fabric is not None else ():
         yield from (one.id, *one.modules)
     for node in snapshot.nodes:
@@ -126,21 +139,24 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
         for pages in node.hugepages:
             yield from (pages.size_kib, pages.total, pages.free)
     for gpu in snapshot.gpus:
-        yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs)
+        yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs, gpu.numa_node or 0, gpu.module_id or 0)
+        yield 0 if gpu.scheduler is None else gpu.scheduler.time_slice_us or 0
         for instance in gpu.instances:
             yield from (instance.id, instance.start, instance.size, *instance.compute)
         for parent in gpu.parents:
-            yield parent.placement_id or 0
+            yield from (parent.placement_id or 0, parent.gpu_instance or 0)
             yield from (mdev.placement_id or 0 for mdev in parent.mdevs)
         for found in gpu.types:
             yield from (found.type_id, found.framebuffer_mib, found.max_instances)
-    yield from (file.size_bytes for file in (*snapshot.volumes, *snapshot.seeds, *snapshot.images))
+    for domain in snapshot.domains:
+        yield from (domain.vcpus or 0, domain.memory_mib or 0, domain.disk_bytes or 0)
+    yield from (file.size_bytes for file in chain.from_iterable(_files(snapshot).values()))
 
 
 def _check_texts(what: str, texts: Iterable[str], most: int) -> None:
     longest = max(texts, key=len)
     if len(longest) > most:
-        raise _invalid(f"a {what} of {len(longest)} characters", ascii(longest[:most]))
+        raise _invalid(f"a {what} of {len(longest)} characters", ascii(longest[: min(most, _NAME)]))
 
 
 def _check_address(address: str) -> None:

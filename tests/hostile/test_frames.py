@@ -23,15 +23,60 @@ HOST = Host(
 )  # fmt: skip
 
 
+_FILE: dict[str, Any] = {"name": "n", "size_bytes": 1, "owner": "a"}
+_INSTANCE: dict[str, Any] = {
+    "id": 1, "profile": "1g.5gb", "start": 0, "size": 1, "compute": [0], "owner": "a", "devices": ["MIG-a"],
+    "capabilities": ["/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access"],
+}  # fmt: skip
+_DOMAIN: dict[str, Any] = {
+    "uuid": "a", "name": "b", "state": "running", "owner": "a", "devices": ["d"], "addresses": ["192.0.2.7"],
+    "vcpus": 2, "memory_mib": 4096, "disk_bytes": 1, "affinity": ["0-3"],
+}  # fmt: skip
+_NODE: dict[str, Any] = {
+    "id": 0, "cores": [[0, 1]], "memory_mib": 4096, "hugepages": [{"size_kib": 2048, "total": 2, "free": 1}],
+}  # fmt: skip
+_FABRIC: dict[str, Any] = {
+    "version": "580.95.02", "partitions": [{"id": 0, "modules": [1, 2], "active": True, "owner": "a"}],
+    "problem": "not running",
+}  # fmt: skip
+
+
 def good() -> dict[str, Any]:
     """A snapshot with something of everything."""
     machine = FakeMachine(machine_id="m1", gpus=[t4(), l40s()])
     document: dict[str, Any] = json.loads(json.dumps(snapshot_to_dict(snapshot_of(machine))))
-    document["domains"] = [{"uuid": "a", "name": "b", "state": "running", "owner": "a", "devices": ["d"]}]
-    document["gpus"][0]["parents"][0]["mdevs"] = [{"uuid": "u", "type_name": "t", "owner": "a"}]
-    document["volumes"] = document["seeds"] = [{"name": "n", "size_bytes": 1, "owner": "a"}]
-    document["images"] = [{"name": "i", "size_bytes": 1, "owner": None}]
-    return document
+    gpu = document["gpus"][0]
+    gpu |= {
+        "serial": "1", "mig_enabled": True, "mig_pending": True, "heterogeneous": True, "module_id": 1, "numa_node": 0,
+        "problems": ["hot"], "iommu_shared_with": ["0000:40:00.0"], "instances": [_INSTANCE],
+        "scheduler": {"policy": "equal_share", "time_slice_us": 2000},
+        "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],
+    }  # fmt: skip
+    mdev = {"uuid": "u", "type_name": "t", "owner": "a", "placement_id": 0}
+    gpu["parents"][0] |= {
+        "current_type": "t", "mdevs": [mdev], "owner": "a", "in_use": True, "gpu_instance": 1, "placement_id": 0,
+    }  # fmt: skip
+    files = {kind: [dict(_FILE)] for kind in ("volumes", "seeds", "data", "images")}
+    return document | files | {
+        "domains": [_DOMAIN],
+        "networks": ["default"], "problems": ["slow"], "confinement": "apparmor", "fabric": _FABRIC, "nodes": [_NODE],
+        "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"]}],
+    }  # fmt: skip
+
+
+def empty(value: object, name: str = "") -> Iterator[str]:
+    """Fields that no bad value would be put below, of the first of each list."""
+    if value in (None, "", [], {}):
+        yield name
+    for key, below in value.items() if isinstance(value, dict) else ():
+        yield from empty(below, f"{name}.{key}")
+    if isinstance(value, list):
+        yield from empty(value[0], name) if value else ()
+
+
+def test_the_good_answer_has_something_of_everything() -> None:
+    """Else fields that come later are attacked by nobody."""
+    assert list(empty(good())) == []
 
 
 def cases() -> Iterator[tuple[str, Answer]]:
@@ -61,7 +106,30 @@ def test_every_bad_answer_is_an_error_of_the_host_or_a_snapshot_that_can_be_kept
             assert len(found.details or "") <= 5000, name
             assert len(found.code) <= 60, name
             (found.message + (found.details or "") + (found.hint or "")).encode()
-    assert seen > 900
+    assert seen > 1500
+
+
+def kept(bad: str) -> dict[str, HostSnapshot]:
+    """What is read of the good answer with this bad value somewhere, by the field."""
+    found = ((name, outcome(answer)) for name, answer in snapshots(good()) if name.endswith(f": {bad}"))
+    return {name: one for name, one in found if isinstance(one, HostSnapshot)}
+
+
+def test_no_field_is_kept_at_any_length() -> None:
+    for name, snapshot in kept("a megabyte").items():
+        assert len(json.dumps(snapshot_to_dict(snapshot))) < len(json.dumps(good())) + 2000, name
+
+
+def test_no_number_is_kept_below_zero() -> None:
+    assert kept("negative") == {}
+
+
+def test_nothing_that_has_a_name_of_its_own_is_there_twice() -> None:
+    named = {
+        "gpus", "gpus.0.parents", "gpus.0.instances", "domains", "volumes", "seeds", "images", "data", "nodes",
+        "fabric.partitions",
+    }  # fmt: skip
+    assert not named & {name.partition(":")[0] for name in kept("twice")}
 
 
 def test_a_good_answer_is_read() -> None:
