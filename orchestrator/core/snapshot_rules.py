@@ -14,7 +14,7 @@ from orchestrator.core.cpus import MAX_CPU
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.pci import parse_pci_address
-from orchestrator.core.snapshot import FileSnapshot, GpuSnapshot, HostSnapshot, VgpuParent
+from orchestrator.core.snapshot import DomainSnapshot, FileSnapshot, GpuSnapshot, HostSnapshot, Unchanged, VgpuParent
 
 _ID: Final = 64
 """Machine and boot ids have 32 and 36 characters."""
@@ -43,7 +43,8 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     _check_once("domain", [domain.uuid for domain in snapshot.domains])
     for what, files in _files(snapshot).items():
         _check_once(what, [file.name for file in files])
-    _check_texts("CPU list", ("", *(cpus for domain in snapshot.domains for cpus in domain.affinity or ())), _CPU_LIST)
+    for domain in snapshot.domains:
+        checked_domain(domain)
     for gpu in snapshot.gpus:
         _check_once("GPU instance", [str(one.id) for one in gpu.instances])
     parents = [parent for gpu in snapshot.gpus for parent in gpu.parents]
@@ -51,15 +52,33 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
     _check_once("vGPU", [mdev.uuid for parent in parents for mdev in parent.mdevs])
     for address in [*(gpu.address for gpu in snapshot.gpus), *(parent.address for parent in parents)]:
         _check_address(address)
-    for number in _sizes(snapshot):
-        if number < 0:
-            raise _invalid("a size below zero", str(number))
+    _check_sizes(_sizes(snapshot))
     _check_nodes(snapshot)
     _check_licences(snapshot)
     if not 0 <= snapshot.epoch < _EPOCH:
         raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
     gpus = tuple(replace(gpu, problems=_shortened(gpu.problems)) for gpu in snapshot.gpus)
     return replace(snapshot, gpus=gpus, problems=_shortened(snapshot.problems), fabric=_checked_fabric(snapshot.fabric))
+
+
+def checked_unchanged(look: Unchanged) -> Unchanged:
+    """The same.
+
+    :raises Unknown: ``agent.answer_invalid``
+    """
+    _check_sizes((look.storage_free_bytes,))
+    return look
+
+
+def checked_domain(domain: DomainSnapshot) -> DomainSnapshot:
+    """The same.
+
+    :raises Unknown: ``agent.answer_invalid``
+    """
+    _check_texts("name", _domain_names(domain), _NAME)
+    _check_texts("CPU list", ("", *(domain.affinity or ())), _CPU_LIST)
+    _check_sizes((domain.vcpus or 0, domain.memory_mib or 0, domain.disk_bytes or 0))
+    return domain
 
 
 def _check_nodes(snapshot: HostSnapshot) -> None:
@@ -105,10 +124,12 @@ def _names(snapshot: HostSnapshot) -> Iterator[str]:
         yield from (one.owner or "" for one in snapshot.fabric.partitions)
     for gpu in snapshot.gpus:
         yield from _gpu_names(gpu)
-    for domain in snapshot.domains:
-        yield from (domain.uuid, domain.name, domain.owner or "", *domain.devices, *domain.addresses)
     for file in chain.from_iterable(_files(snapshot).values()):
         yield from (file.name, file.owner or "")
+
+
+def _domain_names(domain: DomainSnapshot) -> Iterator[str]:
+    yield from (domain.uuid, domain.name, domain.owner or "", *domain.devices, *domain.addresses)
 
 
 def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
@@ -148,8 +169,6 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
             yield from (mdev.placement_id or 0 for mdev in parent.mdevs)
         for found in gpu.types:
             yield from (found.type_id, found.framebuffer_mib, found.max_instances)
-    for domain in snapshot.domains:
-        yield from (domain.vcpus or 0, domain.memory_mib or 0, domain.disk_bytes or 0)
     yield from (file.size_bytes for file in chain.from_iterable(_files(snapshot).values()))
 
 
@@ -157,6 +176,12 @@ def _check_texts(what: str, texts: Iterable[str], most: int) -> None:
     longest = max(texts, key=len)
     if len(longest) > most:
         raise _invalid(f"a {what} of {len(longest)} characters", ascii(longest[: min(most, _NAME)]))
+
+
+def _check_sizes(sizes: Iterable[int]) -> None:
+    for number in sizes:
+        if number < 0:
+            raise _invalid("a size below zero", str(number))
 
 
 def _check_address(address: str) -> None:

@@ -132,6 +132,29 @@ def test_nothing_that_has_a_name_of_its_own_is_there_twice() -> None:
     assert not named & {name.partition(":")[0] for name in kept("twice")}
 
 
+BAD_DOMAINS: dict[str, object] = {
+    "name": "x" * 100_000, "addresses": ["192.0.2.7", "x" * 100_000], "devices": ["x" * 256],
+    "affinity": ["1" * 100_000],
+    "vcpus": -1, "memory_mib": -1, "disk_bytes": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", BAD_DOMAINS)
+def test_a_domain_that_is_asked_about_alone_is_read_by_the_same_rules(field: str) -> None:
+    link = BadAgentLink(answering(json.dumps({"domain": {**_DOMAIN, field: BAD_DOMAINS[field]}})))
+    with pytest.raises(Unknown) as caught:
+        link.observe_domain(HOST, "a")
+    assert caught.value.code == "agent.answer_invalid"
+    assert BadAgentLink(answering(json.dumps({"domain": _DOMAIN}))).observe_domain(HOST, "a") is not None
+
+
+@pytest.mark.parametrize("free", [-1, 1.5, True, None])
+def test_a_host_that_is_as_before_has_no_less_than_no_room(free: object) -> None:
+    with pytest.raises(Unknown) as caught:
+        BadAgentLink(answering(json.dumps({"unchanged": {"storage_free_bytes": free}}))).look(HOST, "known")
+    assert caught.value.code == "agent.answer_invalid"
+
+
 def test_a_good_answer_is_read() -> None:
     found = outcome(answering(json.dumps(good())))
     assert isinstance(found, HostSnapshot)

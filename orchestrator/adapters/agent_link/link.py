@@ -23,7 +23,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat, StartDomain, StopDomain
 from orchestrator.core.protocol import EVENT_BYTES
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
-from orchestrator.core.snapshot_rules import checked
+from orchestrator.core.snapshot_rules import checked, checked_domain, checked_unchanged
 from orchestrator.core.wire import (
     action_to_dict,
     domain_from_dict,
@@ -100,10 +100,11 @@ class SshHostLink:
 
     def look(self, host: Host, known: str) -> HostSnapshot | Unchanged:
         found = look_from_dict(self._observe(host, "observe", {"known": known}))
-        return found if isinstance(found, Unchanged) else checked(found)
+        return checked_unchanged(found) if isinstance(found, Unchanged) else checked(found)
 
     def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
-        return domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
+        found = domain_from_dict(self._observe(host, "observe_domain", {"vm": vm}))
+        return None if found is None else checked_domain(found)
 
     def things_of(self, host: Host, vm: str) -> tuple[str, ...]:
         found = things_from_dict(self._observe(host, "observe", {"things_of": vm}), vm)
