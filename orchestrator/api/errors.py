@@ -42,6 +42,7 @@ _HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="vgpuctl"'}, 426: {"Upgrade"
 def problem(error: VgpuctlError, status: int | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The error as an answer; ``status`` where HTTP has a finer one than the family's."""
     data, status = error_to_dict(error), status or status_of(error)
+    data.pop("of_host", None)
     content = {
         "type": f"urn:vgpuctl:error:{error.code}",
         "title": error.family.replace("_", " "),

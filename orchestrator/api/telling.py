@@ -51,14 +51,16 @@ def check_may_name_place(caller: Caller | None, *places: str | None) -> None:
 
 
 def refusal_for_tenant(error: VgpuctlError) -> VgpuctlError:
-    """A request's refusal. A conflict is with something of the tenant's own."""
+    """A request's refusal. A conflict is with something of the tenant's own, details are an operator's."""
+    if error.of_host:
+        return _of_its_host(error)
     if isinstance(error, NoCapacity):
         return NoCapacity(
             "gpu.no_capacity", "there is no place for it now", hint="others' VMs are in the way; ask later or for less"
         )
     if isinstance(error, WorldError) and not error.code.startswith(_ABOUT_THE_SERVER):
         return _of_its_host(error)
-    return error
+    return type(error)(error.code, error.message, hint=error.hint, reasons=error.reasons)
 
 
 def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | None:
@@ -69,7 +71,7 @@ def failure_for_tenant(stored: dict[str, object] | None) -> dict[str, object] | 
     if isinstance(error, NoCapacity):
         return error_to_dict(refusal_for_tenant(error))
     own = isinstance(error, _THEIR_OWN) or error.code.startswith(_ABOUT_THE_GUEST)
-    return error_to_dict(error if own else _of_its_host(error))
+    return error_to_dict(error if own and not error.of_host else _of_its_host(error))
 
 
 def is_of_guest(operation: Operation, step: StepRecord) -> bool:

@@ -28,13 +28,15 @@ def agent_error(data: dict[str, object]) -> VgpuctlError:
     told = error_from_dict(data)
     if len(told.code) > _CODE_CHARACTERS or _CODE.fullmatch(told.code) is None:
         return Unknown("agent.protocol", "the agent sent an error without a code", details=one_line(told.code))
-    return type(told)(
+    error = type(told)(
         told.code,
         one_line(told.message),
         hint=None if told.hint is None else one_line(told.hint),
         details=None if told.details is None else one_line(told.details, _DETAILS),
         reasons=tuple(_reason(one) for one in told.reasons[:_REASONS]),
     )
+    error.of_host = True
+    return error
 
 
 def _reason(told: Reason) -> Reason:

@@ -29,6 +29,8 @@ class VgpuctlError(Exception):
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 70
     family: ClassVar[str] = "bug"
+    of_host = False
+    """Whether a host said it: then its words are the host's, and may name what is there."""
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ def error_to_dict(error: VgpuctlError) -> dict[str, object]:
             {"code": r.code, "message": r.message, "subjects": list(r.subjects), "count": r.count}
             for r in error.reasons
         ],
+        **({"of_host": True} if error.of_host else {}),
     }
 
 
@@ -166,10 +169,12 @@ def error_from_dict(data: dict[str, object]) -> VgpuctlError:
     """The inverse of :func:`error_to_dict`; an unknown family becomes :class:`Bug`."""
     cls = FAMILIES.get(str(data.get("family")), Bug)
     reasons = data.get("reasons")
-    return cls(
+    error = cls(
         str(data.get("code", "error.malformed")),
         str(data.get("message", "malformed error")),
         hint=_text(data.get("hint")),
         details=_text(data.get("details")),
         reasons=tuple(_reason_from_dict(r) for r in reasons) if isinstance(reasons, list) else (),
     )
+    error.of_host = data.get("of_host") is True
+    return error

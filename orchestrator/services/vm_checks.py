@@ -73,8 +73,8 @@ def check_host(tx: Transaction, vm: Vm) -> None:
     if tx.hosts.get(vm.host).state == "provisioning":
         raise Conflict(
             "host.provisioning",
-            f"host {vm.host} of VM {vm.spec.name} is getting a driver",
-            hint=f"start it when 'vgpuctl host show {vm.host}' says that it is ready",
+            f"the host of VM {vm.spec.name} is getting a driver",  # unnamed: it is the tenant that is told
+            hint="start it when that is done: then 'vgpuctl host list' says that the host is ready",
         )
 
 

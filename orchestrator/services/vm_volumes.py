@@ -40,7 +40,7 @@ def host_of(volumes: Iterable[Volume], host: str | None) -> str | None:
         if host is not None and one.host not in {None, host}:
             raise Conflict(
                 "volume.elsewhere",
-                f"volume {one.name} is on host {one.host}, not on {host}",
+                f"volume {one.name} is on another host",  # unnamed: it is the tenant that is told
                 hint="all volumes of a VM are on its host, and a volume never moves",
             )
         host = host or one.host
@@ -79,7 +79,7 @@ def check_free(tx: Transaction, volume: Volume) -> None:
     if volume.state == "lost":
         raise Conflict(
             "volume.lost",
-            f"volume {volume.name} is lost: its host {volume.host} was given up",
+            f"volume {volume.name} is lost: its host was given up",
             hint=f"'vgpuctl volume delete {volume.name}' ends the record of it",
         )
     if volume.state == "deleting":

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.client.location import SocketAddress
-from orchestrator.core.errors import Retryable, Unknown, VgpuctlError, error_from_dict
+from orchestrator.core.agent_error import agent_error
+from orchestrator.core.errors import Retryable, Unknown, VgpuctlError
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import ActionResult, FencingToken, HostAction, ImageFormat
 from orchestrator.core.host_drivers import HostDrivers
@@ -151,7 +152,7 @@ class HostsLink:
         with self._lock:
             self._idle.append(connection)
         if "error" in answer:
-            raise error_from_dict(answer["error"])
+            raise agent_error(answer["error"])
         result: Message = answer["result"]
         return result
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,23 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.api.telling import failure_for_tenant, refusal_for_tenant
 from orchestrator.core.access import EVERYWHERE
-from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Retryable, Unknown, VgpuctlError
+from orchestrator.core.agent_error import agent_error
+from orchestrator.core.errors import (
+    FAMILIES,
+    Conflict,
+    Denied,
+    Fatal,
+    InvalidInput,
+    NoCapacity,
+    NotFound,
+    QuotaExceeded,
+    Retryable,
+    Unknown,
+    VgpuctlError,
+    error_to_dict,
+)
 from tests.contract.api.real_app import real_app
 from tests.contract.api.test_tenant_views import PROFILE, QUESTIONS, site
 from tests.fakes.fake_host import Strike
@@ -26,13 +42,14 @@ BODY: dict[str, Any] = {
     "name": "b", "tenant": "own", "profile": PROFILE, "image": "guest", "memory_mib": 256, "disk_bytes": GIB,
 }  # fmt: skip
 SAYING = "host t4 (t4.test): GPU 0000:41:00.0 is held by foreign/simple"
-FAILURES = (Retryable, Fatal, Unknown, Conflict, NoCapacity)
+FAILURES = (Retryable, Fatal, Unknown, Conflict, NoCapacity, InvalidInput, NotFound, Denied, QuotaExceeded)
 HOSTS = ("t4", "l40s", "gone", "T4", "t4 ", "a" * 63)
 MEMORY = (256, 65536, 1 << 20)
 
 
 def _failing(kind: type[VgpuctlError]) -> VgpuctlError:
-    return kind("host.failed", SAYING, hint=SAYING, details=SAYING)
+    """As the link raises what an agent answered."""
+    return agent_error(error_to_dict(kind("host.failed", SAYING, hint=SAYING, details=SAYING)))
 
 
 def _at(effect: str, wrong: VgpuctlError) -> Strike:
@@ -77,6 +94,35 @@ def test_an_operation_that_failed_on_its_host_names_no_place(client: TestClient)
         if one["state"] == "undone":
             assert one["error"]["code"] in {"host.failed", "gpu.no_capacity"}
             assert one["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES.values(), ids=FAMILIES)
+def test_a_refusal_repeats_nothing_that_a_host_said_and_has_no_details(kind: type[VgpuctlError]) -> None:
+    for code in ("host.failed", "guest.failed", "store.failed", "quota.exceeded"):
+        said = agent_error(error_to_dict(kind(code, SAYING, hint=SAYING, details=SAYING)))
+        _told(str(error_to_dict(refusal_for_tenant(said))), kind)
+        _told(str(failure_for_tenant(error_to_dict(said))), kind)
+        assert refusal_for_tenant(kind(code, "ours", details=SAYING)).details is None
+
+
+def test_what_is_in_the_way_of_a_volume_or_a_start_names_no_place(tmp_path: Path) -> None:
+    with site(tmp_path / "s", []) as (plane, found):
+        plane.services.volumes.create("own", "lost", GIB, "l40s")
+        with plane.store.begin() as tx:
+            assert tx.volumes.lose("l40s") == 1
+            tx.hosts.update(replace(tx.hosts.get("t4"), state="provisioning"))
+        plane.services.volumes.create("own", "far", GIB, "l40s")
+        plane.services.volumes.create("own", "near", GIB, "t4")
+        asked = [
+            found.post("/v1/volumes/far/attach?tenant=own", json={"vm": "mine"}),
+            found.post("/v1/volumes/lost/attach?tenant=own", json={"vm": "mine"}),
+            found.post("/v1/vms", json={**BODY, "volumes": ["far", "near"]}),
+            found.post("/v1/vms/mine/start?tenant=own"),
+        ]
+    codes = [one.json()["code"] for one in asked]
+    assert codes == ["volume.elsewhere", "volume.lost", "volume.elsewhere", "host.provisioning"]
+    for one in asked:
+        _told(one.text, one.json()["code"])
 
 
 def test_the_owner_of_the_pool_reads_what_happened(tmp_path: Path) -> None:
