@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,7 +66,18 @@ COMMANDS = (
     "host check --address a.test --provisioning-key {file}",
     "login --issuer https://127.0.0.1:1 --client-id x --no-browser --ca-file {file}",
     "serve --listen 127.0.0.1:0 --tls-cert {file} --tls-key {file}", "serve --simulate {file}",
+    "plan -f {file}", "mig plan h -f {file} --config all-1g", "create-vm a --profile t4-small --licence-token {file}",
+    "vm provision a guest_licence --secret-file licence_token={file}",
 )  # fmt: skip
+ELSEWHERE = {"--save", "--state", "--token-file", "--socket-directory", "--identity"}
+"""Written, no files, or read when the server is asked; the key of a backup is read once it is one."""
+
+
+def test_every_option_that_names_a_file_is_tried() -> None:
+    page = Path("docs/reference/cli.md").read_text()
+    named = re.findall(r"^ +(?:-\w, )?(--[a-z-]+) +(?:NAME=)?(?:FILE|<path>)", page, re.MULTILINE)
+    tried = {word for words in COMMANDS for word in words.replace("-f ", "--file ").split()}
+    assert set(named) - tried == ELSEWHERE
 
 
 @pytest.mark.parametrize("words", COMMANDS)
