@@ -79,8 +79,11 @@ class ImageService:
         if version is not None:
             version_key(version)
         with self.store.begin() as tx:
-            image = replace(tx.images.get(name), guest_driver=version)
-            tx.images.update(image)
+            before = tx.images.get(name)
+            image = replace(before, guest_driver=version)
+            if image != before:
+                tx.images.update(image)
+                self._note(tx, f"set_guest_driver {version or 'none'}", name, image)
         return image
 
     def remove(self, name: str) -> None:

@@ -15,6 +15,7 @@ CHANGES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/hosts/t4/cordon", None, "cordon"),
     ("POST", "/v1/hosts/t4/uncordon", None, "uncordon"),
     ("POST", "/v1/images", {"name": "i", "source": "/guest.qcow2"}, "add_image"),
+    ("PUT", "/v1/images/i/guest-driver", {"version": "580.65.06"}, "set_guest_driver 580.65.06"),
     ("DELETE", "/v1/images/i", None, "remove_image"),
     ("POST", "/v1/findings/repair", {}, "repair"),
     ("PATCH", "/v1/tenants/default/policy", {"isolation": "gpu"}, "set_policy isolation=gpu"),
