@@ -134,7 +134,7 @@ bench-discovery: dev lab-packages ## all of a host with eight GPUs as the agent 
 	@$(BIN)/python -m tests.bench.discovery
 
 docs: dev ## write the generated pages of docs/reference again
-	@$(BIN)/python -m orchestrator.cli.reference > docs/reference/cli.md
+	@$(BIN)/python -m tests.architecture.cli_reference > docs/reference/cli.md
 	@$(BIN)/python -m tests.architecture.error_reference
 	@$(BIN)/python -m tests.architecture.client_code
 	@$(BIN)/python -m tests.architecture.settings_reference

@@ -18,14 +18,12 @@ from orchestrator.catalogue.nvidia_rows import (
     GpuModelRow,
     MigProfileRow,
     VgpuTypeRow,
-    XidActionRow,
 )
 from orchestrator.catalogue.tables import read_table
 from orchestrator.core.driver_matrix import DriverMatrix
 from orchestrator.core.gpu_model import FabricPartition, GpuModel
 from orchestrator.core.mig_profile import MigProfile
 from orchestrator.core.vgpu_type import VgpuType
-from orchestrator.core.xid import XidAction, unknown_xid
 
 T = TypeVar("T")
 
@@ -60,20 +58,6 @@ class Catalogue:
     def driver_matrix(self) -> DriverMatrix:
         """Releases, branches, CUDA toolkits, host systems."""
         return to_matrix(read_table(self.directory / "driver_matrix.csv", DriverRow))
-
-    @cached_property
-    def _xids(self) -> dict[int, XidAction]:
-        rows = read_table(self.directory / "xid_actions.csv", XidActionRow)
-        return {row.xid: row.to_core() for row in rows}
-
-    @property
-    def xid_actions(self) -> tuple[XidAction, ...]:
-        """All Xids, in the table's order."""
-        return tuple(self._xids.values())
-
-    def xid_action(self, xid: int) -> XidAction:
-        """The recommendation for an Xid; one that says *unknown* for those we have never heard of."""
-        return self._xids.get(xid) or unknown_xid(xid)
 
     @cached_property
     def _models_by_name(self) -> dict[str, GpuModel]:

@@ -11,7 +11,6 @@ from orchestrator.catalogue.tables import TableRow
 from orchestrator.core.gpu_model import Architecture, FabricPartition, GpuModel, HostVgpuMode
 from orchestrator.core.mig_profile import CiProfile, MigProfile, parse_placements
 from orchestrator.core.vgpu_type import Series, VgpuType
-from orchestrator.core.xid import Quarantine, XidAction
 
 Hex = Annotated[str, StringConstraints(pattern=r"^(?:0x)?[0-9A-F]{4}$")]
 HexList = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{4}(?:[ ,][0-9A-F]{4})*$")]
@@ -242,14 +241,6 @@ class FabricPartitionRow(TableRow):
         )
 
 
-_QUARANTINE: dict[str | None, Quarantine] = {
-    "yes": "yes",
-    "no": "no",
-    "read nvmlDeviceGetGpuRecoveryAction": "ask_driver",
-    None: "unknown",
-}
-
-
 class XidActionRow(TableRow):
     """xid_actions.csv"""
 
@@ -260,16 +251,3 @@ class XidActionRow(TableRow):
     quarantine_suggestion: Literal["yes", "no", "read nvmlDeviceGetGpuRecoveryAction"] | None = None
     source: str
     notes: str = ""
-
-    def to_core(self) -> XidAction:
-        """The row as the core knows it."""
-        severity = self.nvsentinel_severity
-        return XidAction(
-            xid=self.xid,
-            name=self.name,
-            action=self.nvsentinel_action,
-            fatal=None if severity is None else severity == "FATAL",
-            quarantine=_QUARANTINE[self.quarantine_suggestion],
-            source=self.source,
-            notes=self.notes,
-        )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
-from orchestrator.core.geometry.cut import Cut, State
+from orchestrator.core.geometry.cut import Cut
 
 
 class Geometry:
@@ -38,15 +38,3 @@ class Geometry:
     def shape_in(self, profile: str, cut: str) -> str | None:
         """What ``profile`` is in ``cut``; None: it cannot exist there."""
         return next((shape for name, shape in self.options.get(profile, ()) if name == cut), None)
-
-
-def may_switch(geometry: Geometry, now: str | None, state: State, to: str) -> str | None:
-    """None when the GPU may be cut as ``to`` now, otherwise why not. Cuts change on an empty GPU only."""
-    if geometry.cut(to) is None:
-        return f"{geometry.model} cannot be cut as {to}"
-    if now is None or now == to:
-        return None
-    cut = geometry.cut(now)
-    if cut is None or state != cut.empty:
-        return f"the GPU is cut as {now} and not empty"
-    return None

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.catalogue import Catalogue, shipped
-from orchestrator.catalogue.consistency import find_gaps
 from orchestrator.catalogue.tables import TableRow, read_table
 from orchestrator.core.errors import InvalidInput
+from tests.unit.catalogue.consistency import find_gaps
 
 
 class Fruit(TableRow):

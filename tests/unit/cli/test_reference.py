@@ -10,16 +10,16 @@ from typing import Any
 from orchestrator.cli.commands.apply import DIFFERENT
 from orchestrator.cli.commands.doctor import DIFFERENCES_EXIT
 from orchestrator.cli.examples import EXAMPLES, examples_of
-from orchestrator.cli.reference import render
 from orchestrator.cli.tree import ENTRIES, load
 from orchestrator.core import errors
+from tests.architecture.cli_reference import render
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_reference_page_says_what_the_commands_say() -> None:
     written = (ROOT / "docs/reference/cli.md").read_text()
-    assert written == render(), "run python -m orchestrator.cli.reference > docs/reference/cli.md"
+    assert written == render(), "run make docs"
 
 
 def test_the_summary_of_every_command_is_its_own_first_sentence() -> None:

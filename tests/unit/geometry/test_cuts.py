@@ -10,7 +10,7 @@ from orchestrator.catalogue.geometries import ALL_KINDS, catalogue_geometry
 from orchestrator.core.geometry.board import AnySetBoard, fabric_board
 from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.geometry.geometry import Geometry, may_switch
+from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.geometry.nested import NestedCut
 
 HGX = tuple(p.module_ids for p in shipped().partitions_of("HGX H100"))
@@ -137,16 +137,6 @@ def test_without_a_fabric_gpus_of_one_numa_node_go_together() -> None:
     assert pair.mask in {1 << 2 | 1 << 4, 1 << 2 | 1 << 6, 1 << 4 | 1 << 6}
     (five,) = cut.choices(0, "gpu:5")
     assert bin(five.mask).count("1") == 5
-
-
-def test_a_gpu_changes_its_cut_only_when_empty() -> None:
-    gpu = geometry("H100 SXM5 80GB")
-    cut = gpu.cut("mig")
-    assert cut is not None
-    assert may_switch(gpu, None, cut.empty, "mig") is None
-    assert may_switch(gpu, "mig", cut.empty, "time_sliced:40960") is None
-    assert "not empty" in (may_switch(gpu, "mig", 1, "time_sliced:40960") or "")
-    assert "cannot be cut" in (may_switch(gpu, None, cut.empty, "time_sliced:123") or "")
 
 
 ALL_CUTS = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command reference, drawn from the commands themselves: ``python -m orchestrator.cli.reference``."""
+"""The command reference, drawn from the commands themselves: ``python -m tests.architecture.cli_reference``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH: Final = 100
 _HEAD: Final = """\
 # Command line
 
-Written by `python -m orchestrator.cli.reference`; a test compares it with the commands.
+Written by `make docs`; a test compares it with the commands.
 
 Every command has `-o table|json|yaml`; JSON is the API's own object. Errors are one line on standard error
 (`error: message [code]`), reasons under it, then a hint; with `-o json` they are JSON.
