@@ -27,9 +27,12 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.settle_ledger import SettleLedger
+from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.wire import action_from_dict, action_to_dict
 
 _BOOT = "restored_boot"
+
+_SETTINGS = (SetMixedSizes, SetVgpuScheduler)
 
 Actions = tuple[HostAction, ...]
 
@@ -155,7 +158,7 @@ class RestoreList:
             self.after(wanted)
 
     def _want_device(self, action: MakesDevice) -> None:
-        self._set_devices(action.vm, lambda there: there if action in there else (*there, action))
+        self._set_devices(action.vm, lambda there: there if action in there else _in_order((*there, action)))
         gpu = pci.physical_gpu(self._paths, action.function)
         if gpu != action.function:
             self._want_functions(gpu)
@@ -177,6 +180,12 @@ class RestoreList:
         with self._file.write():
             self._file.run("INSERT OR IGNORE INTO wanted (vm) VALUES (?)", (vm,))
             self._file.run(f"UPDATE wanted SET {column} = ? WHERE vm = ?", (value, vm))  # noqa: S608 - our own names
+
+
+def _in_order(actions: Actions) -> Actions:
+    """Settings of GPUs first: drivers change them only while no vGPU is there, and one of several that a VM has on a
+    GPU may have been made anew, with its setting."""
+    return tuple(sorted(actions, key=lambda one: not isinstance(one, _SETTINGS)))
 
 
 def _missing(vm: str) -> str:

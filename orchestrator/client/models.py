@@ -1553,7 +1553,11 @@ class VmPlan(TypedDict):
     """
     gpu: str | None
     """
-    PCI address; null for a tenant
+    PCI address of the first device's; null for a tenant
+    """
+    gpus: list[str]
+    """
+    Of each device in their order; none for a tenant
     """
     why: str
     """

@@ -22,6 +22,8 @@ from orchestrator.core.vgpu_type import VgpuType
 TIME_SLICE_MS = range(1, 31)
 FABRIC_COUNTS = (1, 2, 4, 8)
 MAX_GPUS = 16
+_ONE_IN_A_VM = ("A", "B")
+_BEFORE_VOLTA = ("maxwell", "pascal")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,11 +237,19 @@ def _several_vgpus_in_one_vm(offering: Offering, facts: OfferingFacts) -> Iterat
     vgpu_type = facts.vgpu_type
     if offering.kind in ("mig", "passthrough"):
         message = f"{offering.kind} has no vGPU type to give several of"
+    elif vgpu_type is not None and vgpu_type.multi_vgpu is not True and vgpu_type.series in _ONE_IN_A_VM:
+        message = f"several vGPUs in one VM are of the Q or C series; {vgpu_type.name} is not"
+    elif vgpu_type is not None and _is_old_part(vgpu_type, facts):
+        message = f"before Volta a VM has several vGPUs of whole GPUs only; {vgpu_type.name} is a part of one"
     elif vgpu_type is not None and vgpu_type.multi_vgpu is False:
         message = f"the driver allows one {vgpu_type.name} per VM"
     else:
         return
     yield Violation(rule="vgpu_count.unsupported", field="vgpu_count", message=message)
+
+
+def _is_old_part(vgpu_type: VgpuType, facts: OfferingFacts) -> bool:
+    return not vgpu_type.is_full_size and any(model.architecture in _BEFORE_VOLTA for model in facts.gpu_models)
 
 
 def _whole_gpus_have_no_plugin(offering: Offering, _: OfferingFacts) -> Iterator[Violation]:
@@ -276,6 +286,7 @@ def _migration_is_possible(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         "debugging": offering.parameters.debugging,
         "profiling": offering.parameters.profiling,
         "NVLink between vGPUs": offering.nvlink_p2p,
+        "several vGPUs": offering.vgpu_count > 1,
     }
     found = [name for name, blocks in blockers.items() if blocks]
     if found:

@@ -98,7 +98,8 @@ class DryRun:
     """What create would do, to the last host action. Nothing was stored; identifiers differ in a real run."""
 
     host: str
-    gpu: str
+    gpus: tuple[str, ...]
+    """Of its devices, in their order; one for each."""
     why: str
     actions: tuple[HostAction, ...]
     domain_xml: str

@@ -183,7 +183,7 @@ class VmService:
             actions = actions_of(tx, plan.vm, networks, plan.volumes)
         return DryRun(
             host=plan.vm.host,
-            gpu=plan.claim.devices[0].gpu,
+            gpus=tuple(one.gpu for one in plan.claim.devices),
             why=plan.why,
             actions=actions,
             domain_xml=xml_of(plan.vm, actions),

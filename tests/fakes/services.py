@@ -139,7 +139,7 @@ class Vms:
             StartDomain(vm="vm"),
         )
         why = f"the fullest GPU that still has room for {spec.profile}"
-        return DryRun(host="gpu1", gpu=GPU, why=why, actions=actions, domain_xml="<domain type='kvm'>\n</domain>")
+        return DryRun(host="gpu1", gpus=(GPU,), why=why, actions=actions, domain_xml="<domain type='kvm'>\n</domain>")
 
     def get(self, tenant: str, name: str) -> Vm:
         vm = self._world.vms.get((tenant, name))

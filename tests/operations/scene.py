@@ -16,14 +16,14 @@ from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.operations.step import Definition
 from orchestrator.services.driver_upgrades import WantedUpgrade
-from orchestrator.services.messages import AdoptVm, CreateVm
+from orchestrator.services.messages import AdoptVm
 from tests.fakes import foreign
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, add_host, control_plane, create_vm
 from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
-from tests.operations import fabric, guests, layouts, schedulers, volumes
+from tests.operations import fabric, guests, layouts, preemption, schedulers, several_vgpus, volumes
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
 from tests.operations.striking_journal import StrikingJournal
 
@@ -210,34 +210,6 @@ def _with_place_given_back(plane: ControlPlane) -> None:
     plane.services.vms.extend("default", "train", WantedEnd(after_s=1000 * 86400))
 
 
-def _wide(name: str) -> CreateVm:
-    """All of one GPU, so that two leave no room for a third."""
-    return replace(create_vm(name, profile="NVIDIA L40S-48Q"), host=L40S_HOST)
-
-
-def _with_less_important_ones(plane: ControlPlane) -> None:
-    _hosts(plane)
-    plane.services.tenancy.policies.change("default", {"max_priority": "high", "preempt": True})
-    for name in ("one", "two"):
-        plane.services.vms.create(replace(_wide(name), priority="low"))
-    plane.engine.drain()
-
-
-def _preempt(plane: ControlPlane) -> str | None:
-    """Begun, and those that have to go have gone."""
-    started = plane.services.vms.create(replace(_wide("train"), priority="high", preempt=True))
-    plane.engine.waiting[:] = started.first
-    plane.engine.drain()
-    return started.operation
-
-
-def _cancelled(plane: ControlPlane) -> None:
-    operation = next(one for one in plane.services.operations.list(unfinished=True, limit=9))
-    plane.services.operations.cancel(operation.id)
-    plane.engine.submit(operation.id)
-    plane.engine.drain()
-
-
 def _with_lost_ledger(plane: ControlPlane) -> None:
     _hosts(plane)
     plane.services.vms.create(create_vm())
@@ -263,7 +235,7 @@ def _upgrade(plane: ControlPlane) -> str | None:
 
 SCENES = (
     Scene("delete lost", "delete_lost_vm", _with_lost_vm, _delete),
-    Scene("preempt", "preempt_for_vm", _with_less_important_ones, _preempt, _cancelled),
+    *(Scene(*case) for case in preemption.CASES),
     Scene("lease over", "free_vm", _with_lease_over, _end_lease),
     Scene(
         "start freed",
@@ -275,7 +247,8 @@ SCENES = (
     *_vm_scenes(T4_HOST)[:1],
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
-    *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *fabric.CASES, *volumes.CASES)),
+    *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES)),
+    *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(
@@ -292,7 +265,7 @@ SCENES = (
         lambda plane: plane.services.provisioning.provision(L40S_HOST).operation,
     ),
     Scene("provision vm", "provision_vm", guests.with_reachable_vm, guests.provision),
-    Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, _cancelled),
+    Scene("upgrade driver", "upgrade_driver", _with_way_back, _upgrade, preemption.cancelled),
     Scene("clean up", "clean_up", _with_device_left, _reconcile),
     Scene("settle ledger", "settle_ledger", _with_lost_ledger, _repair),
 )

@@ -118,7 +118,7 @@ def asked_of(plane: ControlPlane, host: str | None, gpu: str) -> list[tuple[str,
 def test_a_vm_goes_onto_the_gpu_that_is_named_and_whoever_is_asked_says_so(plane: ControlPlane) -> None:
     services, wanted = plane.services, "0000:42:00.0"
     vm = replace(create_vm("a"), gpu="42:00.0")
-    assert services.vms.plan(vm).gpu == wanted
+    assert services.vms.plan(vm).gpus == (wanted,)
     explained = plane.services.capacity.explain(Question(profile=T4, gpu=wanted)).explanation
     assert explained.placement is not None
     assert explained.placement.gpu_ids == (wanted,)

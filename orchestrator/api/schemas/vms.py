@@ -313,7 +313,8 @@ class PlanAnswer(AnswerBody):
     model_config = ConfigDict(title="VmPlan")
 
     host: str | None = Field(description="Null for a tenant")
-    gpu: str | None = Field(description="PCI address; null for a tenant")
+    gpu: str | None = Field(description="PCI address of the first device's; null for a tenant")
+    gpus: tuple[str, ...] = Field(description="Of each device in their order; none for a tenant")
     why: str
     preempts: tuple[str, ...] = Field(description="VMs that would be stopped for it; others' are not named")
     actions: tuple[dict[str, object], ...] = Field(
@@ -328,10 +329,13 @@ class PlanAnswer(AnswerBody):
         if tenants is not None:
             preempts = named_for(tenants, plan.preempts)
             roles = plan.provision
-            return cls(host=None, gpu=None, why=FITS, preempts=preempts, actions=(), domain_xml=None, provision=roles)
+            return cls(
+                host=None, gpu=None, gpus=(), why=FITS, preempts=preempts, actions=(), domain_xml=None, provision=roles
+            )  # fmt: skip
         return cls(
             host=plan.host,
-            gpu=plan.gpu,
+            gpu=plan.gpus[0],
+            gpus=plan.gpus,
             why=plan.why,
             preempts=plan.preempts,
             actions=tuple(action_to_dict(action) for action in plan.actions),

@@ -174,7 +174,8 @@ def _only_image(session: CliSession) -> str:
 
 
 def _plan_lines(plan: Json) -> list[str]:
-    lines = [f"host      {shown(plan['host'])}", f"GPU       {shown(plan['gpu'])}", f"because   {shown(plan['why'])}"]
+    gpus = plan.get("gpus") or plan["gpu"]  # an older server tells the first alone
+    lines = [f"host      {shown(plan['host'])}", f"GPU       {shown(gpus)}", f"because   {shown(plan['why'])}"]
     lines += [f"preempts  {shown(name)}" for name in plan["preempts"]]
     for number, action in enumerate(plan["actions"], start=1):
         values = ", ".join(f"{key}={_brief(value)}" for key, value in action.items() if key != "action")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import Choice, Taken, cut_words
@@ -242,7 +242,7 @@ class PlacementEngine:
         host.vms.add(request.vm_id)
         self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), cpus)
         self.count(request, 1)
-        return Placement(host.view.host_id, tuple(parts), why=_why(host, gpus[0], len(gpus)))
+        return Placement(host.view.host_id, tuple(parts), why=_why(request, host, tuple(dict.fromkeys(gpus))))
 
     def _occupy(self, gpu: Gpu, step: StateStep | None) -> tuple[Taken, tuple[int, ...]]:
         if step is None:
@@ -309,14 +309,15 @@ def _with_room(
     )
 
 
-def _why(host: FleetHost, gpu: Gpu, count: int) -> str:
-    if gpu.whole:
-        chosen = "the GPU" if count == 1 else f"the {count} GPUs"
+def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
+    if gpus[0].whole:
+        chosen = "the GPU" if len(gpus) == 1 else f"the {len(gpus)} GPUs"
         return f"takes {chosen} of {host.view.name} without which the most useful set stays free"
-    cut = cut_words(gpu.cut_name)
-    if len(gpu.held) == 1:
-        return f"no GPU in use has a better place; opens {gpu.view.gpu_id} of {host.view.name} for {cut}"
-    return f"fills up {gpu.view.gpu_id} of {host.view.name} ({cut}), which wastes least"
+    cuts = " and ".join(dict.fromkeys(cut_words(gpu.cut_name) for gpu in gpus))
+    names = " and ".join(gpu.view.gpu_id for gpu in gpus)
+    if all(item.vm_id == request.vm_id for gpu in gpus for _, item in gpu.held):
+        return f"no GPU in use has a better place; opens {names} of {host.view.name} for {cuts}"
+    return f"fills up {names} of {host.view.name} ({cuts}), which wastes least"
 
 
 def _occupied_of(request: Request, taken: Taken, cpus: Cpus) -> Occupied:

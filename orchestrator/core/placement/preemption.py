@@ -13,10 +13,13 @@ from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import needed
 from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, StateStep
+from orchestrator.core.placement.trial import Trial
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 _SECONDS = 3600.0
 _MAY_GO, _STAYS = 0, 1
+_MAX_HOSTS = 64
+"""Hosts that are looked at for several devices, once it is known that some host will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +32,21 @@ class Preemption:
 
 
 def plan_preemption(engine: PlacementEngine, request: Request) -> Preemption | None:
-    """The cheapest set of victims on one GPU (or one host, for whole GPUs); None when priority does not help.
+    """The cheapest set of victims on one GPU (on one host, for whole GPUs and several vGPUs); None when priority does
+    not help.
 
     Only hosts count that have, or get back from the victims, the vCPUs and memory. VMs are gone through from the one
     whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM costs more than the
     best set, and a fleet full of candidates costs one reading of each VM, not one at each set of them.
     """
-    if request.count > 1 or engine.usage.refuses(request) is not None:
+    if engine.usage.refuses(request) is not None:
         return None
     if not any(count for priority, count in engine.priorities.items() if priority < request.priority):
         return None
     lower = ((vm_id, held) for vm_id, held in engine.vms.items() if held.request.priority < request.priority)
     costs = sorted((slot_hours(engine, vm_id, request.now_s), vm_id) for vm_id, _ in lower)
+    if request.count > 1:
+        return _for_several(engine, request, costs)
     search, best, seen = _Sets(engine, request), None, set[int]()
     for cost, vm_id in costs:
         if best is not None and cost > best[0]:
@@ -50,6 +56,69 @@ def plan_preemption(engine: PlacementEngine, request: Request) -> Preemption | N
                 seen.add(where.number)
                 best = min(filter(None, (best, search.cheapest(where))), default=None)
     return None if best is None else Preemption(best[-1], best[0], engine.fleet.hosts[best[2]].view.host_id)
+
+
+def _for_several(engine: PlacementEngine, request: Request, costs: list[tuple[float, str]]) -> Preemption | None:
+    """Host by host, that of the cheapest VM first. ``costs``: who may go, the cheapest first."""
+    best: tuple[float, int, int, tuple[str, ...]] | None = None
+    cheapest: dict[FleetHost, float] = {}
+    for cost, vm_id in costs:
+        cheapest.setdefault(engine.vms[vm_id].host, cost)
+    for number, (host, cost) in enumerate(cheapest.items()):
+        if best is not None and (cost > best[0] or number >= _MAX_HOSTS):
+            break
+        closed = _most_on(request, host) < request.count or _closed(request, host)
+        victims = () if closed else _together(engine, request, host)
+        if victims:
+            hours = sum(slot_hours(engine, vm_id, request.now_s) for vm_id in victims)
+            best = min(filter(None, (best, (hours, len(victims), host.number, victims))))
+    return None if best is None else Preemption(best[-1], best[0], engine.fleet.hosts[best[2]].view.host_id)
+
+
+def _most_on(request: Request, host: FleetHost) -> int:
+    """At least as many devices as the host's GPUs hold, were nothing on them."""
+    usable = [gpu.table for gpu in host.gpus if gpu.usable]
+    cuts = ([(table.cuts[cut], shape) for cut, shape in table.options(request.demand)] for table in usable)
+    return sum(max((cut.slots // max(1, cut.size(shape)) for cut, shape in options), default=0) for options in cuts)
+
+
+def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
+    """Who has to go from the host for all devices: place after place the cheapest set, and of those who is needed."""
+    asked, trial, going = replace(request, host=host.view.host_id), Trial(engine), list[str]()
+    while engine.plan(asked) is None:
+        more = _one_more(engine, asked, host)
+        if not more:
+            trial.undo()
+            return ()
+        for vm_id in more:
+            trial.release(vm_id)
+        going += more
+    trial.undo()
+    for vm_id in sorted(going, key=lambda one: (-slot_hours(engine, one, request.now_s), one)):
+        others = [one for one in going if one != vm_id]
+        if _fits_without(engine, asked, others):
+            going = others
+    return tuple(going)
+
+
+def _one_more(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
+    """Who makes room for one device more; where nobody does, the cheapest VM, for what else the host lacks."""
+    one = replace(request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False)
+    sets = _Sets(engine, one)
+    found = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
+    if found is not None:
+        return found[-1]
+    lower = [vm_id for vm_id in host.vms if vm_id in engine.vms and sets.are_lower([vm_id])]
+    return tuple(sorted(lower, key=lambda vm_id: (slot_hours(engine, vm_id, request.now_s), vm_id))[:1])
+
+
+def _fits_without(engine: PlacementEngine, request: Request, going: Iterable[str]) -> bool:
+    trial = Trial(engine)
+    for vm_id in going:
+        trial.release(vm_id)
+    fits = engine.plan(request) is not None
+    trial.undo()
+    return fits
 
 
 def place_preempting(
@@ -119,7 +188,7 @@ class _Sets:
         found = []
         for number, vm_ids in enumerate(sets):
             victims = self._with_strangers(where, vm_ids)
-            if victims and self._are_lower(victims) and _frees_enough(self.engine, self.request, host, victims):
+            if victims and self.are_lower(victims) and _frees_enough(self.engine, self.request, host, victims):
                 hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
                 found.append((hours, len(victims), host.number, number, victims))
         return min(found, default=None)
@@ -132,7 +201,8 @@ class _Sets:
         others = in_the_way(self.request, [item for _, item in where.held], cut)
         return tuple(dict.fromkeys((*leaving, *others)))
 
-    def _are_lower(self, victims: Iterable[str]) -> bool:
+    def are_lower(self, victims: Iterable[str]) -> bool:
+        """Whether each of them gives way to the request."""
         vms, most = self.engine.vms, self.request.priority
         return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.host_actions import RemoveMdev, StopDomain
+from orchestrator.core.host_actions import CreateMdev, RemoveMdev, StartDomain, StopDomain
 from orchestrator.core.vgpu_settings import RestoreVgpuScheduler, SetVgpuScheduler
 from tests.fakes.fake_schedulers import BEST_EFFORT
-from tests.unit.agent.test_restore import T4, UUID, Machine
+from tests.unit.agent.test_restore import OTHER, T4, UUID, Machine
 
 
 @pytest.fixture
@@ -32,3 +32,28 @@ def test_after_a_reboot_a_gpu_divides_its_time_as_its_vms_want_before_any_of_the
     machine.reboot()
     machine.restorer.run()
     assert machine.switches.driver.sets == []
+
+
+@pytest.mark.fault("F18")
+def test_a_vgpu_made_anew_beside_another_of_its_vm_does_not_come_before_the_gpus_scheduler_after_a_reboot(
+    machine: Machine,
+) -> None:
+    def is_used(_gpu: str) -> bool:
+        return any(machine.host.paths.mdev_devices.iterdir())
+
+    def made(uuid: str) -> tuple[SetVgpuScheduler, CreateMdev]:
+        fixed = SetVgpuScheduler(vm="a", gpu=T4, policy="fixed_share", time_slice_ms=None)
+        return fixed, CreateMdev(vm="a", uuid=uuid, parent=T4, type_name="GRID T4-2Q")
+
+    machine.switches.driver.busy = is_used
+    anew = OTHER.replace("12", "13")
+    machine.do(*made(UUID), *made(OTHER))
+    machine.do(RemoveMdev(vm="a", uuid=OTHER), RestoreVgpuScheduler(vm="a", gpu=T4), *made(anew))
+    machine.libvirt.devices["a"] = UUID
+    machine.do(StartDomain(vm="a"))
+    machine.reboot()
+    machine.switches.driver.busy = is_used
+    machine.restorer.run()
+    assert machine.libvirt.running == {"a"}
+    assert machine.switches.driver.now[T4].policy == "fixed_share"
+    assert {link.name for link in machine.host.paths.mdev_devices.iterdir()} == {UUID, anew}

@@ -45,6 +45,15 @@ LEGAL = {
     "NVLink between whole GPUs": Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA H100XM-80C", vgpu_count=4, nvlink_p2p=True
     ),
+    "two halves of a GPU with virtual functions": Offering(
+        name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-24C", vgpu_count=2
+    ),
+    "two halves of a Volta": Offering(name="x", kind="time_sliced", vgpu_type="GRID V100-8Q", vgpu_count=2),
+    "two whole Pascals": Offering(name="x", kind="time_sliced", vgpu_type="GRID P40-24C", vgpu_count=2),
+    "two MIG-backed ones": Offering(name="x", kind="mig_backed", vgpu_type="GRID A100D-3-40C", vgpu_count=2),
+    "sixteen of a type that no table has": Offering(
+        name="x", kind="time_sliced", vgpu_type="NVIDIA Z1-16Q", vgpu_count=16
+    ),
     "a partition of a baseboard": Offering(name="x", kind="passthrough", gpu_count=4, gpu_models=H100),
     "three GPUs without a baseboard": Offering(name="x", kind="passthrough", gpu_count=3, gpu_models=("L40S",)),
     "any GPU instance of a size": Offering(name="x", kind="mig", mig_profile="2g.20gb"),
@@ -88,6 +97,13 @@ FORBIDDEN: list[tuple[str, Offering]] = [
     ("p2p.fractional", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA H100XM-40C", nvlink_p2p=True)),
     ("p2p.model", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", nvlink_p2p=True)),
     ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="GRID T4-2B", vgpu_count=2)),
+    ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48A", vgpu_count=2)),
+    ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="NVIDIA A10-3B", vgpu_count=2)),
+    ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="GRID P40-12C", vgpu_count=2)),
+    ("vgpu_count.unsupported", Offering(name="x", kind="time_sliced", vgpu_type="GRID M60-4Q", vgpu_count=2)),
+    ("vgpu_count.unsupported", Offering(name="x", kind="mig", mig_profile="2g.20gb", vgpu_count=2)),
+    ("migratable.blocked", Offering(
+        name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48Q", vgpu_count=2, migratable=True)),
     ("vgpu_count.unsupported", Offering(name="x", kind="passthrough", gpu_count=2, vgpu_count=2)),
     ("parameters.passthrough", Offering(name="x", kind="passthrough", gpu_count=1, parameters=UVM)),
     ("gpu_count.fabric", Offering(name="x", kind="passthrough", gpu_count=3, gpu_models=H100)),

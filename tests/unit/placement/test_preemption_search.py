@@ -65,3 +65,32 @@ def test_the_search_that_ends_early_finds_what_trying_every_set_finds(seed: int,
         assert found.slot_hours == pytest.approx(best)
         assert fits(engine, request, found.victims)
         assert plan_preemption(engine, request) == found
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    profile=st.sampled_from(PROFILES),
+    count=st.sampled_from([2, 3]),
+    vcpus=st.sampled_from([1, 60]),
+)
+def test_for_several_devices_the_victims_are_of_one_host_all_needed_and_found_wherever_stopping_all_would_do(
+    seed: int, profile: str, count: int, vcpus: int
+) -> None:
+    engine = overloaded(seed)
+    request = ask("urgent", profile, priority=2, now_s=NOW, count=count, vcpus=vcpus)
+    if engine.plan(request) is not None:
+        return
+    lower = [tuple(vm_id for vm_id in one.vms if engine.vms[vm_id].request.priority < 2) for one in engine.fleet.hosts]
+    found, before = plan_preemption(engine, request), set(engine.vms)
+    assert (found is not None) == any(fits(engine, request, gone) for gone in lower)
+    assert set(engine.vms) == before
+    if found is not None:
+        assert {engine.vms[vm_id].host.view.host_id for vm_id in found.victims} == {found.host_id}
+        assert all(engine.vms[vm_id].request.priority < 2 for vm_id in found.victims)
+        assert fits(engine, request, found.victims)
+        assert not any(
+            fits(engine, request, tuple(one for one in found.victims if one != vm_id)) for vm_id in found.victims
+        )
+        assert found.slot_hours == pytest.approx(hours(engine, found.victims))
+        assert plan_preemption(engine, request) == found
