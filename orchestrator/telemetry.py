@@ -14,7 +14,7 @@ import structlog
 
 AT_ONCE: Final = 20
 WINDOW_S: Final = 10.0
-MOST_PLACES: Final = 10_000
+MAX_PLACES: Final = 10_000
 
 
 class Repeats(logging.Filter):
@@ -34,7 +34,7 @@ class Repeats(logging.Filter):
             left_out = max(0, count - AT_ONCE) if now - began >= WINDOW_S else 0
             if now - began >= WINDOW_S:
                 began, count = now, 0
-            if len(self._seen) > MOST_PLACES:
+            if len(self._seen) > MAX_PLACES:
                 self._seen.clear()
             self._seen[place] = (began, count + 1)
         if left_out:

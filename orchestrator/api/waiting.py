@@ -41,7 +41,7 @@ class _Watch:
 
     latest: Watched | None = None
     """As it was read last for those who wait."""
-    watchers: set[Watcher] = field(default_factory=set)
+    watchers: set[WaitingClient] = field(default_factory=set)
     leave: Callable[[], None] = _nothing
     reading: bool = False
     changed: bool = False
@@ -58,7 +58,7 @@ class _Watch:
             watcher.woken.set()
 
 
-class Watcher:
+class WaitingClient:
     """One client that waits."""
 
     def __init__(self, watch: _Watch, read: Callable[[], Awaitable[Watched]], first: Watched | None) -> None:
@@ -135,10 +135,12 @@ class Waiting:
         return await to_thread.run_sync(self._operations.watched, operation_id)
 
     @contextmanager
-    def watching(self, operation_id: str, first: Watched | None = None, tenant: str | None = None) -> Iterator[Watcher]:
+    def watching(
+        self, operation_id: str, first: Watched | None = None, tenant: str | None = None
+    ) -> Iterator[WaitingClient]:
         """For somebody who waits for one change after the other. ``first``: the operation, if it has just been read."""
         watch = self.watches.get(operation_id) or self._begin(operation_id)
-        watcher = Watcher(watch, partial(self.read, operation_id), first)
+        watcher = WaitingClient(watch, partial(self.read, operation_id), first)
         watcher.leaving = self._closed
         watch.watchers.add(watcher)
         counted: Counter[str] = Counter() if tenant is None else Counter({tenant: 1})
@@ -221,7 +223,7 @@ def _over(watched: Watched, since: int) -> bool:
 
 
 @contextmanager
-def _noticing(request: Request, watcher: Watcher) -> Iterator[None]:
+def _noticing(request: Request, watcher: WaitingClient) -> Iterator[None]:
     """The watcher leaves when the request's client has closed its connection."""
 
     async def notice() -> None:

@@ -18,7 +18,7 @@ Verdict = Literal["ok", "drift", "forbidden", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DriverRow:
+class ComparedDriver:
     """One thing that was compared. ``subject``: ``host gpu-1``, ``VM default/train``."""
 
     subject: str
@@ -30,14 +30,16 @@ class DriverRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Guest:
+class ComparedGuest:
     """A VM on a host. ``driver``: of its image, as the operator said; None: nobody said."""
 
     name: str
     driver: str | None
 
 
-def host_rows(name: str, lock: HostLock, snapshot: HostSnapshot | None, matrix: DriverMatrix) -> Iterator[DriverRow]:
+def host_rows(
+    name: str, lock: HostLock, snapshot: HostSnapshot | None, matrix: DriverMatrix
+) -> Iterator[ComparedDriver]:
     """The host's driver against the lock, its system against the tables."""
     observed = None if snapshot is None else snapshot.driver_version
     wanted = lock.version("host_driver")
@@ -49,7 +51,7 @@ def host_rows(name: str, lock: HostLock, snapshot: HostSnapshot | None, matrix: 
     else:
         verdict = "ok" if observed == wanted else "drift"
         why = f"locked by {lock.group}" + ("" if observed == wanted else _direction(observed, wanted))
-    yield DriverRow(
+    yield ComparedDriver(
         subject=f"host {name}", part="host_driver", wanted=wanted, observed=observed, verdict=verdict, reason=why
     )
     if snapshot is not None:
@@ -63,24 +65,24 @@ def _direction(observed: str, wanted: str) -> str:
         return ""
 
 
-def _system_row(name: str, snapshot: HostSnapshot, matrix: DriverMatrix) -> DriverRow:
+def _system_row(name: str, snapshot: HostSnapshot, matrix: DriverMatrix) -> ComparedDriver:
     """Never a judgement: how vGPUs are offered is probed. It tells whether anybody has written of such a system."""
     system = f"{snapshot.os_name}, kernel {snapshot.kernel}"
     short = snapshot.kernel.split("-")[0]
     for row in matrix.host_systems:
         words = row.name.split(" (")[0].rstrip("+").split()[:2]
         if all(word in snapshot.os_name for word in words) and (row.kernel is None or short.startswith(row.kernel)):
-            return DriverRow(
+            return ComparedDriver(
                 subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="ok",
                 reason=f"it is in the tables as {row.name}" + (f", vGPUs by {row.framework}" if row.framework else ""),
             )  # fmt: skip
-    return DriverRow(
+    return ComparedDriver(
         subject=f"host {name}", part="kernel", wanted=None, observed=system, verdict="unknown",
         reason="it is not in the tables; how it offers vGPUs is probed on the host",
     )  # fmt: skip
 
 
-def guest_row(guest: Guest, lock: HostLock, host_driver: str | None, matrix: DriverMatrix) -> DriverRow:
+def guest_row(guest: ComparedGuest, lock: HostLock, host_driver: str | None, matrix: DriverMatrix) -> ComparedDriver:
     """A VM's driver against its host's, then against the lock."""
     wanted = lock.version("guest_driver")
     verdict: Verdict = "unknown"
@@ -95,7 +97,7 @@ def guest_row(guest: Guest, lock: HostLock, host_driver: str | None, matrix: Dri
         else:
             verdict = "ok" if wanted in {None, guest.driver} else "drift"
             why = matrix.guest_verdict(host_driver=host_driver, guest_driver=guest.driver).reason
-    return DriverRow(
+    return ComparedDriver(
         subject=f"VM {guest.name}", part="guest_driver", wanted=wanted, observed=guest.driver, verdict=verdict,
         reason=why,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.driver_check import DriverRow, Guest, guest_row, host_rows
+from orchestrator.core.driver_check import ComparedDriver, ComparedGuest, guest_row, host_rows
 from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.ports.clock import Clock
@@ -43,7 +43,7 @@ class DriverLockService:
                 )
         return lock
 
-    def check(self, host_driver: str | None = None) -> tuple[DriverRow, ...]:
+    def check(self, host_driver: str | None = None) -> tuple[ComparedDriver, ...]:
         """Every host and every VM, as last seen, against lock and tables; by host, its VMs after it.
 
         ``host_driver``: VMs are judged as if every host had this one, so that it shows who forbids an upgrade.
@@ -53,7 +53,7 @@ class DriverLockService:
         if host_driver is not None:
             version_key(host_driver)
         matrix = shipped_profiles().catalogue.driver_matrix
-        rows: list[DriverRow] = []
+        rows: list[ComparedDriver] = []
         with self.store.read() as tx:
             lock = tx.driver_locks.get() or NOTHING
             drivers = {image.name: image.guest_driver for image in tx.images.list()}
@@ -63,7 +63,9 @@ class DriverLockService:
                 rows += host_rows(host.name, meant, snapshot, matrix)
                 observed = host_driver or (None if snapshot is None else snapshot.driver_version)
                 rows += (
-                    guest_row(Guest(name=vm.full_name, driver=drivers.get(vm.spec.image)), meant, observed, matrix)
+                    guest_row(
+                        ComparedGuest(name=vm.full_name, driver=drivers.get(vm.spec.image)), meant, observed, matrix
+                    )
                     for vm in vms
                     if vm.host == host.name
                 )

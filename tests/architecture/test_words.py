@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.architecture.tree import project_files, text
+from tests.architecture.tree import files, project_files, text
 
 # Put together so that this file does not contain what it looks for.
 _HOSTS = ("deb.debian", "security.debian", "ftp.debian", "pypi", "pythonhosted", "registry.npmjs")
@@ -43,3 +43,26 @@ def test_the_product_cannot_tell_a_real_host_from_another() -> None:
     ]
     hits = _hits(SIMULATION, product)
     assert [hit for hit in hits if not any(word.lower() in hit.lower() for word in PLANNING)] == []
+
+
+SAME_NAME = {
+    "Connection": "of a client; of a client as the server counts it",
+    "Content": "of a file that is sent; of a disk that is judged",
+    "Fleet": "its rows; what services know of it; what placement plans on",
+    "Found": "in an image; of a statement",
+    "Group": "of commands; of VMs of one size on a GPU",
+    "Kind": "of an attachment; of GPUs that are alike",
+    "Request": "for a VM; over HTTP",
+    "Room": "for requests that wait; for VMs",
+}
+"""Modules that no one reads together, each in the words of its trade."""
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Those of client/models.py are the API's, whose words are the core's."""
+    homes: dict[str, set[str]] = {}
+    for path in files(".py", under="orchestrator/"):
+        if path.as_posix() != "orchestrator/client/models.py":
+            for name in re.findall(r"^class ([A-Z]\w+)", text(path), re.MULTILINE):
+                homes.setdefault(name, set()).add(path.as_posix())
+    assert {name: sorted(where) for name, where in homes.items() if len(where) > 1 and name not in SAME_NAME} == {}

@@ -27,7 +27,7 @@ class Begun:
     run: str
 
 
-class Places:
+class RunPlaces:
     """Counted in memory; safe for threads. An operation stands in one line or has one place."""
 
     def __init__(self, bounds: Bounds) -> None:

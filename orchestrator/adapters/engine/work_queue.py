@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions, SetWorkflowID
 from dbos import error as library
 
-from orchestrator.adapters.engine.places import Begun, Bounds, Places
+from orchestrator.adapters.engine.places import Begun, Bounds, RunPlaces
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import Retryable
 from orchestrator.ports.store.operations import DueOperation
@@ -63,7 +63,7 @@ class WorkQueue:
         self._database = database
         self._name = name
         self._run = run
-        self._places = Places(bounds)
+        self._places = RunPlaces(bounds)
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
         """Runs of operations that were due at the last thorough look or have become so since."""

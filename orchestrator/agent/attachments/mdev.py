@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, no_room, not_as_seen, still_hangs
 from orchestrator.agent.attachments.kind import Handlers, Observation
-from orchestrator.agent.attachments.placing import Places, placement_id
+from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import mdev, open_files
 from orchestrator.agent.sysfs.pci import PciGpu
@@ -30,7 +30,7 @@ def mdev_key(uuid: str) -> str:
 
 class MdevDevices:
     def __init__(self, files: DeviceFiles) -> None:
-        self._files, self._places = files, Places(files)
+        self._files, self._places = files, VgpuPlaces(files)
         self._paths = files.paths
         self._ledger = files.ledger
 

@@ -27,7 +27,7 @@ def placement_id(device: Path) -> int | None:
     return None if found is None or found >= _NO_PLACE else found
 
 
-class Places:
+class VgpuPlaces:
     """Of all GPUs of the host."""
 
     def __init__(self, files: DeviceFiles) -> None:

@@ -15,7 +15,7 @@ from orchestrator.agent.attachments.device_files import (
     still_hangs,
 )
 from orchestrator.agent.attachments.kind import Handlers, Observation
-from orchestrator.agent.attachments.placing import Places, placement_id
+from orchestrator.agent.attachments.placing import VgpuPlaces, placement_id
 from orchestrator.agent.ledger import Ownership
 from orchestrator.agent.nvml.reading import NvmlGpu
 from orchestrator.agent.sysfs import open_files, vendor_vfio
@@ -36,7 +36,7 @@ def vf_key(address: str) -> str:
 
 class TypedFunctions:
     def __init__(self, files: DeviceFiles) -> None:
-        self._files, self._places = files, Places(files)
+        self._files, self._places = files, VgpuPlaces(files)
         self._paths = files.paths
         self._ledger = files.ledger
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
-from orchestrator.core.driver_check import DriverRow, Verdict
+from orchestrator.core.driver_check import ComparedDriver, Verdict
 from orchestrator.core.driver_lock import Component, DriverLock
 
 
@@ -62,5 +62,5 @@ class DriverCheckAnswer(AnswerBody):
     rows: tuple[DriverRowAnswer, ...]
 
     @classmethod
-    def of(cls, rows: Iterable[DriverRow]) -> DriverCheckAnswer:
+    def of(cls, rows: Iterable[ComparedDriver]) -> DriverCheckAnswer:
         return cls(rows=tuple(map(DriverRowAnswer.of, rows)))

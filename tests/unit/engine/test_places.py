@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from orchestrator.adapters.engine.places import Begun, Bounds, Places
+from orchestrator.adapters.engine.places import Begun, Bounds, RunPlaces
 from orchestrator.ports.store.operations import DueOperation
 
 
@@ -9,7 +9,7 @@ def waiting(operation: str, host: str = "h") -> Begun:
     return Begun(DueOperation(operation=operation, subject=operation, host=host, attempt=0), f"{operation}.0")
 
 
-def taken(places: Places) -> list[str]:
+def taken(places: RunPlaces) -> list[str]:
     found = []
     while (one := places.take()) is not None:
         found.append(one.due.operation)
@@ -17,7 +17,7 @@ def taken(places: Places) -> list[str]:
 
 
 def test_a_host_gives_so_many_places_in_order_and_another_host_is_not_kept_waiting() -> None:
-    places = Places(Bounds(workers=9, per_host=2))
+    places = RunPlaces(Bounds(workers=9, per_host=2))
     places.stand_in_line([*(waiting(f"a{number}") for number in range(4)), waiting("b", "other")])
     assert sorted(taken(places)) == ["a0", "a1", "b"]
     places.leave("a0")
@@ -25,7 +25,7 @@ def test_a_host_gives_so_many_places_in_order_and_another_host_is_not_kept_waiti
 
 
 def test_all_hosts_together_get_no_more_places_than_there_are_workers() -> None:
-    places = Places(Bounds(workers=3, per_host=2))
+    places = RunPlaces(Bounds(workers=3, per_host=2))
     places.stand_in_line(waiting(f"{host}{number}", host) for host in "abc" for number in range(2))
     assert taken(places) == ["a0", "b0", "c0"]
     places.leave("b0")
@@ -33,7 +33,7 @@ def test_all_hosts_together_get_no_more_places_than_there_are_workers() -> None:
 
 
 def test_who_waits_or_has_a_place_does_not_stand_in_line_again() -> None:
-    places = Places(Bounds(workers=9, per_host=1))
+    places = RunPlaces(Bounds(workers=9, per_host=1))
     for _ in range(2):
         places.stand_in_line([waiting("first"), waiting("second")])
     assert taken(places) == ["first"]
@@ -44,7 +44,7 @@ def test_who_waits_or_has_a_place_does_not_stand_in_line_again() -> None:
 
 
 def test_a_run_that_came_without_a_place_is_counted_and_does_not_run_twice() -> None:
-    places = Places(Bounds(workers=9, per_host=1))
+    places = RunPlaces(Bounds(workers=9, per_host=1))
     assert places.begin("found", "h")
     assert not places.begin("found", "h")
     places.stand_in_line([waiting("next")])
@@ -57,7 +57,7 @@ def test_a_run_that_came_without_a_place_is_counted_and_does_not_run_twice() -> 
 
 
 def test_who_gives_up_waiting_is_named_and_a_closed_house_gives_no_place() -> None:
-    places = Places(Bounds(workers=9, per_host=1))
+    places = RunPlaces(Bounds(workers=9, per_host=1))
     places.stand_in_line([waiting("one"), waiting("two", "other")])
     assert [one.run for one in places.give_up_waiting()] == ["one.0", "two.0"]
     places.stand_in_line([waiting("one")])
