@@ -79,7 +79,7 @@ class App:
         """Whether state directory and database are still the ones that it began with. If not, another server may act
         on the same hosts: this one must do nothing more.
 
-        :raises Conflict: ``serve.state_gone``, ``store.restored``
+        :raises Conflict: ``serve.state_gone``, ``store.restored``, ``store.schema_changed``
         """
         self.files.check()
         if self.engine.database_rolled_back or self.store.starts() < self.starts:

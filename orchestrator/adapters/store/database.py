@@ -23,7 +23,7 @@ from orchestrator.adapters.store.host_rows import ParsedSnapshots, SqlHosts
 from orchestrator.adapters.store.listeners import Listeners
 from orchestrator.adapters.store.look_rows import SqlLooks
 from orchestrator.adapters.store.operation_rows import SqlOperations
-from orchestrator.adapters.store.schema import bring_up_to_date
+from orchestrator.adapters.store.schema import bring_up_to_date, check_unchanged, newest_revision
 from orchestrator.adapters.store.secret_box import SecretBox
 from orchestrator.adapters.store.small_rows import SqlImages, SqlNetworks, SqlOfferings, SqlSecrets
 from orchestrator.adapters.store.statements import Statements
@@ -90,6 +90,7 @@ class SqlStore:
         alone = place.get_backend_name() == "sqlite"
         self._turn: AbstractContextManager[None] = Turn(self._connections.patience_s) if alone else nullcontext()
         self._flush: Callable[[], None] = Flush(Path(str(place.database))) if alone else _flushed_already
+        self._revision = newest_revision()
         with self._alone() as connection:
             bring_up_to_date(connection)
             SqlSecrets(Statements(connection), self._box).bind()
@@ -123,8 +124,12 @@ class SqlStore:
         return starts + 1
 
     def starts(self) -> int:
-        """How many servers have begun on it."""
+        """How many servers have begun on it.
+
+        :raises Conflict: ``store.schema_changed``: one of them was newer than this program
+        """
         with self._connections.transaction("reading") as connection:
+            check_unchanged(connection, self._revision)
             return _starts_of(connection)
 
     def settle_starts(self, known: int) -> None:

@@ -28,6 +28,21 @@ def alembic_config(connection: Connection) -> Config:
     return config
 
 
+def check_unchanged(connection: Connection, revision: str) -> None:
+    """Another program may have brought the schema on while this one ran with ``revision``; an older one than that is
+    that of a database that was restored, which is found out otherwise.
+
+    :raises Conflict: ``store.schema_changed``
+    """
+    current = connection.execute(_VERSION).scalar_one_or_none()
+    if current is not None and current > revision:
+        raise Conflict(
+            "store.schema_changed",
+            f"another server has brought the database from schema {revision} to {current}",
+            hint="install its version of vgpuctl here too, then start this server again",
+        )
+
+
 def bring_up_to_date(connection: Connection) -> None:
     """Upgrade to this program's schema inside the connection's transaction: all of it or nothing.
 

@@ -219,3 +219,24 @@ def test_two_controllers_are_replaced_one_at_a_time(tmp_path: Path, postgres: Cl
         refused(servers["two"], servers["two"].hosts)
         assert {host["state"] for host in servers["one"].client().hosts()} == {"ready"}
         assert place.processes()[kept] == process
+
+
+def test_a_controller_beside_a_newer_one_ends_by_name_and_vms_run_on(tmp_path: Path, postgres: Cluster) -> None:
+    with place_in(tmp_path) as place, ExitStack() as held:
+        url = postgres.database()
+        servers = {name: place.server(name, url, held) for name in ("one", "two")}
+        for server in servers.values():
+            join_one(server, servers["one"])
+        older, newest = servers["two"], servers["one"]
+        older.ready()
+        kept = running_vm(newest, "kept")
+        process = place.processes()[kept]
+        newest.stop()
+        newest.tree = newer(tmp_path, schema=True)
+        newest.start()
+        assert older.process is not None
+        assert older.process.wait(LIMIT_S) == 5, older.log()[-2000:]
+        assert "[store.schema_changed]" in older.log()
+        newest.ready()
+        until(lambda: "ready" in {host["state"] for host in newest.client().hosts()}, "the newer one's look")
+        assert place.processes()[kept] == process

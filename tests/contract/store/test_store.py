@@ -349,6 +349,21 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
 
 
+def test_a_schema_that_another_program_brought_on_is_noticed_and_an_older_one_is_not_blamed(tmp_path: Path) -> None:
+    path = tmp_path / "vgpuctl.sqlite"
+    store = SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
+    for revision, codes in (("0001", []), ("9999", ["store.schema_changed"])):
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        told: list[str] = []
+        try:
+            store.starts()
+        except Conflict as error:
+            told.append(error.code)
+        assert told == codes
+    store.close()
+
+
 def test_sqlite_keeps_its_order_on_disk_and_checks_foreign_keys(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'd.sqlite'}", key=KEY, new_site="s")
     with store._connections.engine.connect() as connection:
