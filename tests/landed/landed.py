@@ -18,21 +18,36 @@ from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4
 
 HERE = Path(__file__).parent
+SITE = "site"
 
 
 def landed_control_plane(state: Path, url: str) -> ControlPlane:
     """``url``: of an empty database."""
-    kept = json.loads((HERE / "database.json").read_text())
-    _restore(url, kept["revision"], kept["tables"])
-    machines = json.loads((HERE / "machines.json").read_text())
-    hosts = {
-        f"{T4_HOST}.test": _machine(machines[f"{T4_HOST}.test"], t4),
-        f"{L40S_HOST}.test": _machine(machines[f"{L40S_HOST}.test"], l40s),
-    }
-    plane = control_plane(state, hosts=FakeHosts(hosts), url=url)
+    kept = landed_database(url)
+    plane = control_plane(state, hosts=landed_hosts(), url=url)
     plane.ids.count = kept["drawn"]
     plane.world.clock.sleep(kept["clock"] - plane.world.clock.now())
     return plane
+
+
+def landed_database(url: str, site: str = SITE) -> dict[str, Any]:
+    """Fill the empty database as the older version left it; what is known of its clock and its ids."""
+    kept: dict[str, Any] = json.loads((HERE / "database.json").read_text())
+    kept["tables"]["meta"] = [{"key": "site", "value": site}]
+    _restore(url, kept["revision"], kept["tables"])
+    return kept
+
+
+def landed_hosts(site: str = SITE) -> FakeHosts:
+    """What was on the hosts then."""
+    machines = json.loads((HERE / "machines.json").read_text())
+    made = {
+        f"{T4_HOST}.test": _machine(machines[f"{T4_HOST}.test"], t4),
+        f"{L40S_HOST}.test": _machine(machines[f"{L40S_HOST}.test"], l40s),
+    }
+    for machine in made.values():
+        machine.site = site
+    return FakeHosts(made, site)
 
 
 def _restore(url: str, revision: str, tables: dict[str, list[dict[str, Any]]]) -> None:
