@@ -168,6 +168,19 @@ def test_a_host_is_cordoned_and_labelled(node: ControlNode) -> None:
     assert ran.results[3]["host"]["vcpu_overcommit"] is None
 
 
+def test_a_host_keeps_cpus_for_vms_that_have_theirs_alone(node: ControlNode) -> None:
+    name = {"name": "t4-1"}
+    ran = node.run(
+        ("host", {**name, "pinnable_cpus": "4-7,12-15,6"}), ("host", {**name, "pinnable_cpus": "12-15,4-7"}),
+        ("host", {**name, "cordoned": False}), ("host", {**name, "pinnable_cpus": "none"}),
+        ("host", {**name, "pinnable_cpus": "none"}), ("host", {**name, "pinnable_cpus": ""}),
+        ("host", {**name, "pinnable_cpus": "4-99"}),
+    )  # fmt: skip
+    assert ran.changed == [True, False, False, True, False, False, False], ran.printed
+    assert [ran.results[number]["host"]["pinnable_cpus"] for number in (0, 2, 3)] == ["4-7,12-15", "4-7,12-15", ""]
+    assert [line.split(":")[0] for line in ran.refusals] == ["host.cpus_invalid"] * 2
+
+
 def test_a_refusal_is_one_line_with_its_code_and_changes_nothing(node: ControlNode) -> None:
     vm = {"profile": "GRID T4-4Q", "image": "demo"}
     ran = node.run(

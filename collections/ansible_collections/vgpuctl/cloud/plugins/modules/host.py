@@ -66,6 +66,12 @@ options:
   allow_unconfined:
     description: Put new VMs there although neither AppArmor nor SELinux confines its QEMUs.
     type: bool
+  pinnable_cpus:
+    description:
+      - CPUs kept for VMs that have theirs alone, as V(4-15,20-31); V(none) gives all back to VMs that share. While VMs
+        have a place there it stays as it is.
+    type: str
+    version_added: 0.3.0
   state:
     description: A host with VMs cannot be made V(absent).
     type: str
@@ -111,7 +117,8 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
 
 FIXED = ("address", "port", "user")
 OVERCOMMIT = ("vcpu_overcommit", "memory_overcommit")
-SHOWN = (*FIXED, "name", "cordoned", "labels", "allow_unconfined", *OVERCOMMIT)
+SHOWN = (*FIXED, "name", "cordoned", "labels", "allow_unconfined", "pinnable_cpus", *OVERCOMMIT)
+MAX_CPU = 8191
 
 
 def _present(site, before):
@@ -128,7 +135,8 @@ def _present(site, before):
         _settled(site, before)
         before = site.get("hosts", name)
     new = {"name": name, **given(params, FIXED), "port": params["port"] or 22, "user": params["user"] or "root"}
-    there = before or {**new, "cordoned": False, "labels": {}, "allow_unconfined": False, **dict.fromkeys(OVERCOMMIT)}
+    unset = {"cordoned": False, "labels": {}, "allow_unconfined": False, "pinnable_cpus": ""}
+    there = before or {**new, **unset, **dict.fromkeys(OVERCOMMIT)}
     return _changed(site, there)
 
 
@@ -161,6 +169,9 @@ def _changed(site, there):
     params, name = site.params, there["name"]
     wanted = given(params, ["allow_unconfined"])
     wanted.update({key: _overcommit(key, params[key]) for key in OVERCOMMIT if params[key] is not None})
+    cpus = params["pinnable_cpus"]
+    if cpus is not None and _cpus(cpus) != _cpus(there["pinnable_cpus"] or "none"):
+        wanted["pinnable_cpus"] = "" if cpus == "none" else cpus
     shown = {key: None if value == "site" else value for key, value in wanted.items()}
     labels = merged(there["labels"], texts(params["labels"]))
     cordoned = there["cordoned"] if params["cordoned"] is None else params["cordoned"]
@@ -179,6 +190,19 @@ def _overcommit(name, text):
         return text if text == "site" else float(text)
     except ValueError as error:
         raise ApiError("request.invalid", f"{name} {text!a} is neither a number nor 'site'") from error
+
+
+def _cpus(text):
+    if text == "none":
+        return set()
+    found = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        ends = [one for one in (low, high if dash else low) if one.isascii() and one.isdigit() and len(one) <= 4]
+        if len(ends) < 2 or not int(ends[0]) <= int(ends[1]) <= MAX_CPU:
+            raise ApiError("host.cpus_invalid", f"{text!a} names no CPUs", "write them as 4-15,20-31, or none")
+        found.update(range(int(ends[0]), int(ends[1]) + 1))
+    return found
 
 
 def _work(site):
@@ -213,6 +237,7 @@ def main():
             "vcpu_overcommit": {"type": "str"},
             "memory_overcommit": {"type": "str"},
             "allow_unconfined": {"type": "bool"},
+            "pinnable_cpus": {"type": "str"},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         _work,
