@@ -110,26 +110,32 @@ def _read(path: Path, catalogue: Catalogue) -> _Read:
         document = read_yaml(path)
     except InvalidInput as error:
         return _Read(offerings=(), problems=_problems_of(error))
+    forms, problems = _forms(document)
+    offerings = {index: form.to_core() for index, form in forms.items()}
+    lines = [(offering, document.line_of(("offerings", index))) for index, offering in offerings.items()]
+    problems += _repeated(path, lines)
+    for index, offering in offerings.items():
+        problems += _mistakes(document, index, offering, catalogue, look_up=not forms[index].unlisted)
+    problems.sort(key=lambda problem: problem.line)
+    return _Read(offerings=tuple(lines), forms=tuple(forms.values()), problems=tuple(problems))
+
+
+def _forms(document: LinedYaml) -> tuple[dict[int, OfferingForm], list[Problem]]:
+    """Entries of the right form, by number, so that a mistake hides none of other entries; and what is wrong."""
     try:
-        form = OfferingFileForm.model_validate(document.data)
+        return dict(enumerate(OfferingFileForm.model_validate(document.data).offerings)), []
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        found = [
-            Problem(file=str(path), line=document.line_of(detail["loc"]), reason=describe(detail)) for detail in details
-        ]
-        return _Read(offerings=(), problems=tuple(sorted(found, key=lambda p: p.line)))
-    offerings = tuple(
-        (entry.to_core(), document.line_of(("offerings", index))) for index, entry in enumerate(form.offerings)
-    )
-    problems = [*_repeated(path, offerings)]
-    for index, (offering, _) in enumerate(offerings):
-        problems += _mistakes(document, index, offering, catalogue, look_up=not form.offerings[index].unlisted)
-    return _Read(
-        offerings=offerings, forms=tuple(form.offerings), problems=tuple(sorted(problems, key=lambda p: p.line))
-    )
+    problems = [Problem(file=document.file, line=document.line_of(one["loc"]), reason=describe(one)) for one in details]
+    entries = document.data.get("offerings") if isinstance(document.data, dict) else None
+    if not isinstance(entries, list):
+        return {}, problems
+    wrong = {one["loc"][1] for one in details if one["loc"][0] == "offerings" and len(one["loc"]) > 1}
+    right = {index: OfferingForm.model_validate(one) for index, one in enumerate(entries) if index not in wrong}
+    return right, problems
 
 
-def _repeated(path: Path, offerings: tuple[tuple[Offering, int], ...]) -> Iterator[Problem]:
+def _repeated(path: Path, offerings: Iterable[tuple[Offering, int]]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for offering, line in offerings:
         if offering.name in seen:

@@ -154,6 +154,15 @@ def test_problems_come_in_the_order_of_the_lines(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in found] == ["6", "9"]
 
 
+def test_a_mistake_of_form_hides_no_other_mistake(tmp_path: Path) -> None:
+    unknown = "  - name: y\n    kind: time_sliced\n    vgpu_type: GRID T4-3X\n"
+    again = "  - name: small\n    kind: time_sliced\n    vgpu_type: GRID T4-2Q\n"
+    found = problems(tmp_path, GOOD.replace("schema_version: 1", "schema_version: 2") + unknown + again)
+    assert [line.split(":")[0] for line in found] == ["1", "8", "9"], found
+    found = problems(tmp_path, GOOD + "    colour: red\n" + unknown)
+    assert [line.split(":")[0] for line in found] == ["6", "9"], found
+
+
 def test_a_missing_file_is_a_problem_and_not_a_crash(tmp_path: Path) -> None:
     (problem,) = validate_offering_file(tmp_path / "none.yaml")
     assert (problem.line, "cannot be read" in problem.reason) == (0, True)
