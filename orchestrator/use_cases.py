@@ -113,6 +113,7 @@ def services_of(
     index = FleetIndex(store, overcommit)
     networks = NetworkService(store=store, clock=clock, index=index)
     planner = Planner(index=index, clock=clock, ids=ids)
+    capacity = CapacityService(store=store, index=index, clock=clock)
     hosts = HostService(
         store=store, engine=engine, keys=world.keys, clock=clock, ids=ids, scan_key=inspection.scan_key,
         overcommit=overcommit, own_agent=inspection.own_agent,
@@ -126,7 +127,7 @@ def services_of(
         host_checks=HostCheckService(store=store, hosts=hosts, inspector=inspection.inspector),
         provisioning=ProvisioningService(store=store, engine=engine, clock=clock, ids=ids),
         gpus=GpuService(store=store),
-        profiles=ProfileService(index=index),
+        profiles=ProfileService(index=index, capacity=capacity),
         images=ImageService(store=store, files=world.images, clock=clock),
         offerings=OfferingService(store=store, index=index, clock=clock),
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
@@ -136,7 +137,7 @@ def services_of(
         networks=networks,
         volumes=VolumeService(store=store, engine=engine, planner=planner),
         operations=OperationService(world=world, engine=engine),
-        capacity=CapacityService(store=store, index=index, clock=clock),
+        capacity=capacity,
         controllers=ControllerService(store=store, clock=clock, files=world.images, key=site.key),
         findings=FindingService(store=store, reconciler=reconciler, repairer=reconciler.repairer),
         tenancy=site.tenancy,

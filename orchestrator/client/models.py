@@ -1698,7 +1698,7 @@ class Profile(TypedDict):
     """
     free: int | None
     """
-    How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity
+    How many VMs of the usual size fit now, as /v1/capacity counts them; null for a tenant
     """
     available: bool
     """

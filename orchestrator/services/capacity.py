@@ -9,15 +9,15 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 
 from orchestrator.core.advice.alike import OneOfEach
-from orchestrator.core.advice.capacity import CapacityRow, Room, placed, without_filling
+from orchestrator.core.advice.capacity import CapacityRow, Room, placed
 from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.offering import Offering
-from orchestrator.core.offering_support import check_supported, unsupported
+from orchestrator.core.offering_support import MADE, check_supported, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
@@ -28,11 +28,10 @@ from orchestrator.core.units import GIB
 from orchestrator.core.vm import DEFAULT_DISK_BYTES, DEFAULT_MEMORY_MIB, DEFAULT_VCPUS
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
+from orchestrator.services.counted import Counted, check_roles, check_roles_where_placed
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fleet_index import Fleet, FleetIndex
 from orchestrator.services.gpu_views import Viewed
-from orchestrator.services.guest_drivers import GuestHost
-from orchestrator.services.guest_runs import offered_roles
 from orchestrator.services.known_profiles import KnownProfiles
 from orchestrator.services.networks import network_for
 from orchestrator.services.places import check_place
@@ -41,12 +40,6 @@ from orchestrator.services.requirements import check_networks
 from orchestrator.services.tenancy.quota_room import QuotaRoom, amounts_asked
 from orchestrator.services.tenancy.tenants import known_tenant
 from orchestrator.services.vm_volumes import check_names, place_with, volumes_for
-
-
-def _check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:
-    on = GuestHost(host=host, whole=offering.kind == "passthrough", about=f"such a VM of {tenant}")
-    offered_roles(offering).check_possible(tx, on)
-
 
 _WHAT_IF = "what-if"
 """Stands for the VM that is only asked about."""
@@ -107,30 +100,6 @@ class NamedPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Counted:
-    """A request of which it is counted how often it fits."""
-
-    request: Request
-    one_per_host: bool
-    """No two VMs of its offering and tenant are on one host."""
-
-    def places(self, fleet: Fleet) -> int:
-        """How often it fits when nothing is moved."""
-        if not self.one_per_host:
-            return fleet.each.room(self.request)[0]
-        apart = self.request.apart_from_vms  # hosts of one kind may have such a VM or not
-        taking = fleet.each.taking(replace(self.request, apart_from_vms=()))
-        return sum(one.kind in taking and one.view.vms.isdisjoint(apart) for one in fleet.hosts)
-
-    def row(self, fleet: Fleet, index: FleetIndex) -> CapacityRow | None:
-        """As :func:`without_filling`."""
-        if not self.one_per_host:
-            return without_filling(self.request, fleet.each, index.engine)
-        now = self.places(fleet)
-        return CapacityRow(self.request.profile, now, now, exact=fleet.each.fixed)
-
-
-@dataclass(frozen=True, kw_only=True)
 class CapacityService:
     """Asks the placement engine about VMs that nobody has asked for yet."""
 
@@ -148,7 +117,7 @@ class CapacityService:
             now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
             questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
-            wanted = [(one, self._counted(tx, one, now.known, ties)) for one in questions]
+            wanted = [(one, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions]
             there = _tied(now, ties)
             places = {one: one.places(there) for one in dict.fromkeys(one for _, one in wanted)}
         rows = []
@@ -177,18 +146,32 @@ class CapacityService:
 
         :raises NotFound: ``profile.unknown``, ``network.unknown``, ``volume.unknown``
         :raises InvalidInput: ``network.repeated``, ``volume.repeated`` …; :raises Conflict: ``volume.…``
+        :raises Conflict, NotFound: of one profile, as :meth:`explain`; of everything it counts for none
         """
         with self.index.current() as index, self.store.read() as tx:
             now, asked = index.fleet(), question or each or Asked()
             ties = _ties(tx, asked)
             questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
-            wanted = [(one.profile, self._counted(tx, one, now.known, ties)) for one in questions]
+            wanted = [
+                (one.profile, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions
+            ]
             there = _tied(now, ties)
             rows = {one: one.row(there, index) for one in dict.fromkeys(one for _, one in wanted)}
         found = {one: row or placed(one.request, there.views) for one, row in rows.items()}
         if question is not None:
             return tuple(_bounded(row, asked) for row in found.values())
         return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
+
+    def free(self, names: Iterable[str]) -> dict[str, int]:
+        """How many VMs of the usual size fit now, nothing moved, of each of these profiles; 0 of what is refused."""
+        with self.index.current(), self.store.read() as tx:
+            now, asked = self._fleet(), Asked()
+            ties = _ties(tx, asked)
+            given = [name for name in names if _is_made(now.known.resolve(name))]
+            asked_of = {one.profile: one for one in _questions(None, asked, given)}
+            wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
+            places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
+        return {name: places[wanted[name]] if name in wanted else 0 for name in names}
 
     def explain(self, question: Question) -> Named:
         """Where it would go and why, or why not and what would make it fit.
@@ -212,7 +195,7 @@ class CapacityService:
                 found = explain_in(now.engine, request, fleet.views)
             preempts = () if found.fits else self._preempts(tx, question, request, fleet)
             if found.placement is not None:
-                _check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
+                check_roles(tx, known.resolve(question.profile), question.tenant, found.placement.host_id)
         return Named(explanation=found, names=fleet.vm_names, preempts=preempts)
 
     def _preempts(self, tx: Transaction, question: Question, request: Request, fleet: Fleet) -> tuple[str, ...]:
@@ -268,9 +251,19 @@ class CapacityService:
         with self.index.current() as now:
             return now.fleet()
 
-    def _counted(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> _Counted:
-        request = self._request(tx, question, known, ties)
-        return _Counted(request=request, one_per_host=known.resolve(question.profile).anti_affinity == "host")
+    def _counted(
+        self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties, *, alone: bool
+    ) -> Counted:
+        """``alone``: nothing else is asked, so that a refusal of its roles is raised."""
+        request, offering = self._request(tx, question, known, ties), known.resolve(question.profile)
+        try:
+            check_roles_where_placed(tx, self.index.engine, request, offering)
+            runnable = True
+        except (Conflict, NotFound):
+            if alone:
+                raise
+            runnable = False
+        return Counted(request=request, one_per_host=offering.anti_affinity == "host", runnable=runnable)
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))
@@ -313,6 +306,10 @@ def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
     volumes = volumes_for(tx, asked.tenant, asked.volumes, host)
     where, disk_bytes = place_with(volumes, host, asked.disk_bytes)
     return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
+
+
+def _is_made(offering: Offering) -> bool:
+    return offering.kind in MADE and not unsupported(offering)
 
 
 def _most(number: int, asked: Asked) -> int:

@@ -104,12 +104,3 @@ def whole_gpus(host: HostView, models: Collection[str]) -> list[GpuView]:
     passable = [gpu for gpu in host.gpus if gpu.usable and gpu.reason_not_whole is None]
     of_models = Counter(gpu.geometry.model for gpu in passable if not models or gpu.geometry.model in models)
     return [gpu for gpu in passable for model, _ in of_models.most_common(1) if gpu.geometry.model == model]
-
-
-def free_sets(host: HostView, models: Collection[str], count: int) -> int:
-    """How many VMs with ``count`` whole GPUs of one model find room. Partitions of one size do not overlap."""
-    free = [gpu for gpu in whole_gpus(host, models) if not gpu.occupied]
-    if not host.fabric_partitions:
-        return len(free) // count
-    modules = {gpu.module_id for gpu in free}
-    return sum(len(one) == count and modules.issuperset(one) for one in host.fabric_partitions)

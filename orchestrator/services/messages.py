@@ -171,7 +171,7 @@ class GpuInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileInfo:
-    """Something ``--profile`` takes. ``free`` counts how many VMs' devices could be claimed now over all hosts."""
+    """Something ``--profile`` takes. ``free`` counts how many VMs of the usual size fit now, as capacity does."""
 
     offering: Offering
     hosts: tuple[str, ...]

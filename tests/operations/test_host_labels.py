@@ -42,7 +42,7 @@ def capacity_of(plane: ControlPlane) -> CapacityService:
 def answers(plane: ControlPlane) -> tuple[bool, bool, bool, bool, bool, bool]:
     """Whether plan, explain, a tenant's explain, capacity, a tenant's room and the profiles say that there is some."""
     capacity, question = capacity_of(plane), Question(profile="golden")
-    profiles = ProfileService(index=plane.services.vms.planner.index)
+    profiles = ProfileService(index=plane.services.vms.planner.index, capacity=capacity)
     (row,), (room,) = capacity.capacity(question), capacity.room(question, "default")
     listed = next(one for one in profiles.list() if one.offering.name == "golden")
     assert listed == profiles.get("golden")

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
 from orchestrator.core.offering_support import unsupported
 from orchestrator.services.capacity import Question
+from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
 T4 = "GRID T4-2Q"
@@ -80,6 +82,52 @@ def test_of_the_shipped_offerings_most_promise_only_what_is_done() -> None:
     assert unsupported(shipped["t4-2q"]) == ()
     assert unsupported(shipped["l40s-12q-fixed"]) == ()
     assert unsupported(shipped["l40s-12q-mixed"]) == ()
+
+
+def test_what_lists_call_free_is_what_capacity_counts(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    put(plane, replace(BASE, name="apart", anti_affinity="host"))
+    put(plane, replace(BASE, name="alone", cpu="pinned"))
+    plane.services.vms.create(create_vm("a", profile="apart"))
+    plane.engine.drain()
+    listed = {info.offering.name: info for info in plane.services.profiles.list()}
+    counted = {row.profile: row.fits_now for row in plane.services.capacity.capacity(None)}
+    assert len(counted) > 10
+    assert {name: listed[name].free for name in counted} == counted
+    assert (listed["apart"].free, listed["alone"].free) == (0, 0)
+
+
+def test_an_offering_with_cpus_of_its_own_is_given_by_hosts_that_keep_some(plane: ControlPlane) -> None:
+    put(plane, replace(BASE, name="alone", cpu="pinned"))
+    profiles, capacity = plane.services.profiles, plane.services.capacity
+    assert profiles.get("alone").hosts == ()
+    with plane.store.begin() as tx:
+        snapshot = tx.hosts.snapshot(T4_HOST)
+        assert snapshot is not None
+        node = NumaNode(id=0, cores=tuple((cpu,) for cpu in range(8)), memory_mib=snapshot.memory_mib)
+        tx.hosts.put_snapshot(T4_HOST, replace(snapshot, nodes=(node,)), int(plane.world.clock.now()))
+    plane.services.hosts.change(T4_HOST, HostChange(pinnable_cpus=(2, 3, 4, 5)))
+    told = profiles.get("alone")
+    assert told.hosts == (T4_HOST,)
+    assert told.free == capacity.capacity(Question(profile="alone"))[0].fits_now > 0
+
+
+def test_roles_that_cannot_be_run_are_told_by_whoever_is_asked(plane: ControlPlane) -> None:
+    put(plane, replace(BASE, provision=("guest_driver",)))
+    capacity, question = plane.services.capacity, Question(profile="asked")
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: plane.services.vms.create(create_vm("a", profile="asked")),
+        lambda: capacity.explain(question),
+        lambda: capacity.capacity(question),
+        lambda: capacity.room(question, "default"),
+    )
+    for ask in asked:
+        with pytest.raises(NotFound) as caught:
+            ask()
+        assert caught.value.code == "bundle.missing"
+    assert {row.profile: row.fits_now for row in capacity.capacity(None)}["asked"] == 0
+    assert {room.profile: room.fits_now for room in capacity.room(None, "default")}["asked"] == 0
+    assert plane.services.profiles.get("asked").free == 0
 
 
 def test_vms_of_an_offering_that_spreads_share_no_host(plane: ControlPlane) -> None:

@@ -30,9 +30,8 @@ class ProfileAnswer(AnswerBody):
     provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
     hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
     free: int | None = Field(
-        description="How many VMs' devices could be claimed now, over all hosts; null for a tenant, see /v1/capacity"
+        description="How many VMs of the usual size fit now, as /v1/capacity counts them; null for a tenant"
     )
-
     available: bool = Field(description="Some host offers it, and nothing of it is unsupported")
     unsupported: tuple[str, ...] = Field(description="What it asks for that no host is set to so far: it is refused")
 

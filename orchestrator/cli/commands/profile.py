@@ -59,7 +59,9 @@ def _why_not(profile: Mapping[str, Any]) -> str:
     if profile["available"]:
         return "-"
     labels = show_labels(profile["host_labels"])
-    return f"no host labelled {shown(labels)} offers it" if labels else "no host offers it"
+    host = f"host labelled {shown(labels)}" if labels else "host"
+    own = " and keeps CPUs for VMs that have theirs alone" if profile.get("cpu") == "pinned" else ""
+    return f"no {host} offers it{own}"
 
 
 ALL_COLUMNS: Final = (*COLUMNS, Column("WHY NOT", _why_not, Fit.WRAP))

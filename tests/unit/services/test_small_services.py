@@ -70,9 +70,9 @@ def test_profiles_count_what_fits_now(plane: ControlPlane) -> None:
     plane.add_host(T4_HOST)
     plane.add_host(L40S_HOST)
     profiles = plane.services.profiles
-    assert (profiles.get("t4-2q").free, profiles.get("t4-2q").hosts) == (16, ("t4",))
+    assert (profiles.get("t4-2q").free, profiles.get("t4-2q").hosts) == (15, ("t4",))  # memory for so many
     plane.services.vms.create(create_vm(profile="GRID T4-1Q", start=False))
-    assert profiles.get("GRID T4-1Q").free == 31
+    assert profiles.get("GRID T4-1Q").free == 15
     assert profiles.get("t4-2q").free == 8
     assert {info.offering.name for info in profiles.list()} >= {"t4-2q", "l40s-12q", "NVIDIA L40S-12Q"}
     with pytest.raises(NotFound) as caught:
