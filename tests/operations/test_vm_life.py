@@ -35,6 +35,14 @@ def make(plane: ControlPlane, name: str = "train", profile: str = "GRID T4-2Q", 
     return finished(plane, plane.services.vms.create(create_vm(name, profile=profile, start=start)).operation)
 
 
+def test_steps_say_what_they_did_without_names_of_files(plane: ControlPlane) -> None:
+    made = make(plane)
+    vm = plane.services.vms.get("default", "train")
+    said = {step.title: step.message for step in made.steps}
+    assert [message for message in said.values() if vm.id in str(message)] == []
+    assert (said["disk"], said["seed"]) == ("1GiB", "")
+
+
 @pytest.mark.parametrize("profile,host", [("GRID T4-2Q", T4_HOST), (L40S, L40S_HOST)])
 def test_a_vm_runs_stops_keeping_its_claim_and_leaves_nothing_when_deleted(
     plane: ControlPlane, profile: str, host: str

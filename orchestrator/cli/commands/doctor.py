@@ -18,8 +18,9 @@ DIFFERENCES_EXIT: Final = 3
 
 
 def _repair(finding: Mapping[str, Any]) -> str:
+    """Eight digits of an operation are enough for every command that takes one; ``-o json`` has all."""
     if finding["operation"] is not None:
-        return f"begun: {finding['operation']}"
+        return f"begun: {finding['operation'][:8]}"
     if finding["repair"] is None:
         return "none"
     return "by itself" if finding["automatic"] else "--repair"

@@ -7,6 +7,7 @@ import base64
 
 from orchestrator.core.host_actions import CreateVolume, DeleteSeed, DeleteVolume, WriteSeed
 from orchestrator.core.image import Image
+from orchestrator.core.units import show_size
 from orchestrator.core.vm import Vm
 from orchestrator.core.volume import attached_names
 from orchestrator.operations.context import Context
@@ -59,7 +60,7 @@ def _create_volume(context: Context) -> str:
     vm = context.known_vm()
     context.perform(create_volume_action(vm, context.image()))
     give_volumes(context, vm)
-    return ", ".join((vm.volume, *attached_names(vm)))
+    return ", ".join((show_size(vm.spec.disk_bytes), *(f"volume {name}" for name in attached_names(vm))))
 
 
 def _delete_volume(context: Context) -> None:
@@ -69,7 +70,7 @@ def _delete_volume(context: Context) -> None:
         context.perform(DeleteVolume(vm=vm.id, volume=vm.volume))
 
 
-def _write_seed(context: Context) -> str:
+def _write_seed(context: Context) -> None:
     vm = context.known_vm()
     user_data = None
     if vm.spec.user_data is not None:
@@ -77,7 +78,6 @@ def _write_seed(context: Context) -> str:
             user_data = tx.secrets.get(vm.spec.user_data)
     iso = context.world.seeds.build(vm_id=vm.id, hostname=vm.spec.name, ssh_keys=vm.spec.ssh_keys, user_data=user_data)
     context.perform(WriteSeed(vm=vm.id, seed=vm.seed, iso_base64=base64.b64encode(iso).decode()))
-    return vm.seed
 
 
 def _delete_seed(context: Context) -> None:

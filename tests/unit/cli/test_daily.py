@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.commands.doctor import COLUMNS as DOCTOR
 from orchestrator.cli.commands.host import COLUMNS, details
+from orchestrator.cli.commands.profile import ALL_COLUMNS
 from orchestrator.client.contexts import ClientContext, Contexts, path, save
 from tests.fakes.running import running_server
 from tests.unit.cli.conftest import Cli
@@ -202,3 +204,14 @@ def test_a_host_with_another_servers_agent_says_what_to_do(cli: Cli) -> None:
     assert any("agent      0.1.0 (not this server's" in line for line in details({**host, "agent_differs": True}))
     (state,) = (column for column in COLUMNS if column.header == "STATE")
     assert state.text({**host, "agent_differs": True, "cordoned": True}) == "ready (cordoned, other agent)"
+
+
+def test_a_repair_that_was_begun_is_told_by_as_many_digits_as_commands_take() -> None:
+    (repair,) = (column for column in DOCTOR if column.header == "REPAIR")
+    assert repair.text({"operation": "9e0cb94e-9ce1-4c34-a6d6-c848b1ed1cbb"}) == "begun: 9e0cb94e"
+
+
+def test_a_profile_that_no_host_keeps_cpus_for_says_so() -> None:
+    (why,) = (column for column in ALL_COLUMNS if column.header == "WHY NOT")
+    profile = {"unsupported": [], "available": False, "host_labels": {}, "cpu": "pinned"}
+    assert why.text(profile) == "no host offers it and keeps CPUs for VMs that have theirs alone"
