@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -45,6 +46,8 @@ _HEADERS: Final = {
     "If-None-Match": "ETag of the last answer: 304 without a body when nothing has changed",
     "Idempotency-Key": "Sent again under its key, a request is answered as before and not carried out again",
 }
+EXAMPLES_FILE: Final = Path(__file__).with_name("examples.json")
+"""An answer for each schema that is one, as a server gave it: tests/architecture/api_examples.py writes them."""
 _FRAMEWORKS_OWN: Final = "422"
 """FastAPI writes it into the description of every route; we answer 400 instead (api/errors.py)."""
 
@@ -96,6 +99,8 @@ class DescribedApi(FastAPI):
             for name, schema in self.openapi_schema["components"]["schemas"].items():
                 for key, one in schema.get("properties", {}).items():
                     _describe(name, key, one)
+            for name, example in json.loads(EXAMPLES_FILE.read_text(encoding="utf-8")).items():
+                self.openapi_schema["components"]["schemas"][name].setdefault("examples", [example])
         return super().openapi()
 
 

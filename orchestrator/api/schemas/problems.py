@@ -20,24 +20,7 @@ class ProblemReason(AnswerBody):
 class ProblemAnswer(AnswerBody):
     """What went wrong. ``code`` is stable, ``detail`` is for people."""
 
-    model_config = ConfigDict(
-        title="Problem",
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "urn:vgpuctl:error:vm.unknown",
-                    "title": "not found",
-                    "status": 404,
-                    "detail": "no VM is called 'train'",
-                    "family": "not_found",
-                    "code": "vm.unknown",
-                    "hint": "'vgpuctl list-vms' shows them",
-                    "operator_details": None,
-                    "reasons": [],
-                }
-            ]
-        },
-    )
+    model_config = ConfigDict(title="Problem")
 
     type: str
     title: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from jsonschema_rs import validator_for
 
 from orchestrator.api.app import create_app
 from orchestrator.api.errors import problem
@@ -74,6 +75,23 @@ def test_every_route_says_what_it_does_and_every_body_shows_an_example(app: Fast
     schemas = description["components"]["schemas"]
     assert [name for name in asked if not schemas[name].get("examples")] == []
     assert [name for name in asked if schemas[name].get("additionalProperties") is not False] == []
+
+
+def test_every_answer_shows_an_example_that_has_its_fields_as_they_are_now(app: FastAPI) -> None:
+    description = app.openapi()
+    verbs = [verb for path in description["paths"].values() for verb in path.values()]
+    answers = [answer.get("content", {}) for verb in verbs for answer in verb["responses"].values()]
+    told = [body["schema"] for answer in answers for body in answer.values() if body.get("schema")]
+    answered = {str(one.get("items", one).get("$ref", "")).rpartition("/")[2] for one in told} - {""}
+    schemas = description["components"]["schemas"]
+    assert {"Vm", "Operation", "Problem", "HostCheck"} <= answered
+    wrong = {}
+    for name in answered:
+        (example,) = schemas[name].get("examples", [{}])
+        whole = {**schemas[name], "components": description["components"]}
+        found = [one.message for one in validator_for(whole).iter_errors(example)]
+        wrong |= {name: found} if found or set(example) != set(schemas[name]["properties"]) else {}
+    assert wrong == {}, "run 'make docs'"
 
 
 def test_the_summary_of_every_route_says_what_it_does_with_what(app: FastAPI) -> None:

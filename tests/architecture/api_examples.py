@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples in the API's description: what a server with hosts in memory answers. ``make docs`` writes them.
+
+A test compares the fields of each with its schema, so that none is forgotten and none is of another version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from starlette.testclient import TestClient
+
+from orchestrator.api.openapi import EXAMPLES_FILE
+from tests.contract.api.real_app import furnished_plane, real_app
+from tests.fakes.control_plane import A100_HOST, T4_HOST
+from tests.fakes.drivers import with_bundle
+
+MAX_SHOWN: Final = 2
+"""Of a list in an example."""
+VARIES: Final = {"pid": 4711, "token": "vgpuctl_WRITTEN_DOWN_ONCE", "version": "0.1.0", "agent": "0.1.0"}
+"""By the name of a field, where each server, or each run, says something else."""
+DRAWN: Final = {
+    re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"): "2026-12-01T10:00:00Z",
+    re.compile(r"[0-9a-f]{12}"): "8f14e45fceea",
+    re.compile(r"[0-9a-f]{96}"): "5d" * 48,
+}
+"""Whole texts that are another in each run: times, ids of tokens, proofs."""
+GPU: Final = "0000:41:00.0"
+LAYOUT: Final = {"entries": [{"devices": [0], "mig-enabled": True, "mig-devices": {"3g.40gb": 2}}]}
+UPGRADE: Final = {"version": "580.105.06", "hosts": [T4_HOST]}
+VM: Final = {"profile": "GRID T4-4Q", "image": "guest", "vcpus": 2, "memory_mib": 1024, "disk_bytes": 1024**3}
+OFFERING: Final = {"name": "small", "kind": "time_sliced", "vgpu_type": "GRID T4-2Q"}
+REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
+    ("POST", "vms", {**VM, "name": "render"}), ("GET", "vms/train", None),
+    ("POST", "vms/plan", {**VM, "name": "planned"}), ("GET", "vms/train/console/log", None),
+    ("POST", "hosts/scan", {"address": "t4.test"}), ("POST", f"hosts/{T4_HOST}/check", None),
+    ("GET", f"hosts/{T4_HOST}", None), ("GET", f"gpus/{T4_HOST}/{GPU}", None), ("GET", "profiles/t4-2q", None),
+    ("GET", "images/guest", None), ("POST", f"hosts/{A100_HOST}/mig-layout/plan", LAYOUT),
+    ("GET", "tenants/default/networks/default", None), ("POST", "volumes", {"name": "data", "size_bytes": 1024**3}),
+    ("PUT", "offerings", OFFERING), ("GET", "driver-bundles", None),
+    ("PUT", "driver-lock", {"schema_version": 1, "site": {"host_driver": {"version": "580.105.06"}}}),
+    ("GET", "driver-check", None), ("POST", "driver-upgrade", UPGRADE), ("GET", "vms/train/provision", None),
+    ("GET", "operations", None), ("GET", "capacity?profile=t4-2q", None), ("GET", "explain?profile=t4-2q", None),
+    ("GET", "gpu-map", None), ("GET", f"hosts/{T4_HOST}/drain-plan", None), ("GET", "compaction-plan", None),
+    ("GET", "server", None), ("GET", "tenants/default", None),
+    ("PUT", "tenants/default/members", {"subject": "uid:1000", "role": "tenant-admin"}),
+    ("GET", "tenants/default/members", None), ("POST", "tokens", {"tenant": "default", "role": "read-only"}),
+    ("GET", "tokens", None), ("GET", "tenants/default/quota", None), ("GET", "tenants/default/policy", None),
+    ("GET", "audit", None), ("GET", "audit/export", None), ("GET", "audit/verify", None), ("GET", "whoami", None),
+    ("GET", "vms/trian", None), ("POST", "findings/look", None), ("POST", "findings/repair", None),
+)  # fmt: skip
+
+
+def examples() -> dict[str, Any]:
+    """By the name of the schema."""
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as directory:
+        for name, body in _answers(Path(directory)):
+            found.setdefault(name, _shortened(body))
+    return dict(sorted(found.items()))
+
+
+def _answers(directory: Path) -> Iterator[tuple[str, Any]]:
+    """Names of schemas with what was answered."""
+    plane = furnished_plane(directory)
+    plane.add_host(A100_HOST)
+    with_bundle(plane, "580.95.02")
+    with_bundle(plane, "580.105.06")
+    client = TestClient(real_app(plane))
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    for method, path, body in REQUESTS:
+        if path.startswith("findings"):
+            plane.machine(T4_HOST).domains.clear()
+        answer = client.request(method, f"/v1/{path}", json=body)
+        plane.engine.drain()
+        if answer.status_code >= 400 and "trian" not in path:
+            sys.exit(f"{method} {path}: {answer.text}")
+        told = answer.json() if answer.content else None
+        if told:
+            yield _schema(paths, method, path, answer.status_code), _one(told)
+
+
+def _one(body: Any) -> Any:
+    """Of a list the newest that tells something."""
+    return max(body, key=lambda one: len(json.dumps(one))) if isinstance(body, list) else body
+
+
+def _schema(paths: dict[str, Any], method: str, path: str, status: int) -> str:
+    """What an answer to the request is called."""
+    if status >= 400:
+        return "Problem"
+    words = path.partition("?")[0].split("/")
+    (route,) = (
+        one for one in paths
+        if method.lower() in paths[one] and _is(one.removeprefix("/v1/").split("/"), words)
+    )  # fmt: skip
+    schema = paths[route][method.lower()]["responses"][str(status)]["content"]["application/json"]["schema"]
+    return str(schema.get("items", schema)["$ref"]).rpartition("/")[2]
+
+
+def _is(route: list[str], words: list[str]) -> bool:
+    same = [one == word or one.startswith("{") for one, word in zip(route, words, strict=False)]
+    return len(route) == len(words) and all(same) and not (route[1:] == ["{name}"] and words[1:] == ["plan"])
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shortened(one) for one in value[:MAX_SHOWN]]
+    if isinstance(value, dict):
+        return {key: _varying(key, one) for key, one in value.items()}
+    told = (instead for drawn, instead in DRAWN.items() if isinstance(value, str) and drawn.fullmatch(value))
+    return next(told, value)
+
+
+def _varying(key: str, value: Any) -> Any:
+    return VARIES[key] if key in VARIES and isinstance(value, type(VARIES[key])) else _shortened(value)
+
+
+def text() -> str:
+    lines = (f"{json.dumps(name)}: {json.dumps(body, ensure_ascii=False)}" for name, body in examples().items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main() -> None:
+    EXAMPLES_FILE.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
