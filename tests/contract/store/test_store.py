@@ -25,7 +25,7 @@ from orchestrator.adapters.store.schema import alembic_config
 from orchestrator.adapters.store.tables import metadata
 from orchestrator.core.claim import Claim, DeviceClaim, HostCapacity
 from orchestrator.core.device import Device
-from orchestrator.core.errors import Bug, Conflict, Fatal, NotFound, error_to_dict
+from orchestrator.core.errors import Bug, Fatal, NotFound, error_to_dict
 from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.network import Network
@@ -335,33 +335,6 @@ def test_vms_and_their_claims_outlive_the_migration_to_adopted_vms_and_back(stor
     with again.read() as tx:
         assert tx.vms.find("default", "c") == adopted
     again.close()
-
-
-def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "vgpuctl.sqlite"
-    SqlStore(f"sqlite:///{path}", key=KEY, new_site="s").close()
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(Conflict) as caught:
-        SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
-    assert caught.value.code == "store.newer_schema"
-    with sqlite3.connect(path) as database:
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
-
-
-def test_a_schema_that_another_program_brought_on_is_noticed_and_an_older_one_is_not_blamed(tmp_path: Path) -> None:
-    path = tmp_path / "vgpuctl.sqlite"
-    store = SqlStore(f"sqlite:///{path}", key=KEY, new_site="s")
-    for revision, codes in (("0001", []), ("9999", ["store.schema_changed"])):
-        with sqlite3.connect(path) as database:
-            database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
-        told: list[str] = []
-        try:
-            store.starts()
-        except Conflict as error:
-            told.append(error.code)
-        assert told == codes
-    store.close()
 
 
 def test_sqlite_keeps_its_order_on_disk_and_checks_foreign_keys(tmp_path: Path) -> None:
