@@ -85,7 +85,7 @@ def test_every_answer_shows_an_example_that_has_its_fields_as_they_are_now(app: 
     answered = {str(one.get("items", one).get("$ref", "")).rpartition("/")[2] for one in told} - {""}
     schemas = description["components"]["schemas"]
     assert {"Vm", "Operation", "Problem", "HostCheck"} <= answered
-    wrong = {}
+    wrong: dict[str, list[str]] = {}
     for name in answered:
         (example,) = schemas[name].get("examples", [{}])
         whole = {**schemas[name], "components": description["components"]}
