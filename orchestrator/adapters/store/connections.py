@@ -179,10 +179,15 @@ def _postgresql(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
         connection.autocommit = True  # the driver would ask for each beginning by itself, and wait for its answer
+        connection.prepare_threshold = None  # asked_directly.py prepares what is asked often
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         directly(connection, _BEGINNINGS[connection.get_execution_options().get("how", "alone")])
+
+    @event.listens_for(engine, "commit")
+    def commit(connection: Connection) -> None:
+        directly(connection, "COMMIT")  # the driver then finds nothing to commit
 
     return engine
 

@@ -16,6 +16,9 @@ from sqlalchemy import BindParameter, Connection, Dialect, Executable, Row, bind
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
+from orchestrator.adapters.store.asked_directly import Asked, Question
+
+_ASKED: Final = "asked directly"
 S = TypeVar("S", bound=Executable)
 Values = Mapping[str, Any]
 _KEPT: Final[dict[int, Executable]] = {}
@@ -114,6 +117,8 @@ class Statements:
             ready = _READY[key] = _Ready(statement, key[2], dialect)
         if self._driver is None:
             self._driver = self.connection.connection.dbapi_connection
+        if ready.question is not None and not others:
+            return self._asked(ready, ready.question, values)
         cursor, bound = self._driver.cursor(), ready.bound(values)
         try:
             if others:
@@ -126,11 +131,31 @@ class Statements:
         finally:
             cursor.close()
 
+    def _asked(self, ready: _Ready, question: Question, values: Values) -> Found:
+        bound = ready.bound(values)
+        try:
+            answer = question.asked(asked_of(self.connection), bound)
+            return Found(ready.made(answer.types, answer.rows) if answer.types else (), answer.rowcount)
+        except self.connection.dialect.loaded_dbapi.Error as error:
+            raise _named(self.connection, error, ready.sql, bound) from error
+
+
+def asked_of(connection: Connection) -> Asked:
+    """Of a connection to PostgreSQL; the same as long as that stands."""
+    known: Asked | None = connection.info.get(_ASKED)
+    if known is None:
+        driver: Any = connection.connection.dbapi_connection
+        known = connection.info[_ASKED] = Asked(driver)
+    return known
+
 
 def directly(connection: Connection, sql: str) -> None:
     """Without values, nothing is given back; on PostgreSQL these may be several statements."""
-    driver: Any = connection.connection.dbapi_connection
     try:
+        if connection.dialect.name == "postgresql":
+            asked_of(connection).simply(sql)
+            return
+        driver: Any = connection.connection.dbapi_connection
         driver.execute(sql)
     except connection.dialect.loaded_dbapi.Error as error:
         raise _named(connection, error, sql, ()) from error
@@ -152,12 +177,13 @@ def _named(connection: Connection, error: Any, sql: str, bound: Any) -> BaseExce
 class _Ready:
     """A statement as its driver takes it, for values of the same names."""
 
-    __slots__ = ("_columns", "_convert", "_dialect", "_fixed", "_made", "_order", "sql")
+    __slots__ = ("_columns", "_convert", "_dialect", "_fixed", "_made", "_order", "question", "sql")
 
     def __init__(self, statement: Any, names: tuple[str, ...], dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(names))
         state = compiled.construct_expanded_state(dict.fromkeys(names))
         self.sql: str = state.statement
+        self.question = Question(self.sql) if dialect.name == "postgresql" else None
         self._dialect = dialect
         self._order: Sequence[str] | None = state.positiontup
         """None: the driver takes values by name."""
@@ -182,16 +208,20 @@ class _Ready:
         """All that the cursor has."""
         if cursor.description is None:
             return ()
+        return self.made([told[1] for told in cursor.description], cursor.fetchall)
+
+    def made(self, types: Sequence[Any], fetched: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """SQLAlchemy's rows of what the driver gave. ``types``: what the database calls those of the columns."""
         if self._made is None:
-            self._made = self._learnt(cursor.description)
+            self._made = self._learnt(types)
         parent, processors = self._made
         index = parent._key_to_index
-        return [Row(parent, processors, index, data) for data in cursor.fetchall()]
+        return [Row(parent, processors, index, data) for data in fetched()]
 
-    def _learnt(self, description: Any) -> tuple[SimpleResultMetaData, Any]:
-        """How values of the columns are converted depends on what the database calls their types."""
-        pairs = zip(self._columns, description, strict=True)
-        processors = [one.type._cached_result_processor(self._dialect, told[1]) for one, told in pairs]
+    def _learnt(self, types: Sequence[Any]) -> tuple[SimpleResultMetaData, Any]:
+        """How values of the columns are converted depends on their types."""
+        pairs = zip(self._columns, types, strict=True)
+        processors = [one.type._cached_result_processor(self._dialect, told) for one, told in pairs]
         names = [one.keyname for one in self._columns]
         parent = SimpleResultMetaData(names, extra=[tuple(one.objects) for one in self._columns])
         return parent, processors if any(processors) else None
