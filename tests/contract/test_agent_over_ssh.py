@@ -17,7 +17,7 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.adapters.agent_link.ssh import scan_host_key
 from orchestrator.agent import session
 from orchestrator.core.domain import DomainDescription
-from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable, Unknown
+from orchestrator.core.errors import Conflict, Denied, Fatal, InvalidInput, Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -160,27 +160,6 @@ def test_looking_survives_a_cut_line(way: Chain, link: SshHostLink) -> None:
     assert link.observe(way.host).boot_id == "boot-1"
 
 
-@pytest.mark.fault("F10")
-def test_an_answer_that_is_lost_is_unknown_and_the_change_may_be_there(
-    way: Chain, link: SshHostLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    perform = way.agent.performer.perform
-
-    def done_but_cut(action: HostAction, by: FencingToken) -> ActionResult:
-        result = perform(action, by)
-        way.ssh.cut()
-        return result
-
-    link.observe(way.host)
-    monkeypatch.setattr(way.agent.performer, "perform", done_but_cut)
-    with pytest.raises(Unknown) as lost:
-        link.perform(way.host, SEED, token())
-    assert lost.value.code == "agent.channel_cut"
-    monkeypatch.undo()
-    assert [s.name for s in link.observe(way.host).seeds] == ["a.iso"]
-    assert not link.perform(way.host, SEED, token()).changed
-
-
 def test_many_callers_share_a_host(way: Chain, link: SshHostLink) -> None:
     def write_and_delete(number: int) -> bool:
         mine = dataclasses.replace(SEED, vm=f"vm-{number}", seed=f"{number}.iso")
@@ -242,16 +221,19 @@ DOMAIN = DomainDescription(
 DEFINE = DefineDomain(vm=VM, domain=DOMAIN)
 
 
-def _furnish(way: Chain, link: SshHostLink, directory: Path) -> None:
-    """What a definition takes: a disk, a seed and a network."""
+def furnishings(way: Chain, link: SshHostLink, directory: Path) -> tuple[HostAction, ...]:
+    """What makes what a definition takes: a disk on an image that is there, a seed and a network."""
     path, sha256 = _image(directory)
     link.send_image(way.host, path, sha256, "raw", token())
-    made: tuple[HostAction, ...] = (
+    return (
         EnsureNetwork(name="default", subnet="192.168.122.0/24"),
         CreateVolume(vm=VM, volume="a.qcow2", base_sha256=sha256, base_format="raw", size_bytes=16 * 1024**2),
         SEED,
     )
-    for action in made:
+
+
+def _furnish(way: Chain, link: SshHostLink, directory: Path) -> None:
+    for action in furnishings(way, link, directory):
         link.perform(way.host, action, token())
 
 

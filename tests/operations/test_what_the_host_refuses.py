@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.core.claim import Claim
 from orchestrator.core.errors import Fatal, NoCapacity, NotFound, Retryable
 from orchestrator.core.operation import Operation
+from orchestrator.core.snapshot import HostSnapshot
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import no_fault
 
-T4_PROFILE = "GRID T4-2Q"
+T4_PROFILE, WHOLE_T4 = "GRID T4-2Q", "GRID T4-16Q"
 
 
 @pytest.fixture
@@ -22,8 +25,8 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
-def made(plane: ControlPlane, name: str = "train") -> Operation:
-    begun = plane.services.vms.create(create_vm(name, profile=T4_PROFILE)).operation
+def made(plane: ControlPlane, name: str = "train", profile: str = T4_PROFILE) -> Operation:
+    begun = plane.services.vms.create(create_vm(name, profile=profile)).operation
     return finished(plane, begun)
 
 
@@ -126,6 +129,84 @@ def test_room_that_others_take_between_plan_and_act_is_never_promised_twice(plan
     plane.observer.observe(T4_HOST)
     with pytest.raises(NoCapacity):
         plane.services.vms.create(create_vm("later", profile=T4_PROFILE))
+
+
+@pytest.mark.fault("F09")
+def test_what_could_not_be_taken_back_is_given_to_nobody_until_it_was(plane: ControlPlane) -> None:
+    def refused(_number: int, moment: str, name: str) -> Fatal | None:
+        kept = name == "RemoveMdev" or (name == "StartDomain" and not plane.machine(T4_HOST).domains[stuck.id][1])
+        return Fatal("test.refused", name) if moment == "before" and kept else None
+
+    begun = plane.services.vms.create(create_vm("stuck", profile=WHOLE_T4))
+    stuck = plane.services.vms.get("default", "stuck")
+    plane.hosts.strike = refused
+    operation = finished(plane, begun.operation)
+    assert operation.state == "stuck"
+    assert any("vGPU" in text for text in operation.remainder)
+    (left,) = plane.machine(T4_HOST).mdevs
+
+    plane.hosts.strike = lambda _, moment, name: (
+        Fatal("test.refused", name) if (moment, name) == ("before", "RemoveMdev") else None
+    )
+    assert made(plane, "other", WHOLE_T4).state == "done"
+    for _ in range(3):  # looks, and an operator who tries too early
+        plane.look(T4_HOST, after_s=900.0)
+        with pytest.raises(NoCapacity):
+            plane.services.vms.create(create_vm("late", profile=WHOLE_T4))
+        plane.services.operations.retry(operation.id)
+        assert finished(plane, operation.id).state == "stuck"
+    assert left in plane.machine(T4_HOST).mdevs
+
+    plane.hosts.strike = no_fault
+    plane.services.operations.retry(operation.id)
+    assert finished(plane, operation.id).state == "undone"
+    assert left not in plane.machine(T4_HOST).mdevs
+    plane.look(T4_HOST)
+    assert made(plane, "late", WHOLE_T4).state == "done"
+
+
+@pytest.mark.fault("F87")
+def test_gpus_that_the_driver_cannot_read_take_nothing_new_lose_nothing_and_are_never_more_than_before(
+    plane: ControlPlane,
+) -> None:
+    """As an agent tells it whose driver hangs, loses a GPU or answers rubbish: the bus lists them, NVML does not."""
+    assert made(plane).state == "done"
+    vm, claims = plane.services.vms.get("default", "train"), _claims(plane)
+    before = _how_many(plane)
+    with plane.store.read() as tx:
+        well = tx.hosts.snapshot(T4_HOST)
+    assert well is not None
+    unread = tuple(
+        replace(gpu, uuid="", model="NVIDIA 10de:1eb8", memory_mib=0, types=(), problems=("NVML does not answer",))
+        for gpu in well.gpus
+    )
+    for gpus in (unread[:1] + well.gpus[1:], unread):
+        _seen(plane, replace(well, gpus=gpus, driver_version=None))
+        assert _how_many(plane) < before
+        assert _claims(plane) == claims
+        assert plane.services.vms.get("default", "train") == vm
+    with pytest.raises(NoCapacity) as caught:
+        plane.services.vms.create(create_vm("late", profile=T4_PROFILE))
+    assert "NVML does not answer" in str([(reason.message, reason.subjects) for reason in caught.value.reasons])
+    assert {gpu.model for gpu in unread} == {one.gpu.model for one in plane.services.gpus.list(T4_HOST)}
+    _seen(plane, well)
+    assert _how_many(plane) == before
+    assert made(plane, "late").state == "done"
+
+
+def _seen(plane: ControlPlane, snapshot: HostSnapshot) -> None:
+    with plane.store.begin() as tx:
+        tx.hosts.put_snapshot(T4_HOST, snapshot, tx.operations.turn())
+
+
+def _claims(plane: ControlPlane) -> tuple[Claim, ...]:
+    with plane.store.read() as tx:
+        return tx.claims.of_host(T4_HOST)
+
+
+def _how_many(plane: ControlPlane) -> int:
+    """VMs that still fit."""
+    return sum(one.fits_now for one in plane.services.capacity.capacity(None))
 
 
 @pytest.mark.fault("F16")
