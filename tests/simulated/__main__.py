@@ -15,10 +15,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--hosts", type=int, default=RunPlan().hosts)
     parser.add_argument("--urgent", action="store_true", help="with VMs for which others are stopped")
+    parser.add_argument("--pairs", action="store_true", help="VMs have two vGPUs each")
     parser.add_argument("--clocks", action="store_true", help="with wall clocks that jump all the time")
     parser.add_argument("--quiet", action="store_true", help="no event log")
     wanted = parser.parse_args()
-    report = simulate(wanted.seed, RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks))
+    report = simulate(
+        wanted.seed, RunPlan(hosts=wanted.hosts, urgent=wanted.urgent, clocks=wanted.clocks, pairs=wanted.pairs)
+    )
     if not wanted.quiet:
         print("\n".join(report.log))
     for text in report.broken:

@@ -10,6 +10,7 @@ from functools import partial
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.core.errors import VgpuctlError
+from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.step import Definition
@@ -37,6 +38,11 @@ from tests.simulated.small_ports import EPOCH_S
 from tests.simulated.workload import TENANT, Users
 
 _PROFILES = ("GRID T4-2Q", "GRID T4-4Q", "GRID T4-8Q", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q")
+_PAIRS = tuple(
+    Offering(name=name, origin="site", kind="time_sliced", vgpu_type=vgpu_type, vgpu_count=2)
+    for name, vgpu_type in (("two-of-4q", "GRID T4-4Q"), ("two-of-12q", "NVIDIA L40S-12Q"))
+)
+_IN_PAIRS = (*(one.name for one in _PAIRS), "l40s-2x48q")
 _MODELS = ("Tesla T4", "L40S")
 _SETTLE_ROUNDS = 12
 _ROUND_S = 900.0
@@ -53,7 +59,7 @@ _OBSERVED_AT_ONCE = 8
 class RunPlan:
     """How large a run is. ``definitions`` and ``fenced``: see controller.Surroundings.
     ``alone``: nobody else makes domains, and no lease ends, so that what is left happens more often.
-    ``urgent``: users also ask for VMs for which others are stopped.
+    ``urgent``: users also ask for VMs for which others are stopped. ``pairs``: VMs have two vGPUs each.
     All the time wall clocks jump (``clocks``), controllers are stopped and connections are slow (``pauses``)."""
 
     hosts: int = 3
@@ -64,6 +70,7 @@ class RunPlan:
     fenced: bool = True
     alone: bool = False
     urgent: bool = False
+    pairs: bool = False
     clocks: bool = False
     pauses: bool = False
 
@@ -134,7 +141,8 @@ class Run:
             self.schedule, self._fleet, self, alone=plan.alone, clocks=plan.clocks, pauses=plan.pauses
         )
         by_hand = None if plan.alone else self._nemesis.by_hand
-        self._users = Users(self.schedule, vms, _PROFILES, spare, by_hand, urgent=plan.urgent)
+        profiles = _IN_PAIRS if plan.pairs else _PROFILES
+        self._users = Users(self.schedule, vms, profiles, spare, by_hand, urgent=plan.urgent)
         self._controllers: list[Controller] = []
         self._striking = True
         self._observed_at = 0.0
@@ -155,6 +163,10 @@ class Run:
             if number < self._plan.hosts:
                 ready.append((name, address, snapshot_of(enrolled(machine, SITE))))
         record_enrolled(self._store, ready, EPOCH_S)
+        if self._plan.pairs:
+            with self._store.begin() as tx:
+                for one in _PAIRS:
+                    tx.offerings.put(one)
         return (f"h{self._plan.hosts}",)
 
     def play(self) -> None:

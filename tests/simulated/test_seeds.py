@@ -15,9 +15,11 @@ LARGE = range(1000, 1010)
 LARGE_AT_ONCE = 3
 HOSTS = 1000
 URGENT = range(2000, 2008)
+TWICE = range(4000, 4008)
 CLOCKS = range(3000, 3040)
 CLOCKS_AT_ONCE = 6
 JUMPING = RunPlan(clocks=True)
+PAIRS = RunPlan(pairs=True)
 SCARCE = RunPlan(hosts=2, urgent=True)
 
 
@@ -39,6 +41,13 @@ def test_vms_for_which_others_are_stopped_settle_too() -> None:
     for report in reports:
         check(report, f"--seed {report.seed} --hosts {SCARCE.hosts} --urgent")
     assert any(" preempt_for_vm " in line and line.endswith("done") for report in reports for line in report.log)
+
+
+def test_vms_with_two_vgpus_settle_too() -> None:
+    reports = [simulate(seed, PAIRS) for seed in TWICE]
+    for report in reports:
+        check(report, f"--seed {report.seed} --pairs")
+    assert any(" create_vm " in line and line.endswith("done") for report in reports for line in report.log)
 
 
 @pytest.mark.fault("F101")
