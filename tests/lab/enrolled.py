@@ -87,6 +87,18 @@ WHOLE = Kind(
     smallest=True,
 )
 """Two of the host's four share an IOMMU group, so that only parts of them can be given out."""
+HGX = Kind(
+    attachment="passthrough on an NVSwitch baseboard",
+    scenario="h100-hgx",
+    profile="gpu:1",
+    other_size="gpu:2",
+    instances=1,
+    guest_pci_id="10de:2330",
+    device_action="BindVfio",
+    gpus=8,
+    smallest=True,
+)
+"""What a VM has is a partition of the baseboard."""
 BARE = Kind(
     attachment="whatever its first driver offers",
     scenario="bare",
