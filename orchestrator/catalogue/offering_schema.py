@@ -13,6 +13,7 @@ from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, che
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
+    HugePageSize,
     NumaPolicy,
     Offering,
     OfferingKind,
@@ -77,6 +78,7 @@ class OfferingForm(_OfferingPart):
     nvlink_p2p: bool = Field(default=False, description="vGPUs of one VM talk over NVLink")
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
+    hugepages: HugePageSize | None = Field(default=None, description="What the VM's memory is made of, all of it")
     anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
     power_cap_w: int | None = Field(
         default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
@@ -113,6 +115,7 @@ class OfferingForm(_OfferingPart):
             nvlink_p2p=self.nvlink_p2p,
             numa=self.numa,
             cpu=self.cpu,
+            hugepages=self.hugepages,
             anti_affinity=self.anti_affinity,
             power_cap_w=self.power_cap_w,
             migratable=self.migratable,

@@ -49,6 +49,7 @@ def numa_lines(host: Mapping[str, Any]) -> Iterator[str]:
     for node in host["numa_nodes"] or ():
         pages = (
             f"{one['free']} of {one['total']} huge pages of {show_size(one['size_kib'] * 1024)} free"
+            + ("" if one.get("mounted", True) else ", not mounted")
             for one in node["hugepages"]
         )
         cpus = f"CPUs {shown(node['cpus'])} ({node['cores']} cores)" if node["cpus"] else "no CPUs"

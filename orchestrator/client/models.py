@@ -1268,6 +1268,10 @@ class HugePages(TypedDict):
     """
     Those of them that nobody uses
     """
+    mounted: bool
+    """
+    Whether VMs can have them: hugetlbfs is mounted for that size
+    """
 
 
 class Image(TypedDict):
@@ -1687,6 +1691,10 @@ class Profile(TypedDict):
     numa: Literal["any", "prefer", "strict"]
     """
     Whether vCPUs and memory come from the GPU's NUMA node
+    """
+    hugepages: Literal["2M", "1G"] | None
+    """
+    Huge pages that the VM's memory is made of; null: ordinary ones
     """
     provision: list[str]
     """
@@ -3069,6 +3077,10 @@ class Offering(TypedDict):
     """
     Whether vCPUs have CPUs of their own
     """
+    hugepages: Literal["2M", "1G"] | None
+    """
+    Huge pages that the VM's memory is made of; null: ordinary ones
+    """
     anti_affinity: Literal["none", "gpu", "host"]
     """
     What two VMs of this offering and tenant may not share
@@ -3159,6 +3171,10 @@ class OfferingForm(TypedDict):
     cpu: NotRequired[Literal["shared", "pinned"]]
     """
     Whether vCPUs have CPUs of their own
+    """
+    hugepages: NotRequired[Literal["2M", "1G"] | None]
+    """
+    What the VM's memory is made of, all of it
     """
     anti_affinity: NotRequired[Literal["none", "gpu", "host"]]
     """

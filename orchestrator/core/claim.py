@@ -30,6 +30,7 @@ class Claim:
     vcpus: int
     """That share CPUs with other VMs."""
     memory_mib: int
+    """Of ordinary pages."""
     disk_bytes: int
     cpus: tuple[int, ...] = ()
     """That it has alone, whole cores. The database holds a row per CPU, unique per (host, CPU)."""
@@ -44,5 +45,6 @@ class HostCapacity:
     disk_bytes: int
     pinnable: str = ""
     """CPUs that are kept for VMs that have theirs alone; a claim that was planned with others is lost."""
-    node_memory_mib: int | None = None
-    """Of the NUMA node that the VM insists on; None: it insists on none."""
+    node_memory: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, MiB) that all VMs may have there together which take memory of the VM's kind from it: huge pages of
+    its size, or ordinary ones where it insists on the node. Of nodes that it takes some of."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which of its host's CPUs a VM runs, and which of them are kept for VMs that have theirs alone.
+"""On which of its host's CPUs a VM runs and where its memory is; which CPUs are kept for VMs that have theirs alone.
 
 Whole cores are given out: hyperthreads of one core work against each other, and what one does the other may observe."""
 
@@ -11,6 +11,7 @@ from typing import Literal
 
 from orchestrator.core.cpus import Cores, NumaNode, cpus_text
 from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.units import show_size
 
 MemoryPolicy = Literal["any", "preferred", "strict"]
 """Whether a VM's memory comes from some NUMA nodes: nobody says, if they have it, or from nowhere else."""
@@ -18,7 +19,7 @@ MemoryPolicy = Literal["any", "preferred", "strict"]
 
 @dataclass(frozen=True, kw_only=True)
 class CpuPlace:
-    """Of a VM on a host that keeps CPUs for VMs that have theirs alone."""
+    """Of a VM that has CPUs alone, insists on a NUMA node or is made of huge pages, or is beside such VMs."""
 
     shared: tuple[int, ...]
     """CPUs that no VM has alone: QEMU's own threads run there, and vCPUs that are not pinned."""
@@ -29,11 +30,27 @@ class CpuPlace:
     nodes: tuple[int, ...] = ()
     """NUMA nodes that ``memory`` is about."""
     memory: MemoryPolicy = "any"
+    page_kib: int = 0
+    """Size of the huge pages that its memory is made of; 0: ordinary ones."""
+    page_mib: tuple[int, ...] = ()
+    """MiB of them counted on each of ``nodes``."""
 
     @property
     def affinity(self) -> tuple[str, ...]:
         """As the host shows it: the CPU of each vCPU, or once for all those that they float over."""
         return tuple(str(cpu) for cpu in self.pinned) or (floating(self.shared),)
+
+    @property
+    def memory_words(self) -> str:
+        """As the host shows it: what the memory is made of and where it is."""
+        return memory_words(self.page_kib, self.memory, cpus_text(self.nodes))
+
+
+def memory_words(page_kib: int, policy: str, nodes: str) -> str:
+    """``huge pages of 2MiB, strict on node 0``; ``any``: ordinary pages from anywhere."""
+    where = "" if policy == "any" else f"{policy} on node {nodes}"
+    pages = f"huge pages of {show_size(page_kib * 1024)}" if page_kib else ""
+    return ", ".join(filter(None, (pages, where))) or "any"
 
 
 def floating(cpus: Iterable[int]) -> str:

@@ -23,6 +23,13 @@ class HugePages:
     size_kib: int
     total: int
     free: int
+    mounted: bool = False
+    """Whether QEMU can have pages of that size: hugetlbfs is mounted for it. An agent that does not tell says no."""
+
+    @property
+    def mib(self) -> int:
+        """All of them."""
+        return self.total * self.size_kib // 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,11 @@ class NumaNode:
     """Huge pages among it."""
     hugepages: tuple[HugePages, ...] = ()
     """By size; those alone that the host has."""
+
+    @property
+    def ordinary_mib(self) -> int:
+        """Memory that is not kept for huge pages."""
+        return max(0, self.memory_mib - sum(pages.mib for pages in self.hugepages))
 
     @property
     def cpus(self) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class HostFacts:
     bridges: tuple[Bridge, ...] = ()
     fabric: FabricSnapshot | None = None
     nodes: tuple[NumaNode, ...] = ()
-    """Without huge pages."""
+    """With all their huge pages: how many are free says nothing of what VMs that are stopped will take."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -46,7 +46,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         unconfined=snapshot.confinement == "none",
         bridges=snapshot.bridges,
         fabric=snapshot.fabric,
-        nodes=tuple(replace(node, hugepages=()) for node in snapshot.nodes),
+        nodes=tuple(_node_facts(node) for node in snapshot.nodes),
     )
 
 
@@ -54,6 +54,10 @@ def disk_of(snapshot: HostSnapshot) -> int:
     """Bytes that VMs may take together: what is free and what our own volumes take now."""
     ours = (file.size_bytes for file in (*snapshot.volumes, *snapshot.data) if file.owner is not None)
     return snapshot.storage_free_bytes + sum(ours)
+
+
+def _node_facts(node: NumaNode) -> NumaNode:
+    return replace(node, hugepages=tuple(replace(pages, free=0) for pages in node.hugepages))
 
 
 def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.core.labels import Labels
 
@@ -17,6 +17,8 @@ SchedulerPolicy = Literal["best_effort", "equal_share", "fixed_share"]
 NumaPolicy = Literal["any", "prefer", "strict"]
 """Whether vCPUs and memory come from the GPU's NUMA node: don't care, if possible, or not at all."""
 CpuPolicy = Literal["shared", "pinned"]
+HugePageSize = Literal["2M", "1G"]
+PAGE_KIB: Final[Mapping[HugePageSize, int]] = {"2M": 2048, "1G": 1024 * 1024}
 AntiAffinity = Literal["none", "gpu", "host"]
 """What two VMs of this offering and tenant may not share."""
 
@@ -73,6 +75,8 @@ class Offering:
     """Several GPUs' vGPUs talk over NVLink."""
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
+    hugepages: HugePageSize | None = None
+    """What the VM's memory is made of; None: ordinary pages."""
     anti_affinity: AntiAffinity = "none"
     power_cap_w: int | None = None
     migratable: bool = False
@@ -81,6 +85,11 @@ class Offering:
     """Roles that are run in the guest of a new VM of it (core/guest_roles.py)."""
     provision_settings: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     """What is said to them; what is said with the VM goes before it."""
+
+    @property
+    def page_kib(self) -> int:
+        """Size of the huge pages; 0: ordinary ones."""
+        return 0 if self.hugepages is None else PAGE_KIB[self.hugepages]
 
     @property
     def written_down(self) -> bool:

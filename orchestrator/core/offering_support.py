@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.offering import Offering, OfferingKind
+from orchestrator.core.units import MIB, show_size
 
 MADE: frozenset[OfferingKind] = frozenset({"time_sliced", "mig_backed", "passthrough"})
 """Kinds that create-vm makes."""
@@ -20,11 +21,25 @@ def unsupported(offering: Offering) -> tuple[str, ...]:
         "a console": parameters.console is True,
         "mixed sizes": offering.mixed_sizes and offering.kind != "time_sliced",
         "NVLink between vGPUs": offering.nvlink_p2p,
-        "one NUMA node without CPUs of its own": offering.numa == "strict" and offering.cpu != "pinned",
         "a GPU for each VM": offering.anti_affinity == "gpu" and offering.kind != "passthrough",
         "a power limit": offering.power_cap_w is not None,
     }
     return tuple(name for name, wanted in asked.items() if wanted)
+
+
+def has_whole_pages(offering: Offering, memory_mib: int) -> bool:
+    """Whether so much memory is whole huge pages, where the offering asks for those."""
+    return offering.page_kib == 0 or memory_mib * 1024 % offering.page_kib == 0
+
+
+def check_whole_pages(offering: Offering, memory_mib: int) -> None:
+    """:raises InvalidInput: ``memory.not_whole_pages``"""
+    if not has_whole_pages(offering, memory_mib):
+        raise InvalidInput(
+            "memory.not_whole_pages",
+            f"{show_size(memory_mib * MIB)} of memory are not whole huge pages of {offering.hugepages}",
+            hint=f"profile {offering.name} has memory in huge pages: ask for a multiple of {offering.hugepages}iB",
+        )
 
 
 def check_supported(offering: Offering) -> Offering:

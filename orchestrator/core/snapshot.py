@@ -156,6 +156,8 @@ class DomainSnapshot:
     """What its disks hold at most, together; only of domains that are not ours. None: not told, or not known."""
     affinity: tuple[str, ...] | None = None
     """On which of the host's CPUs its vCPUs run, as ``CpuPlace.affinity`` has it; none: on any. None: not told."""
+    memory_words: str | None = None
+    """What its memory is made of and where it is, as ``CpuPlace.memory_words`` has it. None: not told."""
 
     @property
     def active(self) -> bool:

@@ -138,6 +138,20 @@ class Vm:
         return 0 if self.cpus is not None and self.cpus.pinned else self.spec.vcpus
 
     @property
+    def ordinary_mib(self) -> int:
+        """Of its memory what is of ordinary pages."""
+        return 0 if self.cpus is not None and self.cpus.page_kib else self.spec.memory_mib
+
+    @property
+    def node_memory(self) -> tuple[tuple[int, int], ...]:
+        """(NUMA node, MiB) that must come from there: of huge pages, or of who insists on the node."""
+        if self.cpus is None or self.cpus.memory != "strict":
+            return ()
+        if self.cpus.page_kib:
+            return tuple(zip(self.cpus.nodes, self.cpus.page_mib, strict=True))
+        return ((self.cpus.nodes[0], self.spec.memory_mib),)
+
+    @property
     def full_name(self) -> str:
         """``tenant/name``."""
         return f"{self.spec.tenant}/{self.spec.name}"

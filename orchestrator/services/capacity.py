@@ -17,7 +17,7 @@ from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.offering import Offering
-from orchestrator.core.offering_support import MADE, check_supported, unsupported
+from orchestrator.core.offering_support import MADE, check_supported, check_whole_pages, has_whole_pages, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
@@ -116,7 +116,7 @@ class CapacityService:
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), replace(question or each or Asked(), tenant=tenant)
             quota, ties = QuotaRoom.of(tx, tenant), _ties(tx, asked)
-            questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
+            questions = _questions(question, asked, _possible(now.each, now.known, asked) if question is None else ())
             wanted = [(one, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions]
             there = _tied(now, ties)
             places = {one: one.places(there) for one in dict.fromkeys(one for _, one in wanted)}
@@ -151,7 +151,7 @@ class CapacityService:
         with self.index.current() as index, self.store.read() as tx:
             now, asked = index.fleet(), question or each or Asked()
             ties = _ties(tx, asked)
-            questions = _questions(question, asked, _possible(now.each, now.known) if question is None else ())
+            questions = _questions(question, asked, _possible(now.each, now.known, asked) if question is None else ())
             wanted = [
                 (one.profile, self._counted(tx, one, now.known, ties, alone=question is not None)) for one in questions
             ]
@@ -267,6 +267,7 @@ class CapacityService:
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))
+        check_whole_pages(offering, question.memory_mib)
         check_name(question.tenant, what="tenant")
         ask = ask_of(offering)
         return Request(
@@ -277,7 +278,9 @@ class CapacityService:
             vcpus=ask.floating(question.vcpus),
             pinned=ask.pinned(question.vcpus),
             numa_strict=ask.numa_strict,
-            memory_mib=question.memory_mib,
+            memory_mib=ask.ordinary_mib(question.memory_mib),
+            huge_mib=ask.huge_mib(question.memory_mib),
+            page_kib=ask.page_kib,
             disk_gib=-(-ties.disk_bytes // GIB),
             tenant=question.tenant,
             isolation=self.index.isolation_of(question.tenant),
@@ -334,14 +337,14 @@ def _rows(host: Viewed) -> Iterable[GpuRow]:
     return sorted(rows, key=lambda row: row.gpu)
 
 
-def _possible(each: OneOfEach, known: KnownProfiles) -> list[str]:
-    """Offerings that some GPU can give, and vGPU types that no offering gives."""
+def _possible(each: OneOfEach, known: KnownProfiles, asked: Asked) -> list[str]:
+    """Offerings that some GPU can give to such VMs, and vGPU types that no offering gives."""
     gpus = [gpu for kind in each.kinds for gpu in kind.first.gpus]
     profiles = {name for gpu in gpus for name in gpu.geometry.options}
     models = {gpu.geometry.model for gpu in gpus}
     offered = [
         one for one in known.offerings
-        if not unsupported(one)
+        if not unsupported(one) and has_whole_pages(one, asked.memory_mib)
         and (models & set(one.gpu_models) if one.gpu_count else ask_of(one).profile in profiles)
     ]  # fmt: skip
     covered = {one.vgpu_type for one in offered}

@@ -53,9 +53,10 @@ class Overcommit:
 
 def capacity_of(facts: HostFacts, overcommit: Overcommit) -> HostCapacity:
     """The most that claims on the host may add up to. ``overcommit``: what holds for this host."""
+    huge = sum(pages.mib for node in facts.nodes for pages in node.hugepages)
     return HostCapacity(
         vcpus=int(max(0, facts.vcpus - len(overcommit.pinnable)) * overcommit.vcpus),
-        memory_mib=int(max(0, facts.memory_mib - overcommit.memory_reserve_mib) * overcommit.memory),
+        memory_mib=int(max(0, facts.memory_mib - huge - overcommit.memory_reserve_mib) * overcommit.memory),
         disk_bytes=int(facts.disk_bytes * overcommit.disk),
         pinnable=cpus_text(overcommit.pinnable),
     )
@@ -77,7 +78,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         name=host.name,
         vcpus=facts.vcpus - len(host.pinnable_cpus),
         free_vcpus=max(0, free_vcpus),
-        free_memory_mib=max(0, free_memory - sum(vm.spec.memory_mib for vm in coming)),
+        free_memory_mib=max(0, free_memory - sum(vm.ordinary_mib for vm in coming)),
         free_disk_gib=max(0, free_disk) // GIB,
         gpus=(),
         cordoned=host.cordoned or closed is not None,
@@ -87,6 +88,8 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         bridges=facts.bridges,
         numa_free_vcpus=nodes.cpus,
         numa_free_memory=nodes.memory,
+        numa_shared=nodes.shared,
+        free_pages=nodes.pages,
         core_threads=nodes.threads,
         pinnable=nodes.pinnable,
     )

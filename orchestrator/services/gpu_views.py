@@ -21,7 +21,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fabric import reason_not_joined
 from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view
-from orchestrator.services.node_rooms import vms_coming, with_cpus
+from orchestrator.services.node_rooms import vms_coming, with_nodes
 
 _MOST_KEPT = 65_536
 
@@ -89,8 +89,9 @@ class Viewer:
             view = gpu_view(seen.host, gpu, found, seen.claims, vms, cleared)
             if view.reason_not_whole is None:
                 view = replace(view, reason_not_whole=reason_not_joined(gpu, found, facts.fabric))
-            ruled = [_ruled(item, vms.get(item.vm_id), offerings.get(item.vm_id), rules) for item in view.occupied]
-            return replace(view, occupied=tuple(with_cpus(item, vms.get(item.vm_id), facts.nodes) for item in ruled))
+            held = [(one, vms.get(one.vm_id), offerings.get(one.vm_id)) for one in view.occupied]
+            ruled = [(_ruled(*one, rules), *one[1:]) for one in held]
+            return replace(view, occupied=tuple(with_nodes(*one, facts.nodes) for one in ruled))
 
         views = []
         for gpu, found in zip(facts.gpus, tables, strict=True):

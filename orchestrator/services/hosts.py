@@ -205,7 +205,7 @@ class HostService:
             vms=tuple(vm.full_name for vm in vms),
             capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
             claimed_vcpus=sum(vm.floating_vcpus for vm in claiming),
-            claimed_memory_mib=sum(vm.spec.memory_mib for vm in claiming),
+            claimed_memory_mib=sum(vm.ordinary_mib for vm in claiming),
             pinned_cpus=tuple(sorted(cpu for claim in tx.claims.of_host(host.name) for cpu in claim.cpus)),
             agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )

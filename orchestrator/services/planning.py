@@ -15,7 +15,7 @@ from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.offering import Offering, VgpuParameters
-from orchestrator.core.offering_support import MADE, check_supported
+from orchestrator.core.offering_support import MADE, check_supported, check_whole_pages
 from orchestrator.core.placement.from_offering import Ask, ask_of
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
@@ -28,7 +28,7 @@ from orchestrator.operations.guest_driver import check_guest_driver
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
-from orchestrator.services.cpu_places import check_node_memory, node_memory, place_cpus
+from orchestrator.services.cpu_places import Placing, check_node_memory, node_memory, place_cpus
 from orchestrator.services.deallocating import preemptible_now
 from orchestrator.services.fabric import joined
 from orchestrator.services.fleet_index import FleetIndex, Reservation
@@ -110,7 +110,7 @@ class Planner:
         ``preempt``: when it does not fit, others may have to give their places back.
         ``volumes``: data volumes that it is given; it goes where they are.
 
-        :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``
+        :raises InvalidInput: ``profile.unsupported``, ``disk.too_small``, ``memory.not_whole_pages``
         :raises NotFound: ``profile.unknown``, ``image.unknown``, ``host.unknown``, ``gpu.unknown``
         :raises NoCapacity: with reasons
         :raises ClaimLost: the host was changed in this moment; plan again"""
@@ -130,6 +130,7 @@ class Planner:
         offering = fleet.known.resolve(spec.profile)
         if stored is None:  # one that is there already is started again as it was made
             check_supported(offering)
+        check_whole_pages(offering, spec.memory_mib)
         request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
         request = replace(request, isolation=fleet.isolation_of(spec.tenant))
         placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
@@ -141,7 +142,8 @@ class Planner:
         drawn = self._draw(viewed, snapshot, placement, request.profile, leaving)
         parameters = None if offering.parameters == VgpuParameters() else offering.parameters
         devices = tuple(replace(one, scheduler=request.scheduler, parameters=parameters) for one in drawn)
-        cpus = place_cpus(viewed, placement, offering, spec, leaving)
+        overcommit = self.index.overcommit.of(viewed.seen.host)
+        cpus = place_cpus(Placing(viewed, placement, offering, spec, leaving, overcommit))
         vm = Vm(
             id=vm_id,
             spec=spec,
@@ -162,12 +164,11 @@ class Planner:
                 for part, device in zip(placement.parts, devices, strict=True)
             ),
             vcpus=vm.floating_vcpus,
-            memory_mib=spec.memory_mib,
+            memory_mib=vm.ordinary_mib,
             disk_bytes=spec.disk_bytes,
             cpus=cpus.claimed,
         )
-        overcommit = self.index.overcommit.of(viewed.seen.host)
-        capacity = replace(capacity_of(viewed.facts, overcommit), node_memory_mib=node_memory(vm, viewed, overcommit))
+        capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
     def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
@@ -179,7 +180,9 @@ class Planner:
             vcpus=ask.floating(spec.vcpus),
             pinned=ask.pinned(spec.vcpus),
             numa_strict=ask.numa_strict,
-            memory_mib=spec.memory_mib,
+            memory_mib=ask.ordinary_mib(spec.memory_mib),
+            huge_mib=ask.huge_mib(spec.memory_mib),
+            page_kib=ask.page_kib,
             tenant=spec.tenant,
             disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
             host=spec.host,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from orchestrator.core.cpus import NumaNode
+from orchestrator.core.cpus import HugePages, NumaNode
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import Host
 from orchestrator.core.units import GIB
@@ -62,13 +62,22 @@ def new_machine(
 
 
 @lru_cache(maxsize=1024)
-def nodes_of(count: int, vcpus: int, memory_mib: int) -> tuple[NumaNode, ...]:
-    """Cores of two threads, numbered as Linux does: the second threads after all first ones."""
+def nodes_of(count: int, vcpus: int, memory_mib: int, pages: tuple[tuple[int, int], ...] = ()) -> tuple[NumaNode, ...]:
+    """Cores of two threads, numbered as Linux does: the second threads after all first ones. ``pages``: (KiB of a huge
+    page, how many of them), divided among the nodes."""
     half = vcpus // 2
     cores = [(first, first + half) for first in range(half)] + ([(vcpus - 1,)] if vcpus % 2 else [])
     bounds = [number * len(cores) // count for number in range(count + 1)]
     return tuple(
-        NumaNode(id=number, cores=tuple(cores[bounds[number] : bounds[number + 1]]), memory_mib=memory_mib // count)
+        NumaNode(
+            id=number,
+            cores=tuple(cores[bounds[number] : bounds[number + 1]]),
+            memory_mib=memory_mib // count,
+            hugepages=tuple(
+                HugePages(size_kib=size, total=total // count, free=total // count, mounted=True)
+                for size, total in pages
+            ),
+        )
         for number in range(count)
     )
 

@@ -37,6 +37,9 @@ class Domain:
     data: tuple[str, ...] = ()
     """Files of its data volumes."""
     affinity: tuple[str, ...] = ()
+    memory_words: str = "any"
+    pages: dict[str, int] = field(default_factory=dict)
+    """MiB of huge pages that it takes, by ``KiB:NUMA node``."""
 
 
 @dataclass(slots=True)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
+from orchestrator.core.cpus import NumaNode
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
@@ -52,8 +54,19 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         ledger_lost=machine.ledger.lost,
         confinement="apparmor",
         fabric=fabric_snapshot(machine),
-        nodes=machine.nodes,
+        nodes=tuple(_node(machine, node) for node in machine.nodes),
     )
+
+
+def _node(machine: SimulatedMachine, node: NumaNode) -> NumaNode:
+    if not node.hugepages:
+        return node
+    running = [domain for domain in machine.domains.values() if domain.running]
+    pages = []
+    for one in node.hugepages:
+        taken = sum(domain.pages.get(f"{one.size_kib}:{node.id}", 0) for domain in running)
+        pages.append(replace(one, free=one.total - taken * 1024 // one.size_kib))
+    return replace(node, hugepages=tuple(pages))
 
 
 def _free_bytes(machine: SimulatedMachine) -> int:
@@ -88,6 +101,7 @@ def _domain(machine: SimulatedMachine, uuid: str, domain: Domain) -> DomainSnaps
         memory_mib=domain.memory_mib,
         disk_bytes=domain.disk_bytes,
         affinity=domain.affinity,
+        memory_words=domain.memory_words,
     )
 
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
-from orchestrator.core.cpu_place import own_cpus
+from orchestrator.core.cpu_place import CpuPlace, own_cpus
+from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import Conflict, Fatal, NotFound
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -103,15 +105,14 @@ def delete_image(machine: SimulatedMachine, action: DeleteImage) -> ActionResult
 
 
 def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
-    key, devices = f"domain:{action.vm}", tuple(one.name for one in action.domain.devices)
+    key = f"domain:{action.vm}"
     there = machine.domains.get(action.vm)
     if there is not None and machine.owner(key) is None:
         raise Conflict("vm.foreign_domain", "the host has a domain with this id that is not ours")
     if there is not None and there.adopted:
         raise Conflict("vm.adopted", "an adopted VM keeps the definition it came with")
-    affinity = () if action.domain.cpus is None else action.domain.cpus.affinity
-    wanted = (action.domain.name, devices, action.domain.data, affinity)
-    if there is not None and (there.name, there.devices, there.data, there.affinity) == wanted:
+    wanted = _described(action.domain)
+    if there is not None and replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST}) == there:
         return SO_ALREADY
     check_data(machine, action.vm, action.domain.data)
     claim(machine, key, action.vm)
@@ -122,13 +123,27 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
             release(machine, key, action.vm)
         raise
     if there is None:
-        machine.domains[action.vm] = Domain(
-            name=action.domain.name, devices=devices, data=action.domain.data, affinity=affinity
-        )
+        machine.domains[action.vm] = wanted
     elif not there.running:
-        there.name, there.devices, there.data, there.affinity = wanted
+        machine.domains[action.vm] = replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST})
     may_die(machine)
     return DONE
+
+
+_OF_THE_HOST = ("running", "address", "started_at", "vcpus", "memory_mib", "disk_bytes", "adopted")
+"""What of a domain no definition of ours changes."""
+
+
+def _described(domain: DomainDescription) -> Domain:
+    place = domain.cpus or CpuPlace(shared=())
+    return Domain(
+        name=domain.name,
+        devices=tuple(one.name for one in domain.devices),
+        data=domain.data,
+        affinity=() if domain.cpus is None else place.affinity,
+        memory_words=place.memory_words,
+        pages={f"{place.page_kib}:{node}": mib for node, mib in zip(place.nodes, place.page_mib, strict=False)},
+    )
 
 
 def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
@@ -158,6 +173,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
         if device in kernel.opened:
             raise Fatal("vm.start_failed", "the VM did not start", details=f"device {device} is in use")
     _check_cpus(machine, domain)
+    _check_pages(machine, domain)
     domain.running, domain.started_at = True, machine.now
     domain.address = _free_address(machine)
     kernel.opened |= set(domain.devices)
@@ -175,6 +191,15 @@ def _check_cpus(machine: SimulatedMachine, domain: Domain) -> None:
         raise Conflict("vm.cpu_foreign", "the VM's definition pins a CPU that another VM has alone")
     if not mine.issubset(cpu for node in machine.nodes for cpu in node.cpus):
         raise Fatal("vm.start_failed", "the VM did not start", details="no such CPU")
+
+
+def _check_pages(machine: SimulatedMachine, domain: Domain) -> None:
+    """As QEMU takes all of its huge pages when it starts."""
+    running = [one for one in machine.domains.values() if one.running]
+    there = {f"{pages.size_kib}:{node.id}": pages.mib for node in machine.nodes for pages in node.hugepages}
+    for key, mib in domain.pages.items():
+        if sum(one.pages.get(key, 0) for one in running) + mib > there.get(key, 0):
+            raise Fatal("vm.start_failed", "the VM did not start", details="no huge pages are left for its memory")
 
 
 def _free_address(machine: SimulatedMachine) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,7 @@ from orchestrator.catalogue.yaml_lines import LinedYaml, read_yaml
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.gpu_model import FabricPartition, GpuModel
 from orchestrator.core.names import NAME_PATTERN
+from orchestrator.core.offering import PAGE_KIB
 from orchestrator.core.placement.views import GpuView, HostView
 
 MAX_GPUS = 2_000_000
@@ -44,7 +45,15 @@ class HostGroup(BaseModel):
     """Of the same: versions that do not come up there."""
     numa_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Of the same: nodes among which CPUs, memory and GPUs are divided."""
+    hugepages_gib: dict[Literal["2M", "1G"], Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict)
+    """Of the same: how much of the memory is kept as huge pages of a size."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
+
+    @property
+    def pages(self) -> tuple[tuple[int, int], ...]:
+        """(KiB of a huge page, how many)"""
+        sizes = ((PAGE_KIB[size], gib) for size, gib in self.hugepages_gib.items())
+        return tuple(sorted((kib, gib * 1024 * 1024 // kib) for kib, gib in sizes))
 
 
 def read_fleet(path: Path, catalogue: Catalogue) -> tuple[HostView, ...]:
@@ -107,7 +116,7 @@ def read_groups(path: Path, catalogue: Catalogue) -> tuple[HostGroup, ...]:
 
 _HINT = (
     "a group has count, gpu_model, gpus_per_host, vcpus, memory_gib and, if wanted, baseboard, modes_allowed, driver,"
-    " refuses_drivers and numa_nodes"
+    " refuses_drivers, numa_nodes and hugepages_gib"
 )
 
 

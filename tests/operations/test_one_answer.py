@@ -25,7 +25,6 @@ UNSUPPORTED = (
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", scheduler=Scheduler(policy="fixed_share")),
     replace(BASE, parameters=VgpuParameters(console=True)),
     replace(BASE, kind="mig_backed", vgpu_type="GRID A100D-1-10C", mixed_sizes=True),
-    replace(BASE, numa="strict"),
     replace(BASE, power_cap_w=70),
     replace(BASE, anti_affinity="gpu"),
 )

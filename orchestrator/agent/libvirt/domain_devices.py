@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from orchestrator.core.cpu_place import floating
+from orchestrator.core.cpu_place import floating, memory_words
 from orchestrator.core.cpus import parse_cpus
 from orchestrator.core.errors import InvalidInput
 
@@ -29,6 +29,8 @@ class DomainText:
     """Targets (``vda``) of its disks; media that can be taken out are none."""
     affinity: tuple[str, ...] = ()
     """As ``core.cpu_place.CpuPlace.affinity`` has it; none: its vCPUs run on any CPU."""
+    memory_words: str = "any"
+    """As ``core.cpu_place.CpuPlace.memory_words`` has it."""
 
 
 def read_domain_xml(xml: str) -> DomainText:
@@ -54,6 +56,7 @@ def read_domain_xml(xml: str) -> DomainText:
         memory_mib=_memory_mib(root.find("memory")),
         disks=tuple(_targets(root)),
         affinity=tuple(_affinity(root)),
+        memory_words=_memory(root),
     )
 
 
@@ -72,6 +75,20 @@ def _affinity(root: ElementTree.Element) -> Iterator[str]:
         yield from (pins.get(str(number), rest) for number in range(_number(vcpu) or 0))
     elif everyone:
         yield rest
+
+
+def _memory(root: ElementTree.Element) -> str:
+    """libvirt keeps the size of pages in KiB, and none where huge pages of its own choice were asked for."""
+    huge, where = root.find("./memoryBacking/hugepages"), root.find("./numatune/memory")
+    page = None if huge is None else huge.find("page")
+    size = _number_of("" if page is None else page.get("size", ""))
+    pages = "" if huge is None or size else "huge pages"
+    mode, nodes = ("any", "") if where is None else (where.get("mode", "strict"), where.get("nodeset", ""))
+    return pages or memory_words(size, mode, nodes)
+
+
+def _number_of(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _memory_mib(element: ElementTree.Element | None) -> int | None:

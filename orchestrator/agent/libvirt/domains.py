@@ -262,6 +262,7 @@ class Domains:
                 memory_mib=text.memory_mib,
                 disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
                 affinity=text.affinity,
+                memory_words=text.memory_words,
             )
         except libvirt.libvirtError as error:
             if is_absent(error):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA nodes with their cores, memory and huge pages, as the kernel shows them (Documentation/ABI/stable/sysfs-devices-
-node). Nothing of them is ever changed."""
+node, Documentation/admin-guide/mm/hugetlbpage.rst). Nothing of them is ever changed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from orchestrator.core.errors import InvalidInput
 
 _NODE: Final = re.compile(r"node(\d+)", re.ASCII)
 _PAGES: Final = re.compile(r"hugepages-(\d+)kB", re.ASCII)
+_PAGE: Final = re.compile(r"pagesize=(\d+)([KMG])", re.ASCII)
+_IN_KIB: Final = {"K": 1, "M": 1024, "G": 1024 * 1024}
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB", re.ASCII)
 
 
@@ -24,17 +26,27 @@ def read(paths: Paths) -> tuple[NumaNode, ...]:
     system = paths.root / "sys/devices/system"
     found = (_NODE.fullmatch(name) for name in reading.names(system / "node"))
     numbers = sorted(int(one[1]) for one in found if one is not None)
-    return tuple(_node(system, number) for number in numbers)
+    mounted = frozenset(_mounted(paths.root))
+    return tuple(_node(system, number, mounted) for number in numbers)
 
 
-def _node(system: Path, number: int) -> NumaNode:
+def _mounted(root: Path) -> Iterator[int]:
+    """Sizes of huge pages, in KiB, that a hugetlbfs is mounted for: libvirt gives QEMU those alone."""
+    for line in (reading.text(root / "proc/mounts") or "").splitlines():
+        words = line.split()
+        size = _PAGE.search(words[3]) if len(words) > 3 and words[2] == "hugetlbfs" else None
+        if size is not None:
+            yield int(size[1]) * _IN_KIB[size[2]]
+
+
+def _node(system: Path, number: int, mounted: frozenset[int]) -> NumaNode:
     directory = system / f"node/node{number}"
     memory = _TOTAL.search(reading.text(directory / "meminfo") or "")
     return NumaNode(
         id=number,
         cores=_cores(system, _cpus(directory / "cpulist")),
         memory_mib=0 if memory is None else int(memory[1]) // 1024,
-        hugepages=tuple(_huge_pages(directory / "hugepages")),
+        hugepages=tuple(_huge_pages(directory / "hugepages", mounted)),
     )
 
 
@@ -57,10 +69,10 @@ def _cpus(file: Path) -> tuple[int, ...]:
         return ()
 
 
-def _huge_pages(directory: Path) -> Iterator[HugePages]:
+def _huge_pages(directory: Path, mounted: frozenset[int]) -> Iterator[HugePages]:
     sizes = (_PAGES.fullmatch(name) for name in reading.names(directory))
     for size in sorted(int(one[1]) for one in sizes if one is not None):
         pages = directory / f"hugepages-{size}kB"
         total, free = reading.number(pages / "nr_hugepages"), reading.number(pages / "free_hugepages")
         if total:
-            yield HugePages(size_kib=size, total=total, free=free or 0)
+            yield HugePages(size_kib=size, total=total, free=free or 0, mounted=size in mounted)

@@ -238,7 +238,7 @@ class AskedAnswer(AnswerBody):
             profile=request.profile,
             count=request.count,
             vcpus=request.vcpus + request.pinned,
-            memory_mib=request.memory_mib,
+            memory_mib=request.memory_mib + request.huge_mib,
             tenant=request.tenant,
         )
 

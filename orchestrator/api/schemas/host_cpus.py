@@ -15,6 +15,7 @@ class HugePagesAnswer(CopiedAnswer):
     size_kib: int = Field(description="Of each, in KiB")
     total: int = Field(description="That the node has")
     free: int = Field(description="Those of them that nobody uses")
+    mounted: bool = Field(description="Whether VMs can have them: hugetlbfs is mounted for that size")
 
 
 class NumaNodeAnswer(AnswerBody):

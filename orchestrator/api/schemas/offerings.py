@@ -11,6 +11,7 @@ from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
+    HugePageSize,
     NumaPolicy,
     Offering,
     OfferingKind,
@@ -38,6 +39,9 @@ class OfferingAnswer(AnswerBody):
     nvlink_p2p: bool
     numa: NumaPolicy
     cpu: CpuPolicy
+    hugepages: HugePageSize | None = Field(
+        description="Huge pages that the VM's memory is made of; null: ordinary ones"
+    )
     anti_affinity: AntiAffinity
     power_cap_w: int | None
     migratable: bool

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
-from orchestrator.core.offering import CpuPolicy, NumaPolicy, OfferingKind, Origin
+from orchestrator.core.offering import CpuPolicy, HugePageSize, NumaPolicy, OfferingKind, Origin
 from orchestrator.core.offering_support import unsupported
 from orchestrator.services.messages import ProfileInfo
 
@@ -27,6 +27,9 @@ class ProfileAnswer(AnswerBody):
     host_labels: dict[str, str] = Field(description="Labels that a host must have to offer it")
     cpu: CpuPolicy = Field(description="Whether vCPUs have CPUs of their own")
     numa: NumaPolicy = Field(description="Whether vCPUs and memory come from the GPU's NUMA node")
+    hugepages: HugePageSize | None = Field(
+        description="Huge pages that the VM's memory is made of; null: ordinary ones"
+    )
     provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
     hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
     free: int | None = Field(
@@ -53,6 +56,7 @@ class ProfileAnswer(AnswerBody):
             host_labels=dict(offering.hosts),
             cpu=offering.cpu,
             numa=offering.numa,
+            hugepages=offering.hugepages,
             provision=offering.provision,
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,

@@ -38,9 +38,11 @@ def _hosts(profile: Mapping[str, Any]) -> str:
     return shown(profile["hosts"][:MAX_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _own_cpus(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an offering whose VMs have some. An older server does not say."""
-    return [("CPUs", f"pinned, numa {shown(profile['numa'])}")] if profile.get("cpu") == "pinned" else []
+def _on_the_host(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of an offering whose VMs have CPUs alone, insist on a NUMA node or have huge pages. Older servers do not say."""
+    cpu, numa, pages = (profile.get(name) for name in ("cpu", "numa", "hugepages"))
+    lines = [("CPUs", f"{shown(cpu)}, numa {shown(numa)}")] if cpu == "pinned" or numa == "strict" else []
+    return [*lines, ("Memory", f"huge pages of {pages}")] if pages else lines
 
 
 COLUMNS: Final = (
@@ -104,7 +106,7 @@ def show_profile(
                 ("gives", _gives(profile)),
                 ("GPU models", shown(profile["gpu_models"])),
                 ("host labels", shown(show_labels(profile["host_labels"]))),
-                *_own_cpus(profile),
+                *_on_the_host(profile),
                 ("hosts", shown(profile["hosts"])),
                 ("free", shown(profile["free"])),
                 ("provision", shown(profile["provision"])),

@@ -167,7 +167,8 @@ def _most_beside(host: FleetHost, request: Request) -> int:
     if host.most_vcpus < request.vcpus:
         return 0
     own = (sum(host.numa_vcpus.values()), needed(request, host.view))
-    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own)
+    huge = (sum(host.pages.get(request.page_kib, {}).values()), request.huge_mib)
+    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own, huge)
     return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
 
@@ -179,8 +180,8 @@ def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
-        host.numa_free_vcpus, host.numa_free_memory, host.core_threads, host.pinnable,
-        host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
+        host.numa_free_vcpus, host.numa_free_memory, host.numa_shared, host.core_threads, host.pinnable,
+        host.free_pages, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 

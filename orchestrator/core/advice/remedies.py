@@ -21,7 +21,7 @@ RemedyKind = Literal["moves", "deletions"]
 
 _MAX_TRIED = 64
 """Sets of VMs tried per kind of remedy, cheapest first."""
-_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.anti_affinity"})
+_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.anti_affinity"})
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
 
 
@@ -133,7 +133,7 @@ def _elsewhere(engine: PlacementEngine, host: FleetHost, vm: VmOnHost) -> Reques
 
 
 def _to_copy(vm: VmOnHost) -> int:
-    return vm.memory_mib + vm.gpu_mib
+    return vm.memory_mib + vm.huge_mib + vm.gpu_mib
 
 
 def _placed(request: Request, host: HostView) -> Placement | None:

@@ -46,6 +46,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
             yield from _cpus(wanted, domain)
+            yield from _memory(wanted, domain)
         yield from _definition(wanted, domain)
         if wanted.unlicensed is not None and wanted.running:
             differ = ("a licence", "its guest was given a token and has none")
@@ -60,6 +61,15 @@ def _cpus(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     differ = (f"vCPUs on CPUs {_on(place.affinity)}", _on(domain.affinity))
     why = "stop it and start it again: its definition is written anew"
     yield vm_finding(wanted.vm, "vm.cpus_differ", "error", differ, why)
+
+
+def _memory(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+    """Of one that runs: it may lie far from its GPU, or in memory that is others'."""
+    place, told = wanted.vm.cpus, domain.memory_words
+    if place is None or told is None or domain.state not in _ACTIVE or told == place.memory_words:
+        return
+    why = "stop it and start it again: its definition is written anew"
+    yield vm_finding(wanted.vm, "vm.memory_differs", "error", (f"memory: {place.memory_words}", told), why)
 
 
 def _on(affinity: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``<vcpu>``, ``<cputune>``, ``<numatune>`` and ``<cpu>``: on which of the host's CPUs a domain runs, and where its
-memory is."""
+"""``<memoryBacking>``, ``<vcpu>``, ``<cputune>``, ``<numatune>`` and ``<cpu>``: what a domain's memory is made of and
+where it is, and on which of the host's CPUs it runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ def vcpu(domain: DomainDescription) -> ET.Element:
         element.set("cpuset", cpus_text(domain.cpus.shared))
     element.text = str(domain.vcpus)
     return element
+
+
+def memory_backing(domain: DomainDescription) -> Iterator[ET.Element]:
+    """Huge pages of one size, which QEMU takes all of before the guest begins."""
+    if domain.cpus is not None and domain.cpus.page_kib:
+        backing = ET.Element("memoryBacking")
+        ET.SubElement(ET.SubElement(backing, "hugepages"), "page", size=str(domain.cpus.page_kib), unit="KiB")
+        yield backing
 
 
 def cpu_tuning(domain: DomainDescription) -> Iterator[ET.Element]:

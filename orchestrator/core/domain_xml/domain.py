@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.core.attachments import hostdev
 from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
-from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, vcpu
+from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, memory_backing, vcpu
 from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.interface import interface
 from orchestrator.core.domain_xml.rules import check_domain, check_image
@@ -44,6 +44,7 @@ def domain_xml(
     ET.SubElement(root, "uuid").text = vm_id
     root.append(_metadata(vm_id, domain))
     ET.SubElement(root, "memory", unit="MiB").text = str(domain.memory_mib)
+    root.extend(memory_backing(domain))
     root.append(vcpu(domain))
     root.extend(cpu_tuning(domain))
     _machine(root, domain)

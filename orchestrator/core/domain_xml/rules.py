@@ -12,6 +12,7 @@ from orchestrator.core.domain import DomainDescription
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.names import is_name, is_uuid
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
+from orchestrator.core.offering import PAGE_KIB
 from orchestrator.core.pci import is_pci_address
 from orchestrator.core.vm import MAX_MEMORY_MIB, MAX_VCPUS, MIN_MEMORY_MIB
 
@@ -46,6 +47,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("data", len(domain.data), len(set(domain.data)) == len(domain.data) <= _MAX_DATA),
         ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),
         ("cpus", domain.cpus, domain.cpus is None or _is_cpu_place(domain.cpus, domain.vcpus)),
+        ("huge pages", domain.cpus, domain.cpus is None or _is_of_pages(domain.cpus, domain.memory_mib)),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
     )
     for field, value, holds in rules:
@@ -88,6 +90,19 @@ def _is_cpu_place(place: CpuPlace, vcpus: int) -> bool:
         and len(set(place.nodes)) == len(place.nodes)
         and (place.memory == "any") == (not place.nodes)
         and (place.memory != "preferred" or len(place.nodes) == 1)
+    )
+
+
+def _is_of_pages(place: CpuPlace, memory_mib: int) -> bool:
+    """Ordinary ones, or whole huge pages of the nodes that are named."""
+    if place.page_kib == 0:
+        return place.page_mib == ()
+    return (
+        place.page_kib in PAGE_KIB.values()
+        and place.memory == "strict"
+        and memory_mib * 1024 % place.page_kib == 0
+        and len(place.page_mib) == len(place.nodes)
+        and sum(place.page_mib) == memory_mib
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.core.bridges import bridge_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import kept_off_cpus, numa_fits
+from orchestrator.core.placement.nodes import kept_off_nodes, numa_fits
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import HostView, Request
 
@@ -59,9 +59,9 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code
-    cpus = kept_off_cpus(request, host)
-    if cpus is not None:
-        yield cpus
+    nodes = kept_off_nodes(request, host)
+    if nodes is not None:
+        yield nodes
 
 
 def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:

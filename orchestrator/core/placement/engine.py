@@ -10,7 +10,7 @@ from orchestrator.core.geometry.cut import Choice, Taken, cut_words
 from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
-from orchestrator.core.placement.nodes import Cpus, spend, taken_by
+from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
 from orchestrator.core.placement.on_host import plan_on_host
 from orchestrator.core.placement.quota import Quota, Usage
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
@@ -38,7 +38,7 @@ class HeldClaim:
     request: Request
     host: FleetHost
     gpus: tuple[Gpu, ...]
-    cpus: Cpus = ()
+    nodes: OfNodes = NOTHING
     gib: float | None = None
     """GPU memory of its places; worked out when first asked for, as only preemption does."""
 
@@ -110,7 +110,7 @@ class PlacementEngine:
             before = self.vms.get(vm_id)
             if before is not None:  # it has moved here, and the host that it was on is not seen anew yet
                 self.count(before.request, -1)
-            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]), item.cpus)
+            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]), OfNodes(item.cpus, item.node_memory))
             self.count(request, 1)
 
     def count(self, request: Request, sign: int) -> None:
@@ -226,21 +226,21 @@ class PlacementEngine:
     def take(self, request: Request, plan: PlacementPlan) -> Placement:
         """Claim what was planned. The plan must come from the present state."""
         host = self.fleet.hosts[plan.host]
-        cpus = taken_by(request, host, [self.fleet.gpus[number] for number, _ in plan.gpus])
+        nodes = taken_by(request, host, [self.fleet.gpus[number] for number, _ in plan.gpus])
         self._spend(request, host, 1)
-        spend(request, host, cpus, 1)
+        spend(request, host, nodes, 1)
         gpus, parts = [], []
         for number, step in plan.gpus:
             gpu = self.fleet.gpus[number]
             old = gpu.state
             taken, slots = self._occupy(gpu, step)
-            gpu.held.append((taken, _occupied_of(request, taken, cpus)))
+            gpu.held.append((taken, _occupied_of(request, taken, nodes)))
             self.fleet.touch(host, gpu, old)
             self.layouts.note(gpu)
             gpus.append(gpu)
             parts.append(Part(gpu.view.gpu_id, gpu.cut_name or "", slots, taken.start, taken.size))
         host.vms.add(request.vm_id)
-        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), cpus)
+        self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), nodes)
         self.count(request, 1)
         return Placement(host.view.host_id, tuple(parts), why=_why(request, host, tuple(dict.fromkeys(gpus))))
 
@@ -268,7 +268,7 @@ class PlacementEngine:
         host, request = held.host, held.request
         self._spend(request, host, -1)
         host.vms.discard(vm_id)
-        spend(request, host, held.cpus, -1)
+        spend(request, host, held.nodes, -1)
         for gpu in dict.fromkeys(held.gpus):
             old, cut = gpu.state, gpu.cut
             gpu.held = [item for item in gpu.held if item[1].vm_id != vm_id]
@@ -320,13 +320,14 @@ def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
     return f"fills up {names} of {host.view.name} ({cuts}), which wastes least"
 
 
-def _occupied_of(request: Request, taken: Taken, cpus: Cpus) -> Occupied:
+def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
     return Occupied(
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
         host_labels=request.host_labels, uplinks=request.uplinks,
-        pinned=request.pinned, numa_strict=request.numa_strict, cpus=cpus,
+        pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
+        huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
     )  # fmt: skip
 
 
@@ -337,7 +338,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
         scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks,
-        pinned=item.pinned, numa_strict=item.numa_strict,
+        pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
     )  # fmt: skip
 
 

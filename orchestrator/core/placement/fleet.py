@@ -57,6 +57,8 @@ class FleetHost:
     nic_vfs: int | None
     numa_vcpus: dict[int, int]
     numa_memory: dict[int, int]
+    pages: dict[int, dict[int, int]]
+    """KiB of a huge page → NUMA node → MiB of them that are free."""
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
     blocked: int = 0
@@ -178,7 +180,7 @@ class Fleet:
         board = self._board(view, tables)
         host = FleetHost(
             number, view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
-            view.free_nic_vfs, dict(view.numa_free_vcpus), dict(view.numa_free_memory), vms=set(view.vms),
+            view.free_nic_vfs, dict(view.numa_free_vcpus), dict(view.numa_free_memory), _pages(view), vms=set(view.vms),
         )  # fmt: skip
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)
@@ -349,6 +351,13 @@ class Fleet:
             for host in self.hosts:
                 host.levels = None
                 self.reindex(host)
+
+
+def _pages(view: HostView) -> dict[int, dict[int, int]]:
+    found: dict[int, dict[int, int]] = {}
+    for size, node, mib in view.free_pages:
+        found.setdefault(size, {})[node] = mib
+    return found
 
 
 def _drop(members: Members, bucket: int, item: int) -> None:

@@ -22,6 +22,8 @@ class Ask:
     own_cpus: bool = False
     """Whether each vCPU has a CPU of its own."""
     numa_strict: bool = False
+    page_kib: int = 0
+    """Size of the huge pages that its memory is made of; 0: ordinary ones."""
 
     def floating(self, vcpus: int) -> int:
         """Of so many vCPUs those that share CPUs with other VMs."""
@@ -30,6 +32,14 @@ class Ask:
     def pinned(self, vcpus: int) -> int:
         """Of so many vCPUs those that have theirs alone."""
         return vcpus if self.own_cpus else 0
+
+    def ordinary_mib(self, memory_mib: int) -> int:
+        """Of so much memory what is of ordinary pages."""
+        return 0 if self.page_kib else memory_mib
+
+    def huge_mib(self, memory_mib: int) -> int:
+        """Of so much memory what is of huge pages."""
+        return memory_mib if self.page_kib else 0
 
 
 def ask_of(offering: Offering) -> Ask:
@@ -47,7 +57,7 @@ def ask_of(offering: Offering) -> Ask:
             kinds = ("time_sliced", "mixed")
     if offering.kind in {"mig", "mig_backed"}:
         kinds = ("mig",)
-    cpus = (offering.cpu == "pinned", offering.numa == "strict")
+    cpus = (offering.cpu == "pinned", offering.numa == "strict", offering.page_kib)
     if offering.kind == "passthrough":
         return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *cpus)
     profile = offering.vgpu_type or offering.mig_profile

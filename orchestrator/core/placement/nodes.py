@@ -1,61 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs that VMs have alone, by NUMA node: what is free of them on a host, and what a VM takes."""
+"""What is counted by NUMA node of a host: CPUs that VMs have alone, memory of who insists on a node, huge pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from orchestrator.core.cpu_place import rounded, shares
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import HostView, Request
 
-Cpus = tuple[tuple[int, int], ...]
-"""(NUMA node, CPUs of it)"""
+ByNode = tuple[tuple[int, int], ...]
+"""(NUMA node, CPUs or MiB of it)"""
+
+
+@dataclass(frozen=True, slots=True)
+class OfNodes:
+    """What one VM has."""
+
+    cpus: ByNode = ()
+    memory: ByNode = ()
+    """Of huge pages, or of ordinary ones where it insists on the node."""
+
+
+NOTHING = OfNodes()
 
 
 def needed(request: Request, host: HostView) -> int:
     """CPUs of whole cores that the VM has alone there; 0: it shares."""
-    return rounded(request.own_vcpus, host.core_threads)
+    return rounded(request.pinned, host.core_threads)
 
 
-def kept_off_cpus(request: Request, host: FleetHost) -> str | None:
-    """Code of why the host has no CPUs for a VM that wants its own; None: it has, as far as nodes do not matter."""
-    if not request.pinned:
-        return None
-    if host.view.pinnable is None:
+def kept_off_nodes(request: Request, host: FleetHost) -> str | None:
+    """Code of why the host has too little of what is counted by node, as far as nodes do not matter; None: it has."""
+    view = host.view
+    if request.pinned:
+        if view.pinnable is None:
+            return "host.cpus_unknown"
+        if view.pinnable == 0:
+            return "host.none_pinnable"
+        if sum(host.numa_vcpus.values()) < needed(request, view):
+            return "host.cpus"
+    elif request.numa_strict and not view.numa_shared:
         return "host.cpus_unknown"
-    if host.view.pinnable == 0:
-        return "host.none_pinnable"
-    return "host.cpus" if sum(host.numa_vcpus.values()) < needed(request, host.view) else None
+    if not request.page_kib:
+        return None
+    if request.page_kib not in host.pages:
+        return "host.no_hugepages"
+    return "host.hugepages" if sum(host.pages[request.page_kib].values()) < request.huge_mib else None
 
 
 def numa_fits(request: Request, gpu: Gpu) -> bool:
     """Whether the GPU's own NUMA node has the CPUs and the memory."""
-    host, node = gpu.host, _node_of(gpu)
-    if node is None or host.numa_vcpus.get(node, 0) < needed(request, host.view):
+    host, node = gpu.host, node_of(gpu)
+    if node is None:
         return False
-    return host.numa_memory.get(node, request.memory_mib) >= request.memory_mib
+    if request.pinned:
+        has_cpus = host.numa_vcpus.get(node, 0) >= needed(request, host.view)
+    else:
+        has_cpus = dict(host.view.numa_shared).get(node, 0) >= request.vcpus
+    wanted = request.huge_mib or request.memory_mib
+    return has_cpus and _memory(request, host).get(node, 0 if request.page_kib else wanted) >= wanted
 
 
-def taken_by(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> Cpus:
-    """What it would have on these GPUs' host; nothing where the host turns out to have too few."""
+def missing(
+    request: Request, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[tuple[Request, OfNodes]]
+) -> tuple[int, int] | None:
+    """CPUs and MiB that are too few for it on these GPUs, of what is counted by node, when these VMs have left.
+
+    None: it insists on one node, and these GPUs are not of one, or of one with too few CPUs to share."""
+    near, gone = {node_of(gpu) for gpu in gpus}, tuple(leaving)
+    strict = request.numa_strict
+    if strict and (len(near) != 1 or None in near):
+        return None
+    if strict and not request.pinned and sum(n for node, n in host.view.numa_shared if node in near) < request.vcpus:
+        return None
+
+    def free(counted: Mapping[int, int], given: Iterable[ByNode]) -> int:
+        there = with_more(counted.items(), (one for by_node in given for one in by_node))
+        return sum(count for node, count in there if not strict or node in near)
+
+    cpus = needed(request, host.view) - free(host.numa_vcpus, (held.cpus for _, held in gone))
+    memory, wanted = _memory(request, host), request.huge_mib or request.memory_mib
+    if not request.page_kib and (not strict or near.isdisjoint(memory)):
+        return max(0, cpus), 0
+    alike = (held.memory for other, held in gone if other.page_kib == request.page_kib)
+    return max(0, cpus), max(0, wanted - free(memory, alike))
+
+
+def _memory(request: Request, host: FleetHost) -> dict[int, int]:
+    """By node, of the kind that the request's memory is of."""
+    return host.pages.get(request.page_kib, {}) if request.page_kib else host.numa_memory
+
+
+def taken_by(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> OfNodes:
+    """What it would have on these GPUs' host; nothing where the host turns out to have too little."""
+    if not request.of_nodes:
+        return NOTHING
+    near = [node for node in map(node_of, gpus) if node is not None]
     need = needed(request, host.view)
-    if not need:
-        return ()
-    near = (node for node in map(_node_of, gpus) if node is not None)
-    found = shares(host.numa_vcpus, near, need, strict=request.numa_strict)
-    return () if found is None else tuple(found.items())
+    cpus = (shares(host.numa_vcpus, near, need, strict=request.numa_strict) or {}) if need else {}
+    near = [*cpus, *near]
+    if request.page_kib:
+        pages = shares(_memory(request, host), near, request.huge_mib, strict=request.numa_strict) or {}
+        return OfNodes(tuple(cpus.items()), tuple(pages.items()))
+    counted = request.numa_strict and near and near[0] in host.numa_memory
+    return OfNodes(tuple(cpus.items()), ((near[0], request.memory_mib),) if counted else ())
 
 
-def spend(request: Request, host: FleetHost, cpus: Cpus, sign: int) -> None:
-    """Take them (1), or give them back (-1); those of who insists on a node with its memory."""
-    for node, count in cpus:
+def spend(request: Request, host: FleetHost, taken: OfNodes, sign: int) -> None:
+    """Take it (1), or give it back (-1)."""
+    for node, count in taken.cpus:
         host.numa_vcpus[node] = host.numa_vcpus.get(node, 0) - sign * count
-        if request.numa_strict and node in host.numa_memory:
-            host.numa_memory[node] -= sign * request.memory_mib
+    memory = _memory(request, host)
+    for node, mib in taken.memory:
+        if node in memory:
+            memory[node] -= sign * mib
 
 
-def with_more(free: Iterable[tuple[int, int]], more: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def with_more(free: Iterable[tuple[int, int]], more: Iterable[tuple[int, int]]) -> ByNode:
     """``free`` by node with ``more`` by node."""
     found = dict(free)
     for node, count in more:
@@ -63,7 +126,7 @@ def with_more(free: Iterable[tuple[int, int]], more: Iterable[tuple[int, int]]) 
     return tuple(found.items())
 
 
-def _node_of(gpu: Gpu) -> int | None:
+def node_of(gpu: Gpu) -> int | None:
     """A machine with a single node often says of no device that it is near it."""
-    nodes = gpu.host.numa_vcpus
+    nodes = gpu.host.numa_vcpus or dict(gpu.host.view.numa_shared)
     return next(iter(nodes)) if gpu.view.numa is None and len(nodes) == 1 else gpu.view.numa

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.equal_size import EqualSizeCut
 from orchestrator.core.placement.constraints import closed_to, host_obstacles, is_other_gpu
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import needed
+from orchestrator.core.placement.nodes import missing
 from orchestrator.core.placement.sharing import in_the_way
 from orchestrator.core.placement.state_table import EMPTY, StateStep
 from orchestrator.core.placement.trial import Trial
@@ -35,9 +35,10 @@ def plan_preemption(engine: PlacementEngine, request: Request) -> Preemption | N
     """The cheapest set of victims on one GPU (on one host, for whole GPUs and several vGPUs); None when priority does
     not help.
 
-    Only hosts count that have, or get back from the victims, the vCPUs and memory. VMs are gone through from the one
-    whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM costs more than the
-    best set, and a fleet full of candidates costs one reading of each VM, not one at each set of them.
+    Only hosts count that have, or get back from the victims, the vCPUs and memory. For CPUs and memory that are counted
+    by NUMA node VMs on other GPUs of the host are victims too, the cheapest that give what is short. VMs are gone
+    through from the one whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM
+    costs more than the best set, and a fleet full of candidates costs one reading of each VM, not one at each set.
     """
     if engine.usage.refuses(request) is not None:
         return None
@@ -103,7 +104,7 @@ def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
 
 def _one_more(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who makes room for one device more; where nobody does, the cheapest VM, for what else the host lacks."""
-    one = replace(request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False)
+    one = replace(request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False, huge_mib=0, page_kib=0)
     sets = _Sets(engine, one)
     found = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
     if found is not None:
@@ -163,6 +164,9 @@ def slot_hours(engine: PlacementEngine, vm_id: str, now_s: float) -> float:
     return held.gib * max(0.0, now_s - held.request.now_s) / _SECONDS
 
 
+_NOTHING = (0, 0, 0, 0)
+_Room = tuple[Sequence[Gpu], Sequence[str]]
+"""GPUs, and who has to leave them."""
 _Found = tuple[float, int, int, int, tuple[str, ...]]
 """(slot-hours, victims, host, place there, who). The least is taken: equal costs are decided alike each time."""
 
@@ -177,7 +181,9 @@ class _Sets:
     def places_of(self, vm_id: str) -> tuple[FleetHost, ...] | tuple[Gpu, ...]:
         """Where room could be made by stopping the VM: its GPUs, or its host for whole GPUs."""
         held = self.engine.vms[vm_id]
-        return (held.host,) if self.request.whole_gpus else held.gpus
+        if self.request.whole_gpus:
+            return (held.host,)
+        return tuple(held.host.gpus) if self.request.of_nodes else held.gpus
 
     def cheapest(self, where: FleetHost | Gpu) -> _Found | None:
         """The cheapest set on that GPU or host."""
@@ -186,9 +192,12 @@ class _Sets:
             return None
         sets = self._on_host(where) if isinstance(where, FleetHost) else self._on_gpu(where)
         found = []
-        for number, vm_ids in enumerate(sets):
+        for number, (gpus, vm_ids) in enumerate(sets):
             victims = self._with_strangers(where, vm_ids)
-            if victims and self.are_lower(victims) and _frees_enough(self.engine, self.request, host, victims):
+            if not self.are_lower(victims):
+                continue
+            victims = self._with_helpers(host, gpus, victims)
+            if victims and self._short(host, gpus, victims) == _NOTHING:
                 hours = sum(slot_hours(self.engine, vm_id, self.request.now_s) for vm_id in victims)
                 found.append((hours, len(victims), host.number, number, victims))
         return min(found, default=None)
@@ -206,27 +215,64 @@ class _Sets:
         vms, most = self.engine.vms, self.request.priority
         return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
 
-    def _on_host(self, host: FleetHost) -> Iterator[list[str]]:
+    def _short(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> tuple[int, ...] | None:
+        """vCPUs, MiB, CPUs and MiB counted by node that are too few when these have left; None: it may not be there."""
+        given = [self.engine.vms[vm_id] for vm_id in leaving]
+        of_nodes: tuple[int, int] | None = (0, 0)
+        if self.request.of_nodes:
+            of_nodes = missing(self.request, host, gpus, [(one.request, one.nodes) for one in given])
+        if of_nodes is None:
+            return None
+        vcpus = self.request.vcpus - host.vcpus - sum(one.request.vcpus for one in given)
+        memory = self.request.memory_mib - host.memory_mib - sum(one.request.memory_mib for one in given)
+        return (max(0, vcpus), max(0, memory), *of_nodes)
+
+    def _with_helpers(self, host: FleetHost, gpus: Sequence[Gpu], victims: tuple[str, ...]) -> tuple[str, ...]:
+        """And the cheapest others of the host that give what it is short of, where that is counted by node. Who turns
+        out to be needless for it stays."""
+        short = self._short(host, gpus, victims) if self.request.of_nodes else _NOTHING
+        if short is None or short == _NOTHING:
+            return victims
+        there = {item.vm_id for gpu in host.gpus for _, item in gpu.held} - set(victims)
+        cost = {vm_id: (slot_hours(self.engine, vm_id, self.request.now_s), vm_id) for vm_id in self._lower(there)}
+        helpers: list[str] = []
+        for vm_id in sorted(cost, key=lambda one: cost[one]):
+            less = self._short(host, gpus, (*victims, *helpers, vm_id))
+            if less is not None and less != short:
+                helpers, short = [*helpers, vm_id], less
+        for vm_id in reversed(helpers):
+            others = [one for one in helpers if one != vm_id]
+            if self._short(host, gpus, (*victims, *others)) == short:
+                helpers = others
+        return (*victims, *helpers)
+
+    def _lower(self, vm_ids: Iterable[str]) -> Iterator[str]:
+        return (vm_id for vm_id in vm_ids if self.are_lower([vm_id]))
+
+    def _on_host(self, host: FleetHost) -> Iterator[_Room]:
         board = self.engine.fleet.boards[host.board].cut
         if self.request.profile not in board.shapes:
             return
         for choice in board.choices(closed_to(self.request, host), self.request.profile):
-            yield [item.vm_id for gpu in host.gpus if choice.mask >> gpu.position & 1 for _, item in gpu.held]
+            gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
+            yield gpus, [item.vm_id for gpu in gpus for _, item in gpu.held]
 
-    def _on_gpu(self, gpu: Gpu) -> Iterator[list[str]]:
+    def _on_gpu(self, gpu: Gpu) -> Iterator[_Room]:
         if not gpu.usable or is_other_gpu(self.request, gpu):
             return
         everyone = [item.vm_id for _, item in gpu.held]
+        if self.request.of_nodes and not gpu.whole and gpu.table.steps(gpu.state, demand_of(self.request)):
+            yield [gpu], []  # it has room: what is short is something else
         for step in self._steps_of(gpu):
             if gpu.whole or step.cut != gpu.cut:
-                yield everyone
+                yield [gpu], everyone
             elif step.choice.mask:
                 mask = step.choice.mask
-                yield [item.vm_id for taken, item in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
+                yield [gpu], [item.vm_id for taken, item in gpu.held if mask >> taken.start & ((1 << taken.size) - 1)]
             elif isinstance(gpu.table.cuts[gpu.cut], EqualSizeCut):
-                yield from ([vm_id] for vm_id in everyone)
+                yield from (([gpu], [vm_id]) for vm_id in everyone)
             else:
-                yield everyone
+                yield [gpu], everyone
 
     def _steps_of(self, gpu: Gpu) -> list[StateStep]:
         table = gpu.table
@@ -243,16 +289,6 @@ def _gib(gpu: Gpu, vm_id: str) -> float:
 def _closed(request: Request, host: FleetHost) -> bool:
     """Whether a rule keeps the request off the host that no victim could lift."""
     return any(
-        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus"} for code in host_obstacles(request, host)
-    )
-
-
-def _frees_enough(engine: PlacementEngine, request: Request, host: FleetHost, victims: Iterable[str]) -> bool:
-    held = [engine.vms[vm_id] for vm_id in victims]
-    given = [one.request for one in held]
-    own = sum(host.numa_vcpus.values()) + sum(count for one in held for _, count in one.cpus)
-    if request.pinned and own < needed(request, host.view):
-        return False
-    return host.vcpus + sum(r.vcpus for r in given) >= request.vcpus and (
-        host.memory_mib + sum(r.memory_mib for r in given) >= request.memory_mib
+        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages"}
+        for code in host_obstacles(request, host)
     )

@@ -15,6 +15,7 @@ from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.state_table import StateTable
 from orchestrator.core.placement.views import Refusal, Request
+from orchestrator.core.units import show_size
 from orchestrator.core.vgpu_scheduler import words
 
 _MAX_SUBJECTS = 20
@@ -47,6 +48,8 @@ _MESSAGES = {
     "host.cpus": "too few free CPUs that a VM may have alone for {own_vcpus}",
     "host.none_pinnable": "the host keeps no CPUs for VMs that have theirs alone",
     "host.cpus_unknown": "the host's agent does not tell its CPUs",
+    "host.no_hugepages": "the host has no huge pages of {page}",
+    "host.hugepages": "too few free huge pages of {page} for {huge_mib} MiB",
     "host.numa": "the GPU's NUMA node has too few free CPUs for {own_vcpus} vCPUs, or too little memory",
     "host.nic_vfs": "too few free network functions for {nic_vfs}",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
@@ -153,7 +156,8 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
     if code in {NO_BRIDGE, OPEN_VSWITCH} and request.uplinks:
         return " or ".join(why_not(code, uplink) for uplink in request.uplinks)
     text = _MESSAGES[code].format(
-        profile=request.profile, vcpus=request.vcpus, own_vcpus=request.own_vcpus,
+        profile=request.profile, vcpus=request.vcpus, own_vcpus=request.pinned or request.vcpus,
+        page=show_size(request.page_kib * 1024), huge_mib=request.huge_mib,
         memory_mib=request.memory_mib, disk_gib=request.disk_gib,
         nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),
         labels=show_labels(dict(request.host_labels)),

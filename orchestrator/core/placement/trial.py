@@ -29,6 +29,7 @@ class _HostBefore:
     nic_vfs: int | None
     numa: dict[int, int]
     numa_memory: dict[int, int]
+    pages: dict[int, dict[int, int]]
     vms: frozenset[str]
 
 
@@ -84,7 +85,7 @@ class Trial:
         before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, tuple(g.held)) for g in seen)
         hosts = tuple(
             _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, dict(h.numa_vcpus), dict(h.numa_memory),
-                        frozenset(h.vms))
+                        _copied(h.pages), frozenset(h.vms))
             for h in dict.fromkeys(g.host for g in seen)
         )  # fmt: skip
         self._log.append((vm_id, held, before, hosts))
@@ -103,7 +104,7 @@ class Trial:
                 now = host.host
                 now.vcpus, now.memory_mib, now.disk_gib = host.vcpus, host.memory_mib, host.disk_gib
                 now.nic_vfs, now.numa_vcpus, now.vms = host.nic_vfs, dict(host.numa), set(host.vms)
-                now.numa_memory = dict(host.numa_memory)
+                now.numa_memory, now.pages = dict(host.numa_memory), _copied(host.pages)
                 self.engine.fleet.reindex(now)
             for gpu in gpus:
                 self.engine.layouts.note(gpu.gpu)
@@ -112,6 +113,10 @@ class Trial:
         if vm_id not in self.engine.vms:
             self.engine.count(held.request, 1)
         self.engine.vms[vm_id] = held
+
+
+def _copied(pages: dict[int, dict[int, int]]) -> dict[int, dict[int, int]]:
+    return {size: dict(free) for size, free in pages.items()}
 
 
 def _mib(gpu: Gpu, vm_id: str) -> int:

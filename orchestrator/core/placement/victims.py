@@ -45,8 +45,10 @@ class VmOnHost:
     disk_gib: int
     cpus: tuple[tuple[int, int], ...] = ()
     """By NUMA node, those that it has alone."""
-    node_memory_mib: int = 0
-    """Of the one that it insists on."""
+    huge_mib: int = 0
+    page_kib: int = 0
+    node_memory: tuple[tuple[int, int], ...] = ()
+    """By NUMA node, what must come from there: huge pages, or of who insists on the node."""
 
 
 def vms_on(host: HostView) -> dict[str, VmOnHost]:
@@ -67,7 +69,8 @@ def vms_on(host: HostView) -> dict[str, VmOnHost]:
             found[item.vm_id] = VmOnHost(
                 vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
                 migratable=item.migratable, gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
-                disk_gib=item.disk_gib, cpus=item.cpus, node_memory_mib=item.memory_mib if item.numa_strict else 0,
+                disk_gib=item.disk_gib, cpus=item.cpus, huge_mib=item.huge_mib, page_kib=item.page_kib,
+                node_memory=item.node_memory,
             )  # fmt: skip
     return found
 
@@ -88,10 +91,18 @@ def without(host: HostView, vms: Iterable[VmOnHost]) -> HostView:
         free_disk_gib=host.free_disk_gib + sum(vm.disk_gib for vm in gone.values()),
         numa_free_vcpus=with_more(host.numa_free_vcpus, (one for vm in gone.values() for one in vm.cpus)),
         numa_free_memory=with_more(
-            host.numa_free_memory,
-            ((node, vm.node_memory_mib) for vm in gone.values() for node, _ in vm.cpus if vm.node_memory_mib),
+            host.numa_free_memory, (one for vm in gone.values() if not vm.page_kib for one in vm.node_memory)
         ),
+        free_pages=_pages_with(host, gone.values()),
     )  # fmt: skip
+
+
+def _pages_with(host: HostView, gone: Iterable[VmOnHost]) -> tuple[tuple[int, int, int], ...]:
+    more = Counter[tuple[int, int]]()
+    for vm in gone:
+        if vm.page_kib:
+            more.update({(vm.page_kib, node): mib for node, mib in vm.node_memory})
+    return tuple((size, node, mib + more[size, node]) for size, node, mib in host.free_pages)
 
 
 def _emptied(gpu: GpuView, gone: Iterable[str]) -> GpuView:
@@ -231,24 +242,27 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
     return (gpu.geometry.key, gpu.cut, held, short)
 
 
-_Short = tuple[int, int, int, int]
-"""vCPUs, MiB of memory, GiB of disk, CPUs of their own."""
+_Short = tuple[int, int, int, int, int]
+"""vCPUs, MiB of memory, GiB of disk, CPUs of their own, MiB of huge pages."""
 
 
 def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> _Short:
     """What the host lacks once the VMs in ``gone`` have left."""
     own = sum(count for _, count in (*host.numa_free_vcpus, *(one for vm in gone for one in vm.cpus)))
+    pages = sum(mib for size, _, mib in host.free_pages if size == request.page_kib)
+    pages += sum(vm.huge_mib for vm in gone if vm.page_kib == request.page_kib)
     return (
         max(0, request.vcpus - host.free_vcpus - sum(vm.vcpus for vm in gone)),
         max(0, request.memory_mib - host.free_memory_mib - sum(vm.memory_mib for vm in gone)),
         max(0, request.disk_gib - host.free_disk_gib - sum(vm.disk_gib for vm in gone)),
         max(0, needed(request, host) - own),
+        max(0, request.huge_mib - pages),
     )
 
 
 def _missing(vm: VmOnHost, short: _Short) -> float:
     """What is still short after the VM is gone, as a share of what is short now, over all of them."""
-    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus))
+    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus), vm.huge_mib)
     return sum(max(0, lack - give) / lack for lack, give in zip(short, gives, strict=True) if lack)
 
 

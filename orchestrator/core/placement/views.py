@@ -46,6 +46,11 @@ class Occupied:
     numa_strict: bool = False
     cpus: tuple[tuple[int, int], ...] = ()
     """(NUMA node, CPUs of it) that it has alone."""
+    huge_mib: int = 0
+    """Memory in huge pages of ``page_kib``; ``memory_mib`` counts none of it."""
+    page_kib: int = 0
+    node_memory: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, MiB of it) that must come from there: of huge pages, or of who insists on the node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +97,10 @@ class HostView:
     """(NUMA node, free CPUs that VMs may have alone); empty: none, strict NUMA then cannot be promised."""
     numa_free_memory: tuple[tuple[int, int], ...] = ()
     """(NUMA node, MiB that VMs which insist on it may have); of nodes that are not named it is not known."""
+    numa_shared: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, CPUs of it that VMs share)."""
+    free_pages: tuple[tuple[int, int, int], ...] = ()
+    """(KiB of a huge page, NUMA node, MiB of them that are free); a size that is not named the host has not."""
     core_threads: int = 1
     """CPUs of a core: whole cores are given out."""
     pinnable: int | None = None
@@ -138,6 +147,9 @@ class Request:
     """vCPUs that shall have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
     """vCPUs and memory must come from the NUMA node of the GPU."""
+    huge_mib: int = 0
+    """Memory that shall be huge pages of ``page_kib``; ``memory_mib`` counts none of it."""
+    page_kib: int = 0
     nic_vfs: int = 0
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that its networks leave by; none of networks that are made on any host."""
@@ -162,13 +174,13 @@ class Request:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
         named = (self.isolation, self.scheduler)
-        more = self.pinned or self.host_labels or self.uplinks
+        more = self.pinned or self.page_kib or self.host_labels or self.uplinks
         return bool(others or more) or any(one is not None for one in named)
 
     @property
-    def own_vcpus(self) -> int:
-        """Those that need CPUs of a NUMA node for themselves."""
-        return self.pinned or (self.vcpus if self.numa_strict else 0)
+    def of_nodes(self) -> bool:
+        """Whether it takes something that is counted by NUMA node."""
+        return bool(self.pinned or self.numa_strict or self.page_kib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +244,7 @@ class Refusal:
     ``gpu.no_mixed_sizes`` ·
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
     was named) · ``host.disk`` · ``host.cpus`` · ``host.none_pinnable`` · ``host.cpus_unknown`` ·
+    ``host.no_hugepages`` · ``host.hugepages`` ·
     ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
     ``host.no_bridge`` · ``host.openvswitch`` ·

@@ -49,6 +49,21 @@ def test_huge_pages_that_the_node_has_are_told_by_size(tmp_path: Path) -> None:
     assert second.hugepages == (HugePages(size_kib=2048, total=64, free=60),)
 
 
+def test_huge_pages_are_for_vms_where_hugetlbfs_is_mounted_for_their_size(tmp_path: Path) -> None:
+    paths = host(tmp_path)
+    for size in (2048, 1048576):
+        write(tmp_path, f"node/node0/hugepages/hugepages-{size}kB/nr_hugepages", "4")
+    (tmp_path / "proc").mkdir()
+    for mounts, sizes in (
+        ("tmpfs /run tmpfs rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n", {2048}),
+        ("hugetlbfs /huge hugetlbfs rw,pagesize=1024M 0 0\nnone /x hugetlbfs rw,pagesize=2048K 0 0\n", {2048, 1048576}),
+        ("hugetlbfs /dev/hugepages hugetlbfs rw 0 0\nshort\n", set()),
+    ):
+        (tmp_path / "proc/mounts").write_text(mounts)
+        first, _ = numa.read(paths)
+        assert {pages.size_kib for pages in first.hugepages if pages.mounted} == sizes
+
+
 def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
     paths = host(tmp_path)
     write(tmp_path, "node/node10/cpulist", "")

@@ -81,6 +81,30 @@ def test_none_can_be_kept_where_the_agent_does_not_tell_any() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "is_told"),
+    [
+        ("huge pages of 2MiB, strict on node 1", False),
+        (None, False),
+        ("any", True),
+        ("strict on node 1", True),
+        ("huge pages of 1GiB, strict on node 1", True),
+        ("huge pages of 2MiB, strict on node 0", True),
+    ],
+)
+def test_a_running_vm_whose_memory_is_elsewhere_or_of_other_pages_is_a_finding(told: str | None, is_told: bool) -> None:
+    place = CpuPlace(shared=(0, 1), nodes=(1,), memory="strict", page_kib=2048, page_mib=(4096,))
+    wanted = replace(vm(KNOWN[0]), cpus=place)
+    domain = DomainSnapshot(
+        uuid=wanted.id, name=wanted.domain_name, state="running", owner=wanted.id, devices=(), memory_words=told
+    )
+    snapshot = replace(snapshot_of(FakeMachine(machine_id="m", gpus=[t4(GPU)])), domains=(domain,))
+    found = [
+        one for one in vm_findings(ExpectedVm(vm=wanted, claimed=True), snapshot) if one.code == "vm.memory_differs"
+    ]
+    assert bool(found) is is_told
+
+
+@pytest.mark.parametrize(
     ("affinity", "state", "is_told"),
     [
         (("4",), "running", False),

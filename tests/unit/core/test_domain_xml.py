@@ -92,6 +92,10 @@ PLACES = {
     "pinned": CpuPlace(shared=(0, 1, 32, 33), pinned=(4, 36, 5, 37), threads=2, nodes=(0,), memory="strict"),
     "pinned_near": CpuPlace(shared=(0, 1), pinned=(4, 36, 5, 37), nodes=(1,), memory="preferred"),
     "shared": CpuPlace(shared=(0, 1, 32, 33)),
+    "strict": CpuPlace(shared=(16, 17, 48, 49), nodes=(1,), memory="strict"),
+    "huge_pages": CpuPlace(
+        shared=(0, 1, 32, 33), nodes=(0, 1), memory="strict", page_kib=1024 * 1024, page_mib=(6144, 2048)
+    ),
 }
 
 
@@ -108,7 +112,8 @@ def test_where_a_vm_runs_is_as_golden_and_libvirt_takes_and_keeps_it(place: str,
     finally:
         domain.undefine()
     assert read_domain_xml(kept).affinity == PLACES[place].affinity
-    for tag in ("cputune", "numatune", "cpu/topology"):
+    assert read_domain_xml(kept).memory_words == PLACES[place].memory_words
+    for tag in ("memoryBacking", "cputune", "numatune", "cpu/topology"):
         assert (ET.fromstring(kept).find(tag) is None) == (ET.fromstring(text).find(tag) is None)
 
 

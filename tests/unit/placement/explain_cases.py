@@ -121,7 +121,7 @@ CASES = {
             replace(
                 host("kvm1", replace(gpu("41", L4, "time_sliced:24576", vm("a", "NVIDIA L4-24Q", 0)), numa=0),
                      replace(gpu("c1", L4), numa=1)),
-                numa_free_vcpus=((0, 32), (1, 4)),
+                numa_shared=((0, 32), (1, 4)),
             ),
         ),
     ),

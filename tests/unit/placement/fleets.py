@@ -33,7 +33,7 @@ def host(
     return HostView(
         host_id=name, name=name, free_vcpus=vcpus, free_memory_mib=memory_mib, free_disk_gib=disk_gib, gpus=views,
         fabric_partitions=HGX if fabric else (), cordoned=cordoned,
-        numa_free_vcpus=((0, vcpus // 2), (1, vcpus // 2)),
+        numa_free_vcpus=((0, vcpus // 2), (1, vcpus // 2)), numa_shared=((0, vcpus // 2), (1, vcpus // 2)),
     )  # fmt: skip
 
 

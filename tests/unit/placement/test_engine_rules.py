@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -79,7 +80,7 @@ def test_more_different_amounts_than_hosts_are_told_apart_by_over_commit_no_host
 
 
 def test_a_whole_gpu_that_needs_its_numa_node_gets_no_gpu_whose_node_has_no_vcpus_left() -> None:
-    engine = PlacementEngine([host("h", gpus("L4", 4, "mixed"), vcpus=24)])
-    placed = [settle(engine, ask(f"v{number}", "gpu:1", vcpus=8, numa_strict=True)) for number in range(4)]
+    engine = PlacementEngine([replace(host("h", gpus("L4", 4, "mixed"), vcpus=24), pinnable=24)])
+    placed = [settle(engine, ask(f"v{number}", "gpu:1", vcpus=0, pinned=8, numa_strict=True)) for number in range(4)]
     assert placed == [True, True, False, False]
     assert broken_rules(engine) == []

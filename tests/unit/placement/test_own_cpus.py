@@ -61,7 +61,7 @@ def test_what_a_vm_has_alone_is_taken_and_given_back_exactly() -> None:
         for cpus, memory, vcpus in rooms(engine):
             assert min(*cpus.values(), *memory.values()) >= 0
             assert vcpus == 64
-        held = sum(count for one in engine.vms.values() for _, count in one.cpus)
+        held = sum(count for one in engine.vms.values() for _, count in one.nodes.cpus)
         assert held == sum(-(-one.request.pinned // 2) * 2 for one in engine.vms.values())
     for name in placed:
         engine.release(name)

@@ -92,7 +92,7 @@ def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
         ({"cordoned": True}, {}, "host.cordoned"),
         ({"free_nic_vfs": 0}, {"nic_vfs": 1}, "host.nic_vfs"),
         ({"vms": frozenset({"other"})}, {"apart_from_vms": ("other",)}, "host.anti_affinity"),
-        ({"numa_free_vcpus": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
+        ({"numa_shared": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
         ({}, {"host": "elsewhere"}, "host.other"),
         ({}, {"profile": "NVIDIA L4-4Q"}, "profile.unsupported"),
     ],

@@ -117,6 +117,10 @@ options:
     type: str
     choices: [shared, pinned]
     default: shared
+  hugepages:
+    description: Size of the huge pages that the VM's memory is made of; ordinary ones otherwise.
+    type: str
+    choices: [2M, 1G]
   anti_affinity:
     description: What two VMs of a tenant may not share.
     type: str
@@ -193,6 +197,7 @@ FORM = {
     "nvlink_p2p": {"type": "bool", "default": False},
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
+    "hugepages": {"type": "str", "choices": ["2M", "1G"]},
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
     "power_cap_w": {"type": "int"},
     "migratable": {"type": "bool", "default": False},
