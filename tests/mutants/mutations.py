@@ -31,7 +31,6 @@ def _one(removed: str, file: str, before: str, after: str, *tests: str) -> Mutat
 _MATRIX = "tests/operations/test_every_fault.py"
 _GIVING_BACK = "tests/operations/test_giving_back.py"
 _VGPUS = "tests/unit/agent/test_vgpus.py"
-_VMS = "orchestrator/services/vms.py"
 _STORE = "tests/contract/store/test_store.py"
 _SCHEMA = "adapters/store/migrations/versions/0001_the_first_schema.py"
 
@@ -132,7 +131,7 @@ MUTATIONS = (
         "adapters/store/tenant_usage_rows.py",
         ".with_for_update()",
         "",
-        "tests/contract/test_quotas.py", "tests/contract/store/test_races.py", "-m", "not soak",
+        "tests/contract/store/test_tenant_usage.py", "tests/contract/test_quotas.py",
     ),
     Mutation(
         "constraint: one slot of a GPU can be claimed by two VMs",
@@ -154,7 +153,7 @@ MUTATIONS = (
     ),
     _one(
         "check: a new VM is not held against the quota",
-        _VMS,
+        "services/vms.py",
         "        within_quota(tx, plan.vm)\n        plan = replace(",
         "        plan = replace(",
         "tests/contract/test_quotas.py", "-k", "leaves_nothing",

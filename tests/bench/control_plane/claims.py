@@ -161,7 +161,7 @@ def _inserting(engine: Engine) -> Callable[[Slot], None]:
         with engine.begin() as db:
             db.execute(insert(vms).values(vm_values(made)))
             db.execute(insert(host_claims).values(vm=made.id, host=slot[0], vcpus=1, memory_mib=1, disk_bytes=1))
-            db.execute(insert(slot_claims).values(**place, slot=slot[2], vm=made.id))
+            db.execute(insert(slot_claims).values(**place, slot=slot[2], vm=made.id, device=0))
             db.execute(insert(audit).values(at=0.0, actor="bench", action="create_vm", subject=made.id, outcome="x"))
 
     return put
