@@ -32,8 +32,8 @@ class GpuRecord:
     """The GPU first."""
     had_virtual_functions: bool
     said: NvmlGpu | None
-    """By its driver, which cannot be asked while it does not have the GPU. GPU instances there are none, nor a
-    scheduler."""
+    """By its driver, which cannot be asked while it does not have the GPU. GPU instances, a scheduler and licences of
+    vGPUs there are none."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -48,4 +48,5 @@ class GpuRecord:
 
 def _said(read: dict[str, Any]) -> NvmlGpu:
     types = tuple(HostVgpuType(**one) for one in read.pop("types"))
-    return NvmlGpu(**{**read, "types": types, "instances": (), "scheduler": None, "problems": tuple(read["problems"])})
+    none: dict[str, Any] = {"instances": (), "scheduler": None, "licences": ()}
+    return NvmlGpu(**{**read, **none, "types": types, "problems": tuple(read["problems"])})

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ledger keeps of a GPU that a VM has as a whole is read back as the snapshot takes it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from orchestrator.agent.attachments.gpu_record import FunctionBefore, GpuRecord
+from orchestrator.agent.nvml.gpu_instances import FoundInstance
+from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.core.guest_licence import VgpuLicence
+from orchestrator.core.snapshot import HostVgpuType
+from orchestrator.core.vgpu_scheduler import SchedulerState
+
+SAID = NvmlGpu(
+    uuid="GPU-1", serial="1", name="NVIDIA H100", memory_mib=81920, mig_enabled=False, mig_pending=False,
+    instances=(FoundInstance(id=1, profile="1g.10gb", start=0, size=1, compute=(0,)),), heterogeneous=False,
+    module_id=7, types=(HostVgpuType(name="H100-4C", type_id=1, framebuffer_mib=4096, max_instances=20),),
+    problems=("warm",), scheduler=SchedulerState(policy="best_effort", time_slice_us=None),
+    licences=(VgpuLicence(vm="a", state="licensed"),),
+)  # fmt: skip
+
+
+def test_every_field_is_read_back_without_what_a_gpu_with_vfio_cannot_have() -> None:
+    function = FunctionBefore(address="0000:41:00.0", driver="nvidia", override="")
+    record = GpuRecord(model="NVIDIA H100", functions=(function,), had_virtual_functions=True, said=SAID)
+    kept = replace(SAID, instances=(), scheduler=None, licences=())
+    assert GpuRecord.from_text(record.to_text()) == replace(record, said=kept)
+    assert all(getattr(SAID, one.name) not in (None, ()) for one in fields(NvmlGpu))
+
+
+def test_a_record_of_before_licences_is_read() -> None:
+    record = GpuRecord(model="m", functions=(), had_virtual_functions=False, said=replace(SAID, licences=()))
+    text = record.to_text().replace(',"licences":[]', "")
+    assert "licences" not in text
+    assert GpuRecord.from_text(text) == GpuRecord.from_text(record.to_text())
