@@ -18,6 +18,7 @@ _FACTS: Final = (
     ("CUDA devices", "cuda_devices"),
     ("CUDA toolkit", "cuda_toolkit"),
     ("NCCL", "nccl"),
+    ("devices that NCCL summed over", "nccl_devices"),
     ("Docker", "docker"),
     ("container toolkit", "container_toolkit"),
     ("containerd", "containerd"),

@@ -1113,6 +1113,10 @@ class GuestFacts(TypedDict):
     """
     Version of its NCCL
     """
+    nccl_devices: int | None
+    """
+    Over how many devices NCCL has added up numbers, rightly
+    """
     docker: str | None
     """
     Version of its Docker, as guest_container_toolkit found it

@@ -55,6 +55,8 @@ class GuestFacts:
     """Devices on which memory could be written and read back."""
     cuda_toolkit: str | None = None
     nccl: str | None = None
+    nccl_devices: int | None = None
+    """Over how many devices NCCL has added up numbers, rightly; None: there is no NCCL, or nobody has tried."""
     docker: str | None = None
     container_toolkit: str | None = None
     """NVIDIA's; it, ``docker`` and those below are told by the roles that install them alone."""

@@ -15,6 +15,7 @@ ROLES: Final[dict[str, str]] = {
     "guest_container_toolkit": "Docker with NVIDIA Container Toolkit, and a CDI specification of the GPUs",
     "guest_licence": "NVIDIA's licence token, and the service that fetches the licence",
     "guest_mps": "NVIDIA's Multi-Process Service with limits for each client",
+    "guest_time_slice": "How long a program keeps a GPU before the next one has it",
     "guest_exporter": "DCGM's exporter of readings, for Prometheus",
     "guest_slurm_node": "slurmd with the guest's GPUs, as a node of your Slurm cluster",
     "guest_k8s_node": "containerd, kubelet and NVIDIA's device plugin, as a node of your Kubernetes cluster",

@@ -54,6 +54,11 @@ SETTINGS: Final[dict[str, GuestSetting]] = {
     "mps_memory_mib": GuestSetting(
         role="guest_mps", what="GPU memory that one client of MPS has on each device", minimum=1, maximum=1048576
     ),
+    "time_slice": GuestSetting(
+        role="guest_time_slice",
+        what="How long a program keeps a GPU before the next one has it",
+        words=("default", "short", "medium", "long"),
+    ),
     "exporter_port": GuestSetting(
         role="guest_exporter", what="TCP port where readings can be fetched", minimum=1024, maximum=65535
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.adapters.ansible.connection import GROUP, GUEST, environment
@@ -40,6 +40,7 @@ class PackagedGuest:
     """A guest's files below ``root``. ``asked``: what its package manager and its services were told."""
 
     root: Path
+    environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def made(cls, root: Path, **programs: str) -> PackagedGuest:
@@ -82,13 +83,17 @@ class PackagedGuest:
             ],
         }]))  # fmt: skip
         around = environment(scratch, ROOT / "playbooks/ansible.cfg")
-        around = {**around, "ANSIBLE_ROLES_PATH": str(ROOT / "playbooks/roles")}
+        around = {**around, **self.environment, "ANSIBLE_ROLES_PATH": str(ROOT / "playbooks/roles")}
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         return run_play(
             Play(
                 playbook=play,
                 inventory={GROUP: {"hosts": {GUEST: {**local, **variables}}}},
-                environment={**around, "GUEST": str(self.root), "PATH": f"{self.root}/bin:{around['PATH']}"},
+                environment={
+                    **around,
+                    "GUEST": str(self.root),
+                    "PATH": f"{self.root}/bin:{around['PATH']}",
+                },
                 scratch=scratch,
                 timeout_s=120,
             ),

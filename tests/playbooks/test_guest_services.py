@@ -27,7 +27,10 @@ SYSTEMCTL = (
     f'  {sys.executable} -c "import time; print(int(time.monotonic() * 1e6))" > "$units/$2.began" ;;\n'
     "daemon-reload) ;;\n*) exit 9 ;;\nesac"
 )
-_SMI = 'cat "$GUEST/smi" || exit 9'
+_SMI = (
+    'case $1 in compute-policy) [ ! -e "$GUEST/no-slices" ] || { cat "$GUEST/no-slices"; exit 3; } ;;\n'
+    '*) cat "$GUEST/smi" || exit 9 ;; esac'
+)
 
 
 @pytest.fixture
@@ -107,6 +110,24 @@ def test_clients_of_mps_have_limits_on_each_gpu(guest: PackagedGuest) -> None:
     assert _restarts(guest) == 2
 
 
+def test_time_slices_are_set_at_each_boot_and_a_second_run_changes_nothing(guest: PackagedGuest) -> None:
+    assert _code(_run(guest, "guest_time_slice", guest_time_slice="short")) is None
+    unit = guest.root / "etc/systemd/system/vgpuctl-time-slice.service"
+    assert "ExecStart=/usr/bin/env nvidia-smi compute-policy --set-timeslice=1\n" in unit.read_text()
+    assert _state(_run(guest, "guest_time_slice", "again", guest_time_slice="short")) == "ok"
+    assert _state(_run(guest, "guest_time_slice", "other")) == "changed"
+    assert "--set-timeslice=0\n" in unit.read_text()
+    assert _restarts(guest) == 2
+
+
+def test_gpus_without_time_slices_are_left_as_they_are(guest: PackagedGuest) -> None:
+    guest.put("no-slices", "Not Supported {{ 7 * 7 }}")
+    error = guest_error_of(_run(guest, "guest_time_slice"), "default/train", GUEST)
+    assert error is not None
+    assert (error.code, "Not Supported {{ 7 * 7 }}" in error.message) == ("guest.no_time_slice", True)
+    assert not (guest.root / "told").exists()
+
+
 def test_the_exporter_answers_on_the_port_that_was_said(guest: PackagedGuest) -> None:
     assert _code(_run(guest, "guest_exporter", guest_exporter_port=9401)) is None
     assert guest.installed == {"datacenter-gpu-manager-exporter"}
@@ -120,6 +141,7 @@ def test_the_exporter_answers_on_the_port_that_was_said(guest: PackagedGuest) ->
     ("guest_licence", "sys/module/nvidia/version", "guest.no_driver"),
     ("guest_licence", "units/nvidia-gridd.service", "guest.service_failed"),
     ("guest_mps", "smi", "guest.no_driver"),
+    ("guest_time_slice", "sys/module/nvidia/version", "guest.no_driver"),
     ("guest_exporter", "sys/module/nvidia/version", "guest.no_driver"),
     ("guest_exporter", "offered/datacenter-gpu-manager-exporter", "guest.no_package"),
 ])  # fmt: skip

@@ -72,6 +72,10 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
     ),
     "guest.containers_failed": (Fatal, "mend it in the guest and run the same command again"),
     "guest.no_mps": (Conflict, "another release of the driver brings it: run guest_driver again"),
+    "guest.no_time_slice": (
+        Conflict,
+        "nothing was changed; the host divides the time of vGPUs, as the offering says",
+    ),
     "guest.service_failed": (Fatal, "journalctl -u in the guest says more"),
     "guest.slurm_failed": (Fatal, "nothing was written; give the cluster's munge.key as base64 writes it"),
     "guest.node_failed": (Fatal, "everything is installed; look which package put the program there"),
@@ -94,6 +98,7 @@ class _Facts(BaseModel):
     cuda_devices: Annotated[tuple[Text, ...], Field(max_length=64)]
     cuda_toolkit: Text | None
     nccl: Text | None
+    nccl_devices: Annotated[int, Field(ge=1, le=64)] | None
 
 
 def guest_facts_of(report: RunReport) -> GuestFacts | None:

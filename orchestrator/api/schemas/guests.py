@@ -69,6 +69,7 @@ class GuestFactsAnswer(AnswerBody):
     cuda_devices: tuple[str, ...] = Field(description="Devices whose memory could be written and read back")
     cuda_toolkit: str | None = Field(description="Version of its CUDA toolkit")
     nccl: str | None = Field(description="Version of its NCCL")
+    nccl_devices: int | None = Field(description="Over how many devices NCCL has added up numbers, rightly")
     docker: str | None = Field(description="Version of its Docker, as guest_container_toolkit found it")
     container_toolkit: str | None = Field(description="Version of its NVIDIA Container Toolkit, from the same role")
     containerd: str | None = Field(description="Version of its containerd, as guest_k8s_node found it")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a guest what it has of NVIDIA's: driver, nvidia-smi, CUDA by writing memory of each device and reading it back.
+"""Asks a guest what it has of NVIDIA's: driver, nvidia-smi, CUDA by writing memory of each device and reading it back,
+NCCL by adding up numbers of all devices.
 
 Runs in the guest, under any Python that Ansible supports there, and changes nothing. CUDA is asked through the driver's
-own library (CUDA Driver API: cuInit, cuDeviceGet, cuCtxCreate, cuMemAlloc, cuMemcpy), so no toolkit is needed.
+own library (CUDA Driver API: cuInit, cuDeviceGet, cuCtxCreate, cuMemAlloc, cuMemcpy), so no toolkit is needed. NCCL is
+asked through its own (NCCL API: ncclCommInitAll, ncclAllReduce) in each device's primary context, which it uses itself.
 """
 
 from __future__ import annotations
@@ -74,6 +76,30 @@ class Cuda:
             self.call("cuCtxDestroy_v2", context)
         return f"{name.value.decode(errors='replace')}, {size.value >> 20} MiB"
 
+    def primary(self, number: int) -> ctypes.c_void_p:
+        """The device's primary context. It ends with this process."""
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), number)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        return context
+
+    def numbers(self, context: ctypes.c_void_p, value: int, count: int) -> ctypes.c_uint64:
+        """Memory of the context's device with so many of it, four bytes each."""
+        memory, there = ctypes.c_uint64(), (ctypes.c_int32 * count)(*([value] * count))
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(ctypes.sizeof(there)))
+        self.call("cuMemcpyHtoD_v2", memory, there, ctypes.c_size_t(ctypes.sizeof(there)))
+        return memory
+
+    def compare_numbers(self, context: ctypes.c_void_p, memory: ctypes.c_uint64, value: int, count: int) -> None:
+        """Once all that was begun in the context is over."""
+        back = (ctypes.c_int32 * count)()
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuCtxSynchronize")
+        self.call("cuMemcpyDtoH_v2", back, memory, ctypes.c_size_t(ctypes.sizeof(back)))
+        if any(one != value for one in back):
+            raise CudaFailed("NCCL's sum is wrong")
+
     def compare(self, memory: ctypes.c_uint64) -> None:
         there, back = os.urandom(PROBED_BYTES), ctypes.create_string_buffer(PROBED_BYTES)
         self.call("cuMemcpyHtoD_v2", memory, there, ctypes.c_size_t(PROBED_BYTES))
@@ -82,15 +108,47 @@ class Cuda:
             raise CudaFailed("memory reads back other than it was written")
 
 
-def nccl_version() -> str | None:
-    """22304 is 2.23.4 (ncclGetVersion); None: there is none."""
-    number = ctypes.c_int()
-    try:
-        if ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number)) != 0:
-            return None
-    except (OSError, AttributeError):
-        return None
-    return f"{number.value // 10000}.{number.value % 10000 // 100}.{number.value % 100}"
+class Nccl:
+    """The library; each call is checked. :raises OSError: there is none"""
+
+    INT32, SUM = 2, 0
+    NUMBERS = 1 << 16
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libnccl.so.2")
+
+    def call(self, name: str, *arguments: object) -> None:
+        """:raises CudaFailed: with the call and its error's number"""
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise CudaFailed(f"{name} gave error {code}")
+
+    def version(self) -> str:
+        """22304 is 2.23.4."""
+        number = ctypes.c_int()
+        self.call("ncclGetVersion", ctypes.byref(number))
+        return f"{number.value // 10000}.{number.value % 10000 // 100}.{number.value % 100}"
+
+    def summed(self, cuda: Cuda, devices: int) -> int:
+        """Over how many devices: the first one has ones, the next one twos, and each has to get the sum of all.
+
+        :raises CudaFailed: a call failed, or the sum is wrong"""
+        contexts = [cuda.primary(number) for number in range(devices)]
+        buffers = [cuda.numbers(context, number + 1, self.NUMBERS) for number, context in enumerate(contexts)]
+        communicators = (ctypes.c_void_p * devices)()
+        self.call("ncclCommInitAll", communicators, devices, None)
+        self.call("ncclGroupStart")
+        for number, buffer in enumerate(buffers):
+            cuda.call("cuCtxSetCurrent", contexts[number])
+            there, stream = ctypes.c_void_p(buffer.value), ctypes.c_void_p()
+            how = (ctypes.c_size_t(self.NUMBERS), self.INT32, self.SUM)
+            self.call("ncclAllReduce", there, there, *how, ctypes.c_void_p(communicators[number]), stream)
+        self.call("ncclGroupEnd")
+        for number, buffer in enumerate(buffers):
+            cuda.compare_numbers(contexts[number], buffer, devices * (devices + 1) // 2, self.NUMBERS)
+        for communicator in communicators:
+            self.call("ncclCommDestroy", ctypes.c_void_p(communicator))
+        return devices
 
 
 class Check:
@@ -135,6 +193,20 @@ class Check:
             self.fail("[guest.check_failed] CUDA has no device")
         return version, devices
 
+    def nccl(self, devices: int) -> tuple[str | None, int | None]:
+        """Its version, and over how many devices it added up; None: there is none, or there are no devices."""
+        try:
+            nccl = Nccl()
+        except OSError:
+            return None, None
+        version = None
+        try:
+            version = nccl.version()
+            return version, nccl.summed(Cuda(), devices) if devices else None
+        except (OSError, AttributeError, CudaFailed) as error:
+            self.fail(f"[guest.check_failed] NCCL does not work: {error}"[:LONGEST])
+            return version, None
+
     def toolkit(self) -> str | None:
         nvcc = self.module.get_bin_path("nvcc", opt_dirs=["/usr/local/cuda/bin"])
         if nvcc is None:
@@ -148,6 +220,7 @@ class Check:
             self.fail("[guest.no_driver] no driver of NVIDIA's is loaded in the guest")
         gpus = [] if driver is None else self.gpus()
         cuda, devices = (None, []) if driver is None else self.cuda()
+        nccl, summed = self.nccl(len(devices))
         return {
             "system": _system(self.root),
             "kernel": platform.release(),
@@ -156,7 +229,8 @@ class Check:
             "cuda_driver": cuda,
             "cuda_devices": devices,
             "cuda_toolkit": self.toolkit(),
-            "nccl": nccl_version(),
+            "nccl": nccl,
+            "nccl_devices": summed,
         }
 
 
