@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,10 @@ OUR_GROUP: Final = "vgpuctl_hosts"
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 READING_LIMIT_S: Final = 300
 """Plugins may ask a cloud or a CMDB."""
+
+LONGEST: Final = 300
+_SAID_BY_PLUGIN: Final = re.compile(r"^\[WARNING\]: Failed to parse inventory with '(\w+)' plugin: (.+)$", re.MULTILINE)
+_FAILED_SOURCE: Final = re.compile(r"Completely failed to parse inventory source (.+)$", re.MULTILINE)
 
 Variables = Mapping[str, Any]
 
@@ -99,11 +104,20 @@ def _program() -> str:
 
 
 def _why(said: str) -> str:
-    """The line that names the cause: warnings of the plugin that should have read it, else the last error."""
+    """The line that names the cause: what the plugin says that should have read it, else the last error.
+
+    Ansible tries one plugin after the other, so that a slip in YAML is an odd host of an INI file, too."""
+    plugins = dict(_SAID_BY_PLUGIN.findall(said))
+    failed = _FAILED_SOURCE.search(said)
+    if "script" in plugins:
+        return plugins["script"][:LONGEST]
+    if failed is not None and failed[1].endswith((".yml", ".yaml", ".json")) and "yaml" in plugins:
+        own = "auto" if plugins["yaml"].startswith("Plugin configuration") and "auto" in plugins else "yaml"
+        return plugins[own][:LONGEST]
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Failed to parse inventory:")]
     errors = [line.split("]: ", 1)[-1] for line in lines if line.startswith(("[ERROR]", "ERROR"))]
-    return (causes + errors + lines[-1:] + ["it said nothing"])[0][:300]
+    return (causes + errors + lines[-1:] + ["it said nothing"])[0][:LONGEST]
 
 
 def _unreadable(sources: Sequence[str], why: str, details: str | None = None) -> InvalidInput:

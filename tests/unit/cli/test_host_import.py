@@ -163,6 +163,25 @@ def test_an_inventory_that_is_not_there_and_a_pattern_without_hosts_are_said(cli
     assert "no host of the inventory matches 'nobody' [inventory.empty]" in _import(cli, inventory, "-l", "nobody").err
 
 
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("slip.yml", "gpu:\n  hosts:\n    h1: {ansible_host: 192.0.2.1}\n   bad\n", "YAML parsing failed"),
+    ("other.yml", "[gpu, cpu]\n", "YAML inventory has invalid structure"),
+    ("none.vgpuctl.yml", "plugin: vgpuctl.cloud.nothere\n", "nothere"),
+    ("program", "#!/bin/sh\nexit 1\n", "Inventory script returned non-zero exit code 1"),
+])  # fmt: skip
+def test_the_form_that_an_inventory_has_says_what_is_wrong_with_it(
+    cli: Cli, tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    path.chmod(0o755 if name == "program" else 0o644)
+    done = _import(cli, path, "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert "[inventory.unreadable]" in done.err
+    assert said in done.err
+    assert "host pattern" not in done.err
+
+
 def test_a_key_file_that_cannot_be_read_is_found_before_any_host_is_touched(cli: Cli, inventory: Path) -> None:
     inventory.write_text("keyless ansible_ssh_private_key_file=/nowhere/key\n")
     assert "[provisioning_key.unreadable]" in _import(cli, inventory, "--yes").err
