@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.core.driver_matrix import CudaToolkit, DriverMatrix, version_key
-from orchestrator.core.errors import Conflict
+from orchestrator.core.errors import Conflict, InvalidInput
 
 _NAME: Final = re.compile(r"(?P<release>[0-9]+\.[0-9]+)(?: (?:GA|Update (?P<update>[0-9]+)))?", re.ASCII)
 
@@ -45,6 +45,14 @@ def check_cuda(matrix: DriverMatrix, *, driver: str, toolkit: str | None) -> Non
             f" (driver_matrix.csv, row {last.row})",
             hint="lock an older cuda or a newer guest_driver: 'vgpuctl driver lock show' has both",
         )
+
+
+def is_too_old(driver: str, release: CudaRelease) -> bool:
+    """Whether the tables forbid it; a driver whose version nobody can read is not judged."""
+    try:
+        return version_key(driver) < _key(release.oldest_driver)
+    except InvalidInput:
+        return False
 
 
 def _release(matrix: DriverMatrix, toolkit: CudaToolkit, exactly: bool) -> CudaRelease | None:

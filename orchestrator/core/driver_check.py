@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.cuda_releases import cuda_releases, is_too_old
 from orchestrator.core.driver_lock import HostLock
 from orchestrator.core.driver_matrix import DriverMatrix, version_key
 from orchestrator.core.errors import InvalidInput
+from orchestrator.core.guest import GuestFacts
 from orchestrator.core.snapshot import HostSnapshot
 
 Verdict = Literal["ok", "drift", "forbidden", "unknown"]
@@ -100,6 +102,36 @@ def guest_row(guest: ComparedGuest, lock: HostLock, host_driver: str | None, mat
     return ComparedDriver(
         subject=f"VM {guest.name}", part="guest_driver", wanted=wanted, observed=guest.driver, verdict=verdict,
         reason=why,
+    )  # fmt: skip
+
+
+def tool_rows(name: str, facts: GuestFacts, lock: HostLock, matrix: DriverMatrix) -> Iterator[ComparedDriver]:
+    """What roles found in a VM's guest: against the lock, a CUDA toolkit against the guest's driver, too. None of what
+    nobody has seen. It is the guest's word: it is told and nothing else."""
+    if facts.cuda_toolkit is not None:
+        yield _cuda_row(name, facts.cuda_toolkit, facts.driver, lock.version("cuda"), matrix)
+    if facts.container_toolkit is not None:
+        wanted = lock.version("container_toolkit")
+        yield ComparedDriver(
+            subject=f"VM {name}", part="container_toolkit", wanted=wanted, observed=facts.container_toolkit,
+            verdict="ok" if wanted in {None, facts.container_toolkit} else "drift",
+            reason="no version is locked" if wanted is None else f"locked by {lock.group}",
+        )  # fmt: skip
+
+
+def _cuda_row(name: str, observed: str, driver: str | None, wanted: str | None, matrix: DriverMatrix) -> ComparedDriver:
+    """``observed``: as nvcc tells it, ``12.8``; ``wanted``: as the tables call it, ``12.8 Update 1``."""
+    release = next((one for one in cuda_releases(matrix) if one.release == observed), None)
+    verdict: Verdict = "ok" if wanted is None or wanted.split(" ")[0] == observed else "drift"
+    why = "no version is locked" if wanted is None else "nvcc tells its release"
+    if release is None:
+        verdict, why = ("unknown" if verdict == "ok" else verdict), "the tables do not have this release"
+    elif driver is not None and is_too_old(driver, release):
+        verdict = "forbidden"
+        why = f"it needs driver {release.oldest_driver} or newer and the guest has {driver}"
+        why += f" (driver_matrix.csv, row {release.row})"
+    return ComparedDriver(
+        subject=f"VM {name}", part="cuda", wanted=wanted, observed=observed, verdict=verdict, reason=why
     )  # fmt: skip
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.catalogue.profiles import shipped_profiles
-from orchestrator.core.driver_check import ComparedDriver, ComparedGuest, guest_row, host_rows
+from orchestrator.core.driver_check import ComparedDriver, ComparedGuest, guest_row, host_rows, tool_rows
 from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
 from orchestrator.core.driver_matrix import version_key
+from orchestrator.core.guest import GuestFacts
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
@@ -58,15 +59,14 @@ class DriverLockService:
             lock = tx.driver_locks.get() or NOTHING
             drivers = {image.name: image.guest_driver for image in tx.images.list()}
             vms = tx.vms.list()
+            seen = {record.vm: record.facts for record in tx.guests.list()}
             for host in tx.hosts.list():
                 meant, snapshot = lock_of(lock, host.labels), tx.hosts.snapshot(host.name)
                 rows += host_rows(host.name, meant, snapshot, matrix)
                 observed = host_driver or (None if snapshot is None else snapshot.driver_version)
-                rows += (
-                    guest_row(
-                        ComparedGuest(name=vm.full_name, driver=drivers.get(vm.spec.image)), meant, observed, matrix
-                    )
-                    for vm in vms
-                    if vm.host == host.name
-                )
+                for vm in vms:
+                    if vm.host == host.name:
+                        guest = ComparedGuest(name=vm.full_name, driver=drivers.get(vm.spec.image))
+                        rows.append(guest_row(guest, meant, observed, matrix))
+                        rows += tool_rows(vm.full_name, seen.get(vm.id, GuestFacts()), meant, matrix)
         return tuple(rows)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
 from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.guest import GuestFacts, GuestRecord
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -116,6 +118,30 @@ def test_hosts_and_vms_are_compared_with_what_is_locked_for_them(plane: ControlP
     assert _verdicts(plane)["VM default/train", "guest_driver"] == ("unknown", "580.65.06")
     _carries(plane, "535.54.03")
     assert _verdicts(plane)["VM default/train", "guest_driver"] == ("forbidden", "580.65.06")
+
+
+def test_what_roles_found_in_a_guest_is_compared_too(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    assert {part for _, part in _verdicts(plane)} == {"host_driver", "kernel", "guest_driver"}
+    (vm,) = plane.services.vms.list(None)
+
+    def found(**facts: Any) -> dict[str, tuple[str, str | None]]:
+        with plane.store.begin() as tx:
+            tx.guests.put(GuestRecord(vm=vm.id, host_key=None, facts=GuestFacts(**facts)))
+        return {part: told for (_, part), told in _verdicts(plane).items() if part in {"cuda", "container_toolkit"}}
+
+    tools = {"driver": "580.65.06", "cuda_toolkit": "12.8", "container_toolkit": "1.17.8"}
+    assert found(**tools) == {"cuda": ("ok", None), "container_toolkit": ("ok", None)}
+    locked = (
+        Locked(component="cuda", version="13.0 Update 2"), Locked(component="container_toolkit", version="1.17.4"),
+    )  # fmt: skip
+    plane.services.driver_locks.apply(DriverLock(site=locked))
+    wanted = {"cuda": "13.0 Update 2", "container_toolkit": "1.17.4"}
+    assert found(**tools) == {name: ("drift", one) for name, one in wanted.items()}
+    assert found(cuda_toolkit="13.0", container_toolkit="1.17.4") == {name: ("ok", one) for name, one in wanted.items()}
+    assert found(driver="550.54.14", cuda_toolkit="13.0") == {"cuda": ("forbidden", "13.0 Update 2")}
+    assert found(driver="{{ lies }}", cuda_toolkit="99.9") == {"cuda": ("drift", "13.0 Update 2")}
 
 
 def test_who_forbids_an_upgrade_is_known_before_it(plane: ControlPlane) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Row, delete, insert, select
 
 from orchestrator.adapters.store.statements import Statements
 from orchestrator.adapters.store.tables import guests, vms
@@ -26,13 +26,11 @@ class SqlGuests:
         row = self._db.execute(select(guests).where(guests.c.vm == vm)).one_or_none()
         if row is None:
             return GuestRecord(vm=vm, host_key=None)
-        document: dict[str, Any] = row.document
-        return GuestRecord(
-            vm=vm,
-            host_key=row.host_key,
-            results=_RESULTS.validate_python(document["results"]),
-            facts=_FACTS.validate_python(document["facts"]),
-        )
+        return _record(row)
+
+    def list(self) -> tuple[GuestRecord, ...]:
+        """Of all VMs of whose guests something is known, by VM."""
+        return tuple(_record(row) for row in self._db.execute(select(guests).order_by(guests.c.vm)))
 
     def put(self, record: GuestRecord) -> None:
         """In the place of the one that was there. The VM may have been deleted meanwhile."""
@@ -41,3 +39,13 @@ class SqlGuests:
         if self._db.execute(select(vms.c.id).where(vms.c.id == record.vm)).one_or_none() is not None:
             values = {"vm": record.vm, "host_key": record.host_key, "document": document}
             self._db.execute(insert(guests).values(values))
+
+
+def _record(row: Row[Any]) -> GuestRecord:
+    document: dict[str, Any] = row.document
+    return GuestRecord(
+        vm=row.vm,
+        host_key=row.host_key,
+        results=_RESULTS.validate_python(document["results"]),
+        facts=_FACTS.validate_python(document["facts"]),
+    )
