@@ -107,7 +107,7 @@ def _why(said: str) -> str:
     """The line that names the cause: what the plugin says that should have read it, else the last error.
 
     Ansible tries one plugin after the other, so that a slip in YAML is an odd host of an INI file, too."""
-    plugins = dict(_SAID_BY_PLUGIN.findall(said))
+    plugins: dict[str, str] = dict(_SAID_BY_PLUGIN.findall(said))
     failed = _FAILED_SOURCE.search(said)
     if "script" in plugins:
         return plugins["script"][:LONGEST]
