@@ -139,12 +139,10 @@ class VictimSearch:
         if self.request.whole_gpus:
             yield from self._for_whole(host)
             return
-        if self.request.count > 1:
-            vms = {name: vm for name, vm in vms_on(host.view).items() if vm.tenant}
-            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MAX_CONSIDERED]
-            yield from (frozenset(c) for n in range(_MAX_TOGETHER + 1) for c in combinations(few, n))
-            return
         short = any(_shortage(self.request, host.view, ()))
+        if self.request.count > 1:
+            yield from self._for_several(host, short=short)
+            return
         for gpu in host.gpus:
             key = _alike(self.request, gpu.view, short)
             if gpu.usable and not is_other_gpu(self.request, gpu) and self._proposed[key] < _MAX_ALIKE:
@@ -152,6 +150,15 @@ class VictimSearch:
                 others = frozenset(in_the_way(self.request, gpu.view.occupied, _cut_of(gpu.view)))
                 for positions in self._for_gpu(gpu.view):
                     yield others | {gpu.view.occupied[i].vm_id for i in positions}
+
+    def _for_several(self, host: FleetHost, *, short: bool) -> Iterator[frozenset[str]]:
+        """A few of the smallest, whichever GPUs they are on."""
+        key = tuple(_alike(self.request, gpu.view, short) for gpu in host.gpus)
+        if self._proposed[key] < _MAX_ALIKE:
+            self._proposed[key] += 1
+            vms = {name: vm for name, vm in vms_on(host.view).items() if vm.tenant}
+            few = sorted(vms, key=lambda name: (vms[name].gpu_mib, name))[:_MAX_CONSIDERED]
+            yield from (frozenset(c) for n in range(_MAX_TOGETHER + 1) for c in combinations(few, n))
 
     def _for_whole(self, host: FleetHost) -> Iterator[frozenset[str]]:
         cut = host.group.board.cut if host.group is not None else None

@@ -13,7 +13,7 @@ from orchestrator.core.advice.remedies import Remedy
 from orchestrator.core.geometry.cut import Taken
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place
-from orchestrator.core.placement.victims import vms_on, without
+from orchestrator.core.placement.victims import VictimSearch, vms_on, without
 from orchestrator.core.placement.views import HostView, Occupied, Placement
 from tests.unit.placement.explain_cases import A100, CASES, L4, L4_MIXED, asks, gpu, host, vm
 
@@ -115,6 +115,16 @@ def test_several_devices_in_one_vm_need_room_for_all() -> None:
     remedy = _of_kind(explain(asks("NVIDIA L4-12Q", count=2), hosts).remedies, "deletions")
     assert remedy is not None
     assert len(remedy.actions) == 2
+
+
+def test_of_many_hosts_that_are_alike_few_are_gone_through_for_several_devices() -> None:
+    hosts = [
+        host(f"kvm{number}", gpu("41", L4, "time_sliced:12288", vm(f"vm{number}", "NVIDIA L4-12Q", 0)))
+        for number in range(100)
+    ]
+    search = VictimSearch(asks("NVIDIA L4-12Q", count=2))
+    proposing = [one for one in PlacementEngine(hosts).fleet.hosts if list(search.sets(one))]
+    assert 0 < len(proposing) < 20
 
 
 def test_the_explained_place_is_the_place_that_would_be_taken() -> None:
