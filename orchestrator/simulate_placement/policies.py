@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 from orchestrator.core.geometry.cut import Cut, State
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.scores import Options, Scores
 from orchestrator.core.placement.state_table import StateStep, StateTable
 from orchestrator.core.placement.views import HostView, Request
@@ -21,11 +20,9 @@ POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 class PolicyEngine(PlacementEngine):
     """The engine under one policy, told of every request."""
 
-    def __init__(
-        self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl", quotas: dict[str, Quota] | None = None
-    ) -> None:
+    def __init__(self, hosts: Iterable[HostView] = (), *, policy: PolicyName = "vgpuctl") -> None:
         self._mix = Mix()
-        super().__init__(hosts, scores=_SCORES[policy](self._mix.counts), quotas=quotas)
+        super().__init__(hosts, scores=_SCORES[policy](self._mix.counts))
 
     def see(self, request: Request) -> None:
         """Learn from a request, whether it is served or not."""

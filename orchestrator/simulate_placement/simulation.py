@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine, PlacementPlan, demand_of
 from orchestrator.core.placement.preemption import plan_preemption
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.state_table import Demand
 from orchestrator.core.placement.trial import Moved
@@ -45,10 +44,9 @@ class Simulation:
         *,
         policy: PolicyName = "vgpuctl",
         moves: int = 0,
-        quotas: dict[str, Quota] | None = None,
         now_ns: Callable[[], int],
     ) -> None:
-        self.engine = PolicyEngine(hosts, policy=policy, quotas=quotas)
+        self.engine = PolicyEngine(hosts, policy=policy)
         self.moves = moves
         self.score = Score()
         self._ceiling = Ceiling(self.engine.fleet, self.engine.counts)
@@ -84,9 +82,6 @@ class Simulation:
         return RequestOutcome(placement, moves, None, preempted)
 
     def _plan(self, request: Request) -> tuple[PlacementPlan | None, tuple[Moved, ...], str | None]:
-        over = self.engine.usage.refuses(request)
-        if over is not None:
-            return None, (), over.code
         plan = self.engine.plan(request)
         if plan is not None or self.moves == 0:
             return plan, (), None if plan is not None else self._why_not(request)

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.whole_gpus import most_whole_sets, serves
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import MAX_MOVES, make_room
 from orchestrator.core.placement.views import HostView, Request
 
@@ -43,16 +41,12 @@ class Room:
     fits_now: int
 
 
-def capacity(
-    requests: Iterable[Request], hosts: Sequence[HostView], *, quotas: Mapping[str, Quota] | None = None
-) -> tuple[CapacityRow, ...]:
+def capacity(requests: Iterable[Request], hosts: Sequence[HostView]) -> tuple[CapacityRow, ...]:
     """A row per request, each on the fleet as it is, the others not placed.
 
     ``requests`` are examples: one VM of each kind, with the vCPUs, memory and tenant it would have. Of hosts that are
     alike one is filled, and the number multiplied; the whole fleet only to see whether moving VMs helps.
     """
-    if quotas:
-        return tuple(placed(request, hosts, quotas) for request in requests)
     each, fleet = OneOfEach.among(hosts), PlacementEngine(hosts)
     return tuple(without_filling(request, each, fleet) or placed(request, hosts) for request in requests)
 
@@ -70,18 +64,16 @@ def without_filling(request: Request, each: OneOfEach, fleet: PlacementEngine) -
     return None
 
 
-def placed(
-    request: Request, hosts: Sequence[HostView], quotas: Mapping[str, Quota] = MappingProxyType({})
-) -> CapacityRow:
+def placed(request: Request, hosts: Sequence[HostView]) -> CapacityRow:
     """Found by filling the whole fleet, and then by moving VMs for as long as that makes room."""
-    engine = PlacementEngine(hosts, quotas=dict(quotas))
+    engine = PlacementEngine(hosts)
     count = 0
     for host in hosts:
         if request.host in {None, host.host_id, host.name}:
             count = _fill(engine, replace(request, host=host.host_id), count)
     now = count
     for _ in range(MAX_REPACKS):
-        if count >= MAX_PLACED or engine.usage.refuses(request) or make_room(engine, request, MAX_MOVES) is None:
+        if count >= MAX_PLACED or make_room(engine, request, MAX_MOVES) is None:
             break
         count = _fill(engine, request, count)
     return CapacityRow(request.profile, now, count, count < MAX_PLACED and _is_full(engine, request))
@@ -91,7 +83,7 @@ def _fill(engine: PlacementEngine, request: Request, placed: int) -> int:
     """Place as many as fit, host by host where the request names one; how many there are then."""
     while placed < MAX_PLACED:
         one = replace(request, vm_id=f"capacity {placed}")
-        plan = None if engine.usage.refuses(one) else engine.plan(one)
+        plan = engine.plan(one)
         if plan is None:
             break
         engine.take(one, plan)
@@ -100,7 +92,7 @@ def _fill(engine: PlacementEngine, request: Request, placed: int) -> int:
 
 
 def _is_full(engine: PlacementEngine, request: Request, more: int = 0) -> bool:
-    """Whether one more is impossible however the VMs are arranged, no GPU has the profile or the quota is used up.
+    """Whether one more is impossible however the VMs are arranged or no GPU has the profile.
 
     ``more``: VMs like it that are to be thought of as placed.
     """
@@ -110,7 +102,7 @@ def _is_full(engine: PlacementEngine, request: Request, more: int = 0) -> bool:
     ):
         return True
     known = request.whole_gpus or any(table.options(demand) for table in engine.fleet.tables)
-    if not known or engine.usage.refuses(request) is not None:
+    if not known:
         return True
     ceiling = Ceiling(engine.fleet, {one: count for one, count in engine.counts.items() if count})
     ceiling.add(demand, more * request.count)

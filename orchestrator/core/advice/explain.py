@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map
 from orchestrator.core.advice.remedies import Remedy, remedies
 from orchestrator.core.errors import Reason
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -45,14 +44,13 @@ def explain(
     request: Request,
     hosts: Sequence[HostView],
     *,
-    quotas: Mapping[str, Quota] | None = None,
     most_moves: int = 3,
 ) -> Explanation:
     """Explain one request over a picture of the fleet. Pure; the placement is the one ``place`` finds.
 
     :param most_moves: most VMs that a remedy may move
     """
-    return explain_in(PlacementEngine(hosts, quotas=dict(quotas or {})), request, hosts, most_moves=most_moves)
+    return explain_in(PlacementEngine(hosts), request, hosts, most_moves=most_moves)
 
 
 def explain_in(
@@ -63,7 +61,7 @@ def explain_in(
     most_moves: int = 3,
 ) -> Explanation:
     """Like :func:`explain`, in an engine that has those hosts; it is left as it was."""
-    plan = None if engine.usage.refuses(request) else engine.plan(request)
+    plan = engine.plan(request)
     if plan is None:
         answer = refusal(engine, request)
         cures = remedies(engine, request, most_moves=most_moves)

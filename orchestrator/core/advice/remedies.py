@@ -41,13 +41,11 @@ class Remedy:
 
 
 def remedies(engine: PlacementEngine, request: Request, *, most_moves: int = 3) -> tuple[Remedy, ...]:
-    """The cheapest remedy found of each kind, least disturbing kind first. Empty: none, or the quota refuses.
+    """The cheapest remedy found of each kind, least disturbing kind first. Empty: none.
 
     ``engine`` must have refused the request; it is left as it was.
     The search is bounded: sets of up to three VMs per GPU (or all on it), ``most_moves`` moves.
     """
-    if engine.usage.refuses(request):
-        return ()
     sets = _candidates(engine, request)
     found = _moves(engine, request, sets, most_moves), _deletions(request, sets)
     return tuple(remedy for remedy in found if remedy is not None)

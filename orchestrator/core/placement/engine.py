@@ -12,7 +12,6 @@ from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
 from orchestrator.core.placement.on_host import plan_on_host
-from orchestrator.core.placement.quota import Quota, Usage
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.sharing import kept_off_gpu
@@ -46,13 +45,10 @@ class HeldClaim:
 class PlacementEngine:
     """Hosts, claims and rankings. Not thread-safe; copies are made by loading again."""
 
-    def __init__(
-        self, hosts: Iterable[HostView] = (), *, scores: Scores | None = None, quotas: dict[str, Quota] | None = None
-    ) -> None:
+    def __init__(self, hosts: Iterable[HostView] = (), *, scores: Scores | None = None) -> None:
         self.fleet = Fleet()
         self.scores = scores or Scores()
         self.rankings = Rankings(self.fleet, self.scores)
-        self.usage = Usage(quotas or {})
         self.vms: dict[str, HeldClaim] = {}
         self.counts: dict[Demand, int] = {}
         """Devices in use, by demand."""
@@ -119,10 +115,6 @@ class PlacementEngine:
         self.counts[demand] = self.counts.get(demand, 0) + sign * request.count
         self.priorities[request.priority] = self.priorities.get(request.priority, 0) + sign
         self.scheduled += sign * (request.scheduler is not None)
-        if sign > 0:
-            self.usage.add(request)
-        else:
-            self.usage.remove(request)
 
     def is_filtered(self, request: Request) -> bool:
         """Whether room alone does not tell where the request may go."""

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.reasons import refusal
 from orchestrator.core.placement.views import HostView, Placement, Refusal, Request
 
 
-def place(
-    request: Request, hosts: Iterable[HostView], quotas: Mapping[str, Quota] | None = None
-) -> Placement | Refusal:
+def place(request: Request, hosts: Iterable[HostView]) -> Placement | Refusal:
     """Where ``request`` goes over that picture of the fleet; see :func:`place_in`."""
-    return place_in(PlacementEngine(hosts, quotas=dict(quotas or {})), request)
+    return place_in(PlacementEngine(hosts), request)
 
 
 def place_in(engine: PlacementEngine, request: Request) -> Placement | Refusal:
@@ -26,7 +23,7 @@ def place_in(engine: PlacementEngine, request: Request) -> Placement | Refusal:
     loses the race, brings the picture up to date and asks again. Slots: ``time_sliced:<MiB>`` 0 to max-1, one per
     vGPU; ``mig`` memory slots of the GPU; ``mixed`` placement units; ``whole`` slot 0 of each GPU.
     """
-    plan = None if engine.usage.refuses(request) else engine.plan(request)
+    plan = engine.plan(request)
     if plan is None:
         return refusal(engine, request)
     placement = engine.take(request, plan)

@@ -40,8 +40,6 @@ def plan_preemption(engine: PlacementEngine, request: Request) -> Preemption | N
     through from the one whose loss is cheapest: a set costs no less than each VM in it, so the search ends where one VM
     costs more than the best set, and a fleet full of candidates costs one reading of each VM, not one at each set.
     """
-    if engine.usage.refuses(request) is not None:
-        return None
     if not any(count for priority, count in engine.priorities.items() if priority < request.priority):
         return None
     lower = ((vm_id, held) for vm_id, held in engine.vms.items() if held.request.priority < request.priority)

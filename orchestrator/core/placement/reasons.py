@@ -58,9 +58,6 @@ _MESSAGES = {
 
 def refusal(engine: PlacementEngine, request: Request) -> Refusal:
     """All reasons for a request that nothing fits, biggest group first. Looks at every GPU."""
-    over = engine.usage.refuses(request)
-    if over is not None:
-        return Refusal((over,))
     groups: dict[tuple[str, str], list[str]] = {}
     for host in engine.fleet.hosts:
         for code, message, subject in _of_host(engine, request, host):

@@ -27,7 +27,7 @@ def make_room(
     """Move up to ``most`` VMs in the engine so that ``request`` fits; None, with nothing changed, if that fails.
 
     The moves are recorded in ``trial``, which can take them back."""
-    if request.count > 1 or engine.usage.refuses(request) is not None:
+    if request.count > 1:
         return None
     if not engine.is_filtered(request):
         ceiling = Ceiling(engine.fleet, engine.counts)

@@ -130,8 +130,3 @@ class Scores:
             total = sum(weights.values()) + parts
             self._whole = tuple((n, weight / total) for n, weight in weights.items())
         return self._whole
-
-
-def mask_of(state: State) -> int:
-    """A board's state as the mask it is."""
-    return state if isinstance(state, int) else 0

@@ -248,17 +248,13 @@ class Refusal:
     ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
     ``host.no_bridge`` · ``host.openvswitch`` ·
-    ``host.other`` (another host was named) · ``host.none`` (there are no hosts) · ``quota.<what>``.
+    ``host.other`` (another host was named) · ``host.none`` (there are no hosts).
     """
 
     reasons: tuple[Reason, ...]
 
     @property
     def code(self) -> str:
-        """``quota.<what>`` when the quota refused, ``profile.unsupported`` when nothing could ever fit,
-        otherwise ``gpu.no_capacity``."""
+        """``profile.unsupported`` when nothing could ever fit, otherwise ``gpu.no_capacity``."""
         codes = {reason.code for reason in self.reasons}
-        for reason in self.reasons:
-            if reason.code.startswith("quota."):
-                return reason.code
         return "profile.unsupported" if codes == {"profile.unsupported"} else "gpu.no_capacity"

@@ -22,7 +22,7 @@ def place_batch(engine: PlacementEngine, requests: Iterable[Request]) -> dict[st
     waiting = sorted(requests, key=lambda request: -_mib(engine, request))
     placed = _packed(engine, waiting)
     for request in waiting:
-        if request.vm_id not in placed and engine.usage.refuses(request) is None:
+        if request.vm_id not in placed:
             plan = engine.plan(request)
             if plan is not None:
                 placed[request.vm_id] = engine.take(request, plan)
@@ -48,7 +48,7 @@ def _packed(engine: PlacementEngine, waiting: list[Request]) -> dict[str, Placem
             options = table.options(demand_of(request))
             plain = request.count == 1 and not request.is_filtered and len(options) == 1
             kind = seven_slice_kind(table.cuts[options[0][0]], options[0][1]) if plain else None
-            if kind is not None and request.vm_id not in placed and engine.usage.refuses(request) is None:
+            if kind is not None and request.vm_id not in placed:
                 kinds[kind].append((request, *options[0]))
         empty = [
             gpu for gpu in engine.fleet.gpus
@@ -72,7 +72,7 @@ def _take_at(
 ) -> Placement | None:
     cut, shape = option
     host = gpu.host
-    if request.vcpus > host.vcpus or request.memory_mib > host.memory_mib or engine.usage.refuses(request):
+    if request.vcpus > host.vcpus or request.memory_mib > host.memory_mib:
         return None
     here = gpu.table.cuts[cut]
     state = here.empty if gpu.cut < 0 else gpu.table.states[gpu.state][1]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import Request
 from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
@@ -52,8 +51,7 @@ def _requests(seed: int) -> Iterator[Request]:
 
 
 def _at_size(hosts: int, policy: PolicyName, decisions: int) -> list[Row]:
-    quotas = {f"t{i}": Quota(vms=10**9, vcpus=10**9) for i in range(50)} | {"full": Quota(vms=0)}
-    engine = PolicyEngine(eight_gpu_hosts(hosts, geometry(H100, "mig"), vcpus=256), policy=policy, quotas=quotas)
+    engine = PolicyEngine(eight_gpu_hosts(hosts, geometry(H100, "mig"), vcpus=256), policy=policy)
     live = _fill(engine, hosts * 64 * FULL)
     gc.collect()
     gc.freeze()
@@ -93,7 +91,7 @@ def _steady(engine: PolicyEngine, live: list[str], decisions: int) -> tuple[Late
         request = next(source)
         engine.see(request)
         begin = time.thread_time_ns()
-        plan = None if engine.usage.refuses(request) else engine.plan(request)
+        plan = engine.plan(request)
         planned = time.thread_time_ns()
         if plan is not None:
             engine.take(request, plan)
@@ -147,8 +145,6 @@ def _repacks(engine: PolicyEngine, case: str) -> list[Row]:
 
 def _adversarial(engine: PolicyEngine, live: list[str], case: str) -> list[Row]:
     rows: list[Row] = []
-    over = Request(vm_id="over", profile=MIG_PROFILES[0], vcpus=1, memory_mib=1, tenant="full")
-    rows += _refusals(engine, over, f"{case} state=quota")
     thirsty = Request(vm_id="thirsty", profile=MIG_PROFILES[0], vcpus=100_000, memory_mib=1, tenant="t0")
     rows += _refusals(engine, thirsty, f"{case} state=cpu")
     number = 0
@@ -169,7 +165,7 @@ def _refusals(engine: PolicyEngine, request: Request, case: str) -> list[Row]:
     times = Latencies()
     for _ in range(2000):
         begin = time.thread_time_ns()
-        refused = engine.usage.refuses(request) is not None or engine.plan(request) is None
+        refused = engine.plan(request) is None
         times.add(time.thread_time_ns() - begin)
         if not refused:
             raise RuntimeError(f"{case}: {request.profile} was placed in a fleet made to refuse it")

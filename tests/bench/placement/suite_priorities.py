@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""S8: priorities with preemption, and quotas: who gets in, what it costs the others, whether a limit is ever passed."""
+"""S8: priorities with preemption: who gets in, and what it costs the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import Request
 from orchestrator.simulate_placement.policies import PolicyEngine
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
@@ -30,7 +29,6 @@ def measure(scale: float) -> list[Row]:
         for seed in SEEDS:
             for policy, chooser in choosers.items():
                 rows += _priorities(load, seed, policy, chooser, int(4000 * scale))
-            rows += _quotas(load, seed, int(6000 * scale))
     return rows
 
 
@@ -92,37 +90,4 @@ def _priorities(
         "acceptance_urgent": 100 * accepted[1] / offered[1], "acceptance_normal": 100 * accepted[0] / offered[0],
         "victims_per_preemption": victims / max(1, preemptions),
         "victim_gib_hours_per_preemption": hours / max(1, preemptions),
-    })  # fmt: skip
-
-
-def _quotas(load: float, seed: int, count: int) -> list[Row]:
-    """Three tenants offer equal loads; one may have 20 VMs. Its limit must hold, the others must not starve."""
-    limit = 20
-    engine = PlacementEngine(single_gpu_hosts(_GPUS, geometry(H100, "mig")), quotas={"a": Quota(vms=limit)})
-    shares = {"a": 1.0, "b": 1.0, "c": 1.0}
-    stream = arrivals(
-        mig_kinds("uniform"), slots=8.0 * _GPUS, load=load, count=count, seed=seed, tenants=shares,
-    )  # fmt: skip
-    leaving: list[tuple[float, str, str]] = []
-    live = dict.fromkeys(shares, 0)
-    offered, accepted, most, needless = dict.fromkeys(shares, 0), dict.fromkeys(shares, 0), 0, 0
-    for arrival in stream:
-        request = arrival.request
-        while leaving and leaving[0][0] <= request.now_s:
-            _, gone, tenant = heapq.heappop(leaving)
-            engine.release(gone)
-            live[tenant] -= 1
-        offered[request.tenant] += 1
-        over = engine.usage.refuses(request) is not None
-        needless += over and live["a"] < limit
-        plan = None if over else engine.plan(request)
-        if plan is not None:
-            engine.take(request, plan)
-            live[request.tenant] += 1
-            accepted[request.tenant] += 1
-            most = max(most, live["a"])
-            heapq.heappush(leaving, (arrival.depart_s, request.vm_id, request.tenant))
-    return rows_of("S8", f"load={load} gpus={_GPUS} quota={limit}", "vgpuctl", {
-        "quota_violations": float(max(0, most - limit)), "needless_quota_refusals": float(needless),
-        "acceptance_of_others": 100 * (accepted["b"] + accepted["c"]) / (offered["b"] + offered["c"]),
     })  # fmt: skip

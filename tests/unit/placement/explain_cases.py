@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from orchestrator.core.geometry.build import MigRow, TypeRow, build_geometry
 from orchestrator.core.geometry.geometry import Geometry
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Request
 
 A100_MIG = (
@@ -64,7 +62,6 @@ def asks(profile: str, *, memory_mib: int = 16384, count: int = 1) -> Request:
 class Case:
     request: Request
     hosts: tuple[HostView, ...]
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
 
 
 def _hgx(*busy: int) -> HostView:
@@ -124,10 +121,6 @@ CASES = {
                 numa_shared=((0, 32), (1, 4)),
             ),
         ),
-    ),
-    "quota": Case(
-        request=asks("NVIDIA L4-4Q"), quotas={"acme": Quota(devices=1)},
-        hosts=(host("kvm1", gpu("41", L4, "time_sliced:4096", vm("a", "NVIDIA L4-4Q", 0))),),
     ),
     "memory": Case(
         request=asks("NVIDIA L4-4Q"),

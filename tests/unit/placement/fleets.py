@@ -42,22 +42,16 @@ def ask(vm_id: str, profile: str, **more: Any) -> Request:
 
 
 def settle(engine: PlacementEngine, request: Request) -> bool:
-    plan = None if engine.usage.refuses(request) else engine.plan(request)
+    plan = engine.plan(request)
     if plan is not None:
         engine.take(request, plan)
     return plan is not None
 
 
 def broken_rules(engine: PlacementEngine) -> list[str]:
-    """Everything that must never be: overlap, illegal start, over-commit, quota passed, index out of step."""
+    """Everything that must never be: overlap, illegal start, over-commit, index out of step."""
     found = [problem for gpu in engine.fleet.gpus for problem in _on_gpu(engine, gpu)]
     found += [problem for one in engine.fleet.hosts for problem in _on_host(one)]
-    for tenant, quota in engine.usage.quotas.items():
-        mine = [held.request for held in engine.vms.values() if held.request.tenant == tenant]
-        if quota.vms is not None and len(mine) > quota.vms:
-            found.append(f"{tenant}: {len(mine)} VMs")
-        if quota.vcpus is not None and sum(request.vcpus for request in mine) > quota.vcpus:
-            found.append(f"{tenant}: vCPUs")
     if engine.fleet.active != sum(bool(gpu.held) for gpu in engine.fleet.gpus):
         found.append("active GPUs miscounted")
     return found

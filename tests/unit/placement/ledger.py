@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from orchestrator.core.geometry.nested import NestedCut
 from orchestrator.core.placement.engine import PlacementEngine
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.trial import Moved
 from orchestrator.core.placement.views import HostView, Placement, Request
 
@@ -19,10 +18,9 @@ Slot = tuple[str, str, int]
 
 
 class Ledger:
-    def __init__(self, hosts: Sequence[HostView], quotas: dict[str, Quota]) -> None:
+    def __init__(self, hosts: Sequence[HostView]) -> None:
         self.hosts = {host.host_id: host for host in hosts}
         self.gpus = {(host.host_id, gpu.gpu_id): gpu for host in hosts for gpu in host.gpus}
-        self.quotas = quotas
         self.owner: dict[Slot, str] = {}
         self.cuts: dict[tuple[str, str], str] = {}
         self.on_gpu: Counter[tuple[str, str]] = Counter()
@@ -83,11 +81,6 @@ class Ledger:
         self.memory_mib[host_id] += sign * request.memory_mib
         assert 0 <= self.vcpus[host_id] <= host.free_vcpus
         assert 0 <= self.memory_mib[host_id] <= host.free_memory_mib
-        quota = self.quotas.get(request.tenant)
-        if quota is not None and sign > 0:
-            mine = [one for one, _ in self.live.values() if one.tenant == request.tenant]
-            assert quota.vms is None or len(mine) <= quota.vms
-            assert quota.vcpus is None or sum(one.vcpus for one in mine) <= quota.vcpus
 
     def _legal(self, request: Request, where: tuple[str, str], cut: str, start: int, size: int) -> bool:
         """The start is one that an empty GPU's table has for the profile; equal slots may start anywhere.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import HostView, Request
 from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
@@ -17,7 +16,6 @@ PROFILES = (
     "NVIDIA H100XM-40C", "NVIDIA L4-4Q", "NVIDIA L4-6Q", "NVIDIA L4-8Q", "NVIDIA L4-24Q", "gpu:1", "gpu:2", "gpu:4",
     "gpu:8", "NVIDIA RTX Pro 6000 Blackwell DC-1-12Q",
 )  # fmt: skip
-QUOTAS = {"small": Quota(vms=5, vcpus=12)}
 
 
 def fleet() -> list[HostView]:
@@ -33,8 +31,8 @@ class Exercise:
     """An engine that random operations are tried on. ``ledger.counts`` says how many of which."""
 
     def __init__(self, seed: int, policy: PolicyName = "vgpuctl") -> None:
-        self.engine = PolicyEngine(fleet(), policy=policy, quotas=QUOTAS)
-        self.ledger = Ledger(fleet(), QUOTAS)
+        self.engine = PolicyEngine(fleet(), policy=policy)
+        self.ledger = Ledger(fleet())
         self.rng = random.Random(seed)
         self._number = 0
 
@@ -81,7 +79,7 @@ class Exercise:
         )  # fmt: skip
 
     def _settle(self, request: Request) -> bool:
-        plan = None if self.engine.usage.refuses(request) else self.engine.plan(request)
+        plan = self.engine.plan(request)
         if plan is not None:
             self.ledger.claim(request, self.engine.take(request, plan))
         return plan is not None

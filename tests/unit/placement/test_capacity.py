@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.advice.alike import KnownRooms, OneOfEach, kinds_of
-from orchestrator.core.advice.capacity import CapacityRow, capacity
-from orchestrator.core.placement.quota import Quota
+from orchestrator.core.advice.capacity import CapacityRow, capacity, placed
 from orchestrator.core.placement.views import HostView
 from tests.fakes.drawn import drawn_capacity
 from tests.unit.placement.explain_cases import A100, L4, asks, gpu, host, vm
@@ -44,11 +43,6 @@ def test_memory_of_the_host_counts_as_well_as_the_gpu() -> None:
     assert row.fits_now == 3
 
 
-def test_the_quota_ends_the_count() -> None:
-    (row,) = capacity([asks("1g.5gb")], EMPTY_A100, quotas={"acme": Quota(devices=2)})
-    assert (row.fits_now, row.fits_with_moves, row.exact) == (2, 2, True)
-
-
 def test_a_gpu_that_may_not_be_used_has_no_room() -> None:
     hosts = (host("kvm1", replace(gpu("41", A100), usable=False, reason_unusable="quarantined")),)
     (row,) = capacity([asks("1g.5gb")], hosts)
@@ -81,8 +75,7 @@ def test_hosts_that_are_alike_hold_as_much_as_each_of_them_filled_by_itself(
         _held(f"h{number}", amount) if kind == "l4" else replace(host(f"h{number}", gpu("41", A100)), free_vcpus=amount)
         for number, (kind, amount) in enumerate(kinds)
     ]
-    no_limit = {"nobody": Quota(devices=1_000_000)}
-    (each,) = capacity([asks(profile)], hosts, quotas=no_limit)
+    each = placed(asks(profile), hosts)
     (found,) = capacity([asks(profile)], hosts)
     assert (found.fits_now, found.fits_with_moves) == (each.fits_now, each.fits_with_moves)
     assert found.exact >= each.exact

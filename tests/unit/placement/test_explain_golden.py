@@ -10,20 +10,20 @@ from tests.fakes.drawn import drawn_explanation, drawn_for_tenant
 from tests.unit.placement.explain_cases import CASES
 from tests.unit.placement.golden_text import GOLDEN, assert_golden
 
-TOLD = ("fits", "quota", "one_size_per_gpu")
+TOLD = ("fits", "one_size_per_gpu")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_explanation_reads_as_agreed(name: str) -> None:
     case = CASES[name]
-    explanation = explain(case.request, case.hosts, quotas=case.quotas)
+    explanation = explain(case.request, case.hosts)
     assert_golden(name, drawn_explanation(explanation))
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_what_a_tenant_is_told_reads_as_agreed(name: str) -> None:
     case = CASES[name]
-    assert_golden(f"told_{name}", drawn_for_tenant(for_tenant(explain(case.request, case.hosts, quotas=case.quotas))))
+    assert_golden(f"told_{name}", drawn_for_tenant(for_tenant(explain(case.request, case.hosts))))
 
 
 def test_an_unknown_profile_is_answered_with_near_names() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from orchestrator.core.placement.place import place
-from orchestrator.core.placement.quota import Quota
 from orchestrator.core.placement.views import GpuView, HostView, Occupied, Placement, Refusal, Request
 from tests.unit.placement.fleets import ask, gpus, host
 
@@ -108,12 +107,6 @@ def test_full_and_other_sized_gpus_are_told_apart() -> None:
     full = t4("full", "time_sliced:8192", held("a", Q8, 0), held("b", Q8, 1))
     other = t4("other", "time_sliced:4096", held("c", Q4, 0))
     assert sorted(codes(place(ask("v", Q8), [full, other]))) == ["gpu.no_capacity", "gpu.other_size_in_use"]
-
-
-def test_a_quota_refuses_before_anything_else() -> None:
-    hosts = [t4("h", "time_sliced:4096", held("x", Q4, 0))]
-    assert codes(place(ask("a", Q4), hosts, {"t": Quota(vms=1)})) == ["quota.vms"]
-    assert placed(place(ask("a", Q4), hosts, {"t": Quota(vms=2)}))
 
 
 def test_claims_that_the_driver_no_longer_offers_keep_the_gpu_out() -> None:
