@@ -28,7 +28,7 @@ _PREPARED_MOST: Final = 500
 _DONE: Final = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 
 
-class Question:
+class DirectStatement:
     """A statement as the database takes it: ``$1`` where the driver has a name."""
 
     __slots__ = ("_formats", "_order", "sql")
@@ -48,7 +48,7 @@ class Question:
         self._order = tuple(order)
         self._formats = [PyFormat.TEXT] * len(order)
 
-    def asked(self, of: Asked, values: Mapping[str, Any]) -> Answer:
+    def asked(self, of: DirectConnection, values: Mapping[str, Any]) -> Answer:
         """:raises psycopg.Error: what the driver raises"""
         adapted = Transformer(of.driver)
         bound = adapted.dump_sequence([values[name] for name in self._order], self._formats)
@@ -79,7 +79,7 @@ class Answer:
         return self._adapted.load_rows(0, self._result.ntuples, tuple)
 
 
-class Asked:
+class DirectConnection:
     """One connection, and what it has prepared."""
 
     def __init__(self, driver: Connection[Any]) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import BindParameter, Connection, Dialect, Executable, Row, bind
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
-from orchestrator.adapters.store.asked_directly import Asked, Question
+from orchestrator.adapters.store.asked_directly import DirectConnection, DirectStatement
 
 _ASKED: Final = "asked directly"
 S = TypeVar("S", bound=Executable)
@@ -131,7 +131,7 @@ class Statements:
         finally:
             cursor.close()
 
-    def _asked(self, ready: _Ready, question: Question, values: Values) -> Found:
+    def _asked(self, ready: _Ready, question: DirectStatement, values: Values) -> Found:
         bound = ready.bound(values)
         try:
             answer = question.asked(asked_of(self.connection), bound)
@@ -140,12 +140,12 @@ class Statements:
             raise _named(self.connection, error, ready.sql, bound) from error
 
 
-def asked_of(connection: Connection) -> Asked:
+def asked_of(connection: Connection) -> DirectConnection:
     """Of a connection to PostgreSQL; the same as long as that stands."""
-    known: Asked | None = connection.info.get(_ASKED)
+    known: DirectConnection | None = connection.info.get(_ASKED)
     if known is None:
         driver: Any = connection.connection.dbapi_connection
-        known = connection.info[_ASKED] = Asked(driver)
+        known = connection.info[_ASKED] = DirectConnection(driver)
     return known
 
 
@@ -183,7 +183,7 @@ class _Ready:
         compiled = statement.compile(dialect=dialect, column_keys=list(names))
         state = compiled.construct_expanded_state(dict.fromkeys(names))
         self.sql: str = state.statement
-        self.question = Question(self.sql) if dialect.name == "postgresql" else None
+        self.question = DirectStatement(self.sql) if dialect.name == "postgresql" else None
         self._dialect = dialect
         self._order: Sequence[str] | None = state.positiontup
         """None: the driver takes values by name."""

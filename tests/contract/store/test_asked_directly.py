@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Json
 
-from orchestrator.adapters.store.asked_directly import Asked, Question
+from orchestrator.adapters.store.asked_directly import DirectConnection, DirectStatement
 from tests.postgres.cluster import Cluster
 
 AGAIN = range(4)
@@ -40,7 +40,7 @@ def driver(postgres: Cluster) -> Iterator[psycopg.Connection]:
 def test_values_and_rows_are_those_of_the_driver(
     driver: psycopg.Connection, sql: str, values: dict[str, object]
 ) -> None:
-    asked, question = Asked(driver), Question(sql)
+    asked, question = DirectConnection(driver), DirectStatement(sql)
     expected = driver.execute(sql, values).fetchall()  # type of the query is only known here
     for _ in AGAIN:
         answer = question.asked(asked, values)
@@ -51,7 +51,7 @@ def test_values_and_rows_are_those_of_the_driver(
 def test_a_statement_is_prepared_once_for_numbers_of_any_size_and_outlives_a_rollback(
     driver: psycopg.Connection,
 ) -> None:
-    asked, question = Asked(driver), Question("SELECT %(n)s::BIGINT")
+    asked, question = DirectConnection(driver), DirectStatement("SELECT %(n)s::BIGINT")
     for power in range(0, 63, 7):
         asked.simply("BEGIN")
         assert list(question.asked(asked, {"n": 2**power}).rows()) == [(2**power,)]
@@ -62,20 +62,20 @@ def test_a_statement_is_prepared_once_for_numbers_of_any_size_and_outlives_a_rol
 def test_rows_that_were_changed_are_counted_and_a_statement_without_rows_has_no_columns(
     driver: psycopg.Connection,
 ) -> None:
-    asked = Asked(driver)
+    asked = DirectConnection(driver)
     asked.simply("CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2), (3)")
-    change = Question("UPDATE t SET n = n + %(more)s WHERE n > %(least)s")
+    change = DirectStatement("UPDATE t SET n = n + %(more)s WHERE n > %(least)s")
     for _ in AGAIN:
         answer = change.asked(asked, {"more": 10, "least": 1})
         assert (answer.rowcount, list(answer.types)) == (2, [])
-    told = Question("DELETE FROM t WHERE n > %(least)s RETURNING n").asked(asked, {"least": 1})
+    told = DirectStatement("DELETE FROM t WHERE n > %(least)s RETURNING n").asked(asked, {"least": 1})
     assert sorted(told.rows()) == [(42,), (43,)]
 
 
 def test_errors_are_those_of_the_driver(driver: psycopg.Connection) -> None:
-    asked = Asked(driver)
+    asked = DirectConnection(driver)
     asked.simply("CREATE TABLE t (n INTEGER PRIMARY KEY)")
-    add = Question("INSERT INTO t VALUES (%(n)s)")
+    add = DirectStatement("INSERT INTO t VALUES (%(n)s)")
     add.asked(asked, {"n": 1})
     for _ in AGAIN:
         with pytest.raises(psycopg.errors.UniqueViolation) as caught:
@@ -86,7 +86,7 @@ def test_errors_are_those_of_the_driver(driver: psycopg.Connection) -> None:
 
 
 def test_a_connection_that_was_ended_is_told_as_lost(driver: psycopg.Connection, postgres: Cluster) -> None:
-    asked, question = Asked(driver), Question("SELECT %(n)s::BIGINT")
+    asked, question = DirectConnection(driver), DirectStatement("SELECT %(n)s::BIGINT")
     question.asked(asked, {"n": 1})
     with psycopg.connect(postgres.url("postgres").replace("+psycopg", ""), autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 60000)", (driver.info.backend_pid,))  # returns when it is gone
