@@ -35,7 +35,7 @@ $(READY):
 	@rm -f $(VENV)/.ready-*
 	@touch $@
 
-demo: dev lab-packages ## from nothing to a running VM with a vGPU on a lab host
+demo: dev lab-packages ## from a lab host without a driver to a running VM with a vGPU
 	@demo/run
 
 demo-down: dev ## end what `make demo` left running
@@ -61,10 +61,10 @@ test: dev lab-packages ## every test that needs no GPU, most of the lab's includ
 test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS choose some
 	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
 	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
-LAB_TESTS ?= $(addprefix tests/lab/test_,lab_hosts.py tutorial.py) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
+LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
   $(addprefix tests/lab/test_,confinement.py driver_upgrade.py server_under_its_unit.py)
 # Each brings its own host up and ends it.
-LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py kinds_confined.py bare_host.py)
+LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py whole_gpu.py kinds_confined.py bare_host.py tutorial.py)
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.commands import replace_process, run
 from lab.driver.bundle import FAILURES, write_bundle
+from lab.driver.signer import sign_file
 from lab.errors import LabError
 from lab.fleet import BOOT_LIMIT_S, Fleet
 from lab.image.base import base
@@ -78,7 +79,10 @@ def _driver_bundle(fleet: Fleet, options: argparse.Namespace) -> None:
     if not DRIVER_VERSION.fullmatch(options.version):
         raise LabError(f"{options.version} is no driver version", "give one like 580.95.05")
     image = base(fleet.places.cache, _say)
-    print(write_bundle(fleet.places.project, image, options.directory, options.version, options.fails))
+    path = write_bundle(fleet.places.project, image, options.directory, options.version, options.fails)
+    if options.signed:
+        sign_file(path)
+    print(path)
 
 
 def _fault(fleet: Fleet, options: argparse.Namespace) -> None:
@@ -112,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     bundle = command("driver-bundle", _driver_bundle, "write a driver file that installs on lab hosts; print its path")
     bundle.add_argument("--version", required=True, help="what the driver says of itself, like 580.95.05")
     bundle.add_argument("--fails", choices=FAILURES, default="none", help="make its installation fail")
+    bundle.add_argument("--signed", action="store_true", help="write a signature and the signer's key beside it")
     bundle.add_argument("--directory", type=Path, default=Path(), help="where it is written")
     fault = command("fault", _fault, "switch a failure of a host's GPU on or off")
     fault.add_argument("name")

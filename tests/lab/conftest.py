@@ -121,6 +121,11 @@ def bare() -> Iterator[LabHost]:
     yield from of_scenario("bare")
 
 
+@pytest.fixture(scope="module")
+def new() -> Iterator[LabHost]:
+    yield from of_scenario("new")
+
+
 @pytest.fixture(scope="session", params=["t4", "l40s", "a40"])
 def enrolment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     """A control plane of its own that manages one GPU of the host; enrolling is a minute for an emulated host."""

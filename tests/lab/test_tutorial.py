@@ -16,9 +16,9 @@ pytestmark = pytest.mark.lab
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_of_two_tenants_is_true_on_t4(t4: LabHost) -> None:
+def test_the_page_of_two_tenants_is_true_on_a_host_that_had_no_driver(new: LabHost) -> None:
     try:
         walk(ROOT / "docs/tutorial/two-tenants.md", ROOT, limit_s=1400)
     finally:
         Product(ROOT / "build/demo").close()
-    assert "vgpuctl" not in t4.run("ls /etc/systemd/system")
+    assert "vgpuctl" not in new.run("ls /etc/systemd/system")
