@@ -42,7 +42,35 @@ COMMANDS = (
     "driver upgrade status", "network show default", "image show guest", "tenant show default",
     "tenant members default", "quota show default", "policy show", "whoami", "audit verify", "inventory",
     "vm provision train guest_check --no-wait", "operation show 0123abcd", "version",
+    "list-vms -o wide", "host list -o wide", "list-vms -o name", "list-vms -o jsonpath=[*].name",
+    "vm set train --label a=b", "adopt-vm gpu1 theirs --no-wait", "plan -f {manifest}", "diff -f {manifest}",
+    "apply -f {manifest}", "host scan a.test", "host cordon gpu1", "host uncordon gpu1",
+    "host upgrade-agent gpu1 --no-wait", "host provision gpu1 --no-wait", "host forget gpu1 --confirm gpu1",
+    "host remove gpu1 --yes --no-wait", "mig plan gpu1 -f {mig} --config all",
+    "mig apply gpu1 -f {mig} --config all --no-wait", "mig release gpu1 --yes --no-wait", "profile add {offerings}",
+    "profile remove notebook", "image guest-driver guest 580.65.06", "image remove guest --yes", "driver check",
+    "driver bundle show 0123", "driver bundle remove 0123", "driver lock apply {lock}", "driver upgrade pause",
+    "driver upgrade resume", "driver upgrade abort", "network create n", "network add n --bridge br0",
+    "network share n", "network unshare n", "network delete n", "volume create v --size 1GiB", "volume list",
+    "volume show v", "volume attach v train --no-wait", "volume detach v train --no-wait",
+    "volume delete v --yes --no-wait", "tenant create red", "tenant set red --isolation gpu",
+    "tenant add-member red uid:1 --role tenant-user", "tenant remove-member red uid:1", "tenant delete red --yes",
+    "quota list", "quota set default vms=3", "policy list", "policy set default max-lease=8h", "token create --name ci",
+    "token show 0123", "token revoke 0123", "audit show 1", "audit export", "operation wait 0123abcd",
+    "operation retry 0123abcd", "operation abandon 0123abcd", "operation cancel 0123abcd", "image add more {image}",
+    "network remove n", "driver bundle add {image} --signature {image} --key {image}",
+    "host add gpu9 --address a.test --provisioning-key {private} --host-key-fingerprint SHA256:a.test --no-wait",
 )  # fmt: skip
+FILES = {
+    "manifest": "schema_version: 1\nvms:\n  - name: train\n    profile: t4-small\n    image: guest\n",
+    "offerings": "schema_version: 1\nofferings:\n  - {name: notebook, kind: time_sliced, vgpu_type: NVIDIA L40S-12Q}\n",
+    "mig": "version: v1\nmig-configs:\n  all:\n    - devices: all\n      mig-enabled: false\n",
+    "lock": "schema_version: 1\n",
+    "image": "no image",
+    "private": "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n",
+}
+SPARED = re.compile("vm |schema|simulate |completion|serve$|server |login|context |profile validate|host import")
+"""Another name of a command above; or it asks no server, this one's process, or for one host after the other."""
 OURS = re.compile(r"\x1b\[[0-9]{1,2}m")
 
 
@@ -93,6 +121,8 @@ def told(
     (tmp_path / "key.pub").write_text(
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl x\n"
     )
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
     monkeypatch.setattr(guest_access, "become", lambda arguments, chosen: print(*map(ascii, arguments)))
 
     def tell(words: str, lie: str, member: str | None) -> str:
@@ -100,7 +130,7 @@ def told(
             asked: list[str] = []
             patch.setattr(UnixHttp, "request", _liar(lie, member, asked))
             try:
-                run(words.format(key=tmp_path / "key.pub").split())
+                run(words.format(key=tmp_path / "key.pub", **{name: tmp_path / name for name in FILES}).split())
             except (KeyError, TypeError, ValueError, AttributeError):
                 # What a lie breaks is a bug's line with a number: the lie goes into a log.
                 if not asked:
@@ -110,6 +140,16 @@ def told(
         return said.out + said.err
 
     return tell
+
+
+def test_every_command_that_a_server_answers_is_lied_to() -> None:
+    page = Path("docs/reference/cli.md").read_text()
+    named = (
+        " ".join(word for word in usage.split() if re.fullmatch("[a-z-]+", word))
+        for usage in re.findall(r"^Usage: vgpuctl ([a-z -]+?) \[OPTIONS\](?! COMMAND)", page, re.MULTILINE)
+    )
+    missing = [name for name in named if not any(f"{words} ".startswith(f"{name} ") for words in COMMANDS)]
+    assert [name for name in missing if not SPARED.match(name)] == []
 
 
 def _files(directory: Path) -> set[Path]:
