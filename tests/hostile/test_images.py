@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.images.inspecting import Found, inspect
+from tests.hostile.families.images import KINDS
 from tests.hostile.site import Site, command
 
 MIB = 1024**2
@@ -146,6 +148,20 @@ def test_what_is_something_else_is_no_raw_disk_because_somebody_says_so(site: Si
     path = tmp_path / "image"
     IMAGES[kind][0](path)
     site.refused("POST", "/v1/images", {"name": "bad", "source": str(path), "format": "raw"}, code="image.unsafe")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_good_image_is_taken_however_it_keeps_its_clusters(tmp_path: Path, kind: str) -> None:
+    """Each piece is somewhere else in its cluster, and the file ends with the last."""
+    raw, image = tmp_path / "raw", tmp_path / "image"
+    with raw.open("wb") as disk:
+        disk.truncate(4 * MIB)
+        for number in range(1, 31):
+            disk.seek(number * 132 * 1024)
+            disk.write(b"x" * 4096)
+    _qemu_img("convert", "-f", "raw", "-O", "qcow2", *KINDS[kind], str(raw), image)
+    _qemu_img("check", "-q", image)
+    assert inspect(image, None) == Found("qcow2", 4 * MIB)
 
 
 def _symlink(path: Path) -> None:

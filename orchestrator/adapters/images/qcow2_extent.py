@@ -14,6 +14,8 @@ from orchestrator.adapters.images.qcow2 import Header
 
 _SECTOR: Final = 512
 _COMPRESSED: Final = 1 << 62
+_SUBCLUSTERS: Final = 32
+_ALLOCATED: Final = 0xFFFF_FFFF
 _OFFSET: Final = 0x00FF_FFFF_FFFF_FE00
 
 
@@ -26,9 +28,8 @@ def needed_bytes(file: BinaryIO, file_bytes: int, header: Header) -> int:
         return end
     for offset in sorted(tables):
         entries = _entries(file, offset, header.cluster_bytes // 8)
-        if header.l2_entry_bytes == 16:
-            entries = entries[::2]  # each is followed by the bitmap of its subclusters
-        end = max(end, _end_of_data(entries, header))
+        subclusters = entries[1::2] if header.l2_entry_bytes == 16 else None
+        end = max(end, _end_of_data(entries if subclusters is None else entries[::2], subclusters, header))
     return end
 
 
@@ -42,15 +43,17 @@ def _entries(file: BinaryIO, offset: int, count: int) -> array[int]:
     return entries
 
 
-def _end_of_data(entries: array[int], header: Header) -> int:
-    """A compressed cluster ends in a sector, any other with itself."""
+def _end_of_data(entries: array[int], subclusters: array[int] | None, header: Header) -> int:
+    """A compressed cluster ends in a sector, one of subclusters with the last of those that hold something, any other
+    with itself. ``subclusters``: with each entry, which of them do (its lower half, says qcow2's specification)."""
     size_at = 62 - (header.cluster_bits - 8)
     end = 0
-    for entry in entries:
+    for number, entry in enumerate(entries):
         if entry & _COMPRESSED:
             offset = entry & ((1 << size_at) - 1)
             sectors = (entry & (_COMPRESSED - 1)) >> size_at
             end = max(end, (offset // _SECTOR + sectors + 1) * _SECTOR)
         elif entry & _OFFSET:
-            end = max(end, (entry & _OFFSET) + header.cluster_bytes)
+            held = _SUBCLUSTERS if subclusters is None else (subclusters[number] & _ALLOCATED).bit_length()
+            end = max(end, (entry & _OFFSET) + held * header.cluster_bytes // _SUBCLUSTERS)
     return end
