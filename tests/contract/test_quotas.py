@@ -164,7 +164,8 @@ def test_who_loses_the_last_of_a_quota_plans_again_and_is_refused(tmp_path: Path
     site.plane.services.tenancy.quotas.change(owner, {"vms": 1})
     planner = site.vms.planner
     first = replace(other.services.vms, planner=replace(other.services.vms.planner, ids=RandomIds()))
-    winner = replace(create_vm("first", profile="GRID T4-1Q"), tenant="early" if owner == EVERYWHERE else "late")
+    elsewhere = replace(create_vm("first", profile="GRID T4-1Q"), host="big", gpu="0000:42:00.0")
+    winner = replace(elsewhere, tenant="early" if owner == EVERYWHERE else "late")
     overtaken = OvertakenPlanner(
         index=planner.index, clock=planner.clock, ids=planner.ids, overtake=[lambda: first.create(winner)]
     )

@@ -85,7 +85,8 @@ class SqlTenantUsage:
 
         :raises ClaimLost: a quota or the pool is used up; the transaction must be given up
         """
-        for tenant, changes in sorted(self._more.items()):
+        written, self._more = self._more, {}
+        for tenant, changes in sorted(written.items()):
             more = {resource: amount for resource, amount in sorted(changes.items()) if amount}
             if not more:
                 continue
