@@ -9,7 +9,9 @@ def test_a_look_at_the_guest_keeps_what_only_other_roles_can_tell() -> None:
     record = with_run(GuestRecord(vm="v", host_key=None), GuestRun(host_key="k", versions=told))
     seen = GuestFacts(driver="580.95.05")
     looked = with_run(record, GuestRun(host_key="k", facts=seen, versions={"cuda_toolkit": "12.8"}))
-    assert looked.facts == GuestFacts(driver="580.95.05", cuda_toolkit="12.8", **told)
+    assert looked.facts == GuestFacts(
+        driver="580.95.05", cuda_toolkit="12.8", docker="26.1.5", container_toolkit="1.17.8", kubelet="1.31.4"
+    )
 
 
 def test_a_look_that_finds_no_toolkit_any_more_says_so() -> None:
