@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.claim import Claim
@@ -27,11 +28,18 @@ class GpuService:
 
     store: Store
 
-    def list(self, host: str | None) -> tuple[GpuInfo, ...]:
-        """By host and PCI address. :raises NotFound: ``host.unknown``"""
+    def list(
+        self, host: str | None, after: tuple[str, str] | None = None, most: int | None = None
+    ) -> tuple[GpuInfo, ...]:
+        """By host and PCI address, ``most`` of those behind ``after``; other hosts are not looked at.
+
+        :raises NotFound: ``host.unknown``
+        """
         with self.store.read() as tx:
             hosts = tx.hosts.list() if host is None else (tx.hosts.get(host),)
-            return tuple(info for one in hosts for info in gpus_of(tx, one))
+            ordered = sorted((one for one in hosts if after is None or one.name >= after[0]), key=lambda one: one.name)
+            infos = (info for one in ordered for info in sorted(gpus_of(tx, one), key=place_of))
+            return tuple(islice((info for info in infos if after is None or place_of(info) > after), most))
 
     def get(self, host: str, address: str) -> GpuInfo:
         """:raises NotFound: ``gpu.unknown``"""
@@ -40,6 +48,11 @@ class GpuService:
             return found[address]
         hint = near(address, found, f"vgpuctl gpu list --host {host}")
         raise NotFound("gpu.unknown", f"host {host} has no GPU {ascii(address)[:40]}", hint=hint)
+
+
+def place_of(info: GpuInfo) -> tuple[str, str]:
+    """What GPUs are sorted by."""
+    return info.host, info.gpu.address
 
 
 def gpus_of(tx: Transaction, host: Host) -> tuple[GpuInfo, ...]:

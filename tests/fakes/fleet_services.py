@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.advice.capacity import CapacityRow, Room, capacity
@@ -23,6 +24,7 @@ from orchestrator.core.offering import Offering
 from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
 from orchestrator.core.placement.views import GpuView, HostView, Request
 from orchestrator.services.capacity import Asked, Named, NamedPlan, Question
+from orchestrator.services.gpus import place_of
 from orchestrator.services.messages import (
     AddHost,
     GpuInfo,
@@ -126,8 +128,11 @@ class Gpus:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def list(self, host: str | None) -> tuple[GpuInfo, ...]:
-        return tuple(self._info(name) for name in self._world.hosts if host in {None, name})
+    def list(
+        self, host: str | None, after: tuple[str, str] | None = None, most: int | None = None
+    ) -> tuple[GpuInfo, ...]:
+        infos = (self._info(name) for name in sorted(self._world.hosts) if host in {None, name})
+        return tuple(islice((info for info in infos if after is None or place_of(info) > after), most))
 
     def _info(self, host: str) -> GpuInfo:
         names = tuple(f"{tenant}/{name}" for tenant, name in sorted(self._world.vms))

@@ -11,6 +11,7 @@ from orchestrator.api.paging import PagingOf
 from orchestrator.api.schemas.gpus import GpuAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.pci import parse_pci_address
+from orchestrator.services.gpus import place_of
 
 router = APIRouter(prefix="/gpus", tags=["gpus"])
 
@@ -20,8 +21,9 @@ def list_all(
     services: ServicesOf, paging: PagingOf, host: Annotated[str | None, Query(max_length=255)] = None
 ) -> list[GpuAnswer]:
     """GPUs of all hosts, or of one, by host and address."""
-    found = services.gpus.list(host)
-    return [GpuAnswer.of(info) for info in paging.cut(found, lambda info: (info.host, info.gpu.address))]
+    after = paging.after(2)
+    found = services.gpus.list(host, None if after is None else (after[0], after[1]), paging.limit + 1)
+    return [GpuAnswer.of(info) for info in paging.page(list(found), place_of)]
 
 
 @router.get("/{host}/{address}")

@@ -14,6 +14,7 @@ from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlEr
 from orchestrator.core.image import NewImage
 from orchestrator.core.operation import KINDS
 from orchestrator.operations.definitions import DEFINITIONS
+from orchestrator.services.gpus import place_of
 from orchestrator.settings import load_settings
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 
@@ -89,6 +90,17 @@ def test_gpus_are_looked_up_by_host_and_address(plane: ControlPlane) -> None:
     assert caught.value.code == "gpu.unknown"
     with pytest.raises(NotFound):
         plane.services.gpus.list("nobody")
+
+
+def test_a_page_of_gpus_begins_behind_the_one_before_and_ends_where_it_is_full(plane: ControlPlane) -> None:
+    for host in (T4_HOST, L40S_HOST):
+        plane.add_host(host)
+    gpus = plane.services.gpus
+    every = gpus.list(None)
+    assert [place_of(info) for info in every] == sorted(place_of(info) for info in every)
+    assert len(every) == 4
+    for at, info in enumerate(every):
+        assert gpus.list(None, place_of(info), 2) == every[at + 1 : at + 3]
 
 
 @pytest.mark.parametrize(
