@@ -70,5 +70,6 @@ def test_six_free_gpus_without_a_partition_of_four_are_refused_with_the_reason(e
     refused = product.refused(8, *enrolled.request_of("four", "gpu:4", "--no-start"))
     assert "gpu.no_partition" in refused.err
     assert "6 GPUs are free, but they do not form a partition" in refused.err
-    assert product.run("explain", "--profile", "gpu:4", "-o", "json").json()["reasons"][0]["code"] == "gpu.no_partition"
+    told = product.run("explain", "--profile", "gpu:4", "--vcpus", "1", "--memory", "64MiB", "-o", "json").json()
+    assert told["reasons"][0]["code"] == "gpu.no_partition"
     enrolled.clear()
