@@ -54,7 +54,7 @@ SETTINGS: Final[dict[str, GuestSetting]] = {
     "mps_memory_mib": GuestSetting(
         role="guest_mps", what="GPU memory that one client of MPS has on each device", minimum=1, maximum=1048576
     ),
-    "time_slice": GuestSetting(
+    "time_slice_length": GuestSetting(
         role="guest_time_slice",
         what="How long a program keeps a GPU before the next one has it",
         words=("default", "short", "medium", "long"),

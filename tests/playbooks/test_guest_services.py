@@ -111,10 +111,10 @@ def test_clients_of_mps_have_limits_on_each_gpu(guest: PackagedGuest) -> None:
 
 
 def test_time_slices_are_set_at_each_boot_and_a_second_run_changes_nothing(guest: PackagedGuest) -> None:
-    assert _code(_run(guest, "guest_time_slice", guest_time_slice="short")) is None
+    assert _code(_run(guest, "guest_time_slice", guest_time_slice_length="short")) is None
     unit = guest.root / "etc/systemd/system/vgpuctl-time-slice.service"
     assert "ExecStart=/usr/bin/env nvidia-smi compute-policy --set-timeslice=1\n" in unit.read_text()
-    assert _state(_run(guest, "guest_time_slice", "again", guest_time_slice="short")) == "ok"
+    assert _state(_run(guest, "guest_time_slice", "again", guest_time_slice_length="short")) == "ok"
     assert _state(_run(guest, "guest_time_slice", "other")) == "changed"
     assert "--set-timeslice=0\n" in unit.read_text()
     assert _restarts(guest) == 2
