@@ -15,9 +15,11 @@ from dataclasses import replace
 
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.views import Request
+from orchestrator.core.quota import Limit
 from orchestrator.simulate_placement.policies import PolicyEngine, PolicyName
 from orchestrator.simulate_placement.score import Latencies
 from tests.bench.placement.fleets import eight_gpu_hosts, geometry
+from tests.bench.placement.held import Held
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100
 from tests.bench.placement.workloads import MIG_PROFILES, MIG_SLICES
@@ -144,7 +146,8 @@ def _repacks(engine: PolicyEngine, case: str) -> list[Row]:
 
 
 def _adversarial(engine: PolicyEngine, live: list[str], case: str) -> list[Row]:
-    rows: list[Row] = []
+    over = Request(vm_id="over", profile=MIG_PROFILES[0], vcpus=1, memory_mib=1, tenant="full")
+    rows = _refusals(engine, over, f"{case} state=quota", Held(Limit(tenant="full", resource="vms", amount=0)))
     thirsty = Request(vm_id="thirsty", profile=MIG_PROFILES[0], vcpus=100_000, memory_mib=1, tenant="t0")
     rows += _refusals(engine, thirsty, f"{case} state=cpu")
     number = 0
@@ -161,11 +164,11 @@ def _adversarial(engine: PolicyEngine, live: list[str], case: str) -> list[Row]:
     return rows
 
 
-def _refusals(engine: PolicyEngine, request: Request, case: str) -> list[Row]:
+def _refusals(engine: PolicyEngine, request: Request, case: str, held: Held | None = None) -> list[Row]:
     times = Latencies()
     for _ in range(2000):
         begin = time.thread_time_ns()
-        refused = engine.plan(request) is None
+        refused = (held is not None and held.refuses(request)) or engine.plan(request) is None
         times.add(time.thread_time_ns() - begin)
         if not refused:
             raise RuntimeError(f"{case}: {request.profile} was placed in a fleet made to refuse it")

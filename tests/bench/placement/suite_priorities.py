@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""S8: priorities with preemption: who gets in, and what it costs the others."""
+"""S8: priorities with preemption, and quotas: who gets in, what it costs the others, whether a limit is ever passed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from dataclasses import replace
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.preemption import Preemption, plan_preemption, slot_hours
 from orchestrator.core.placement.views import Request
+from orchestrator.core.quota import Limit
 from orchestrator.simulate_placement.policies import PolicyEngine
 from tests.bench.placement.fleets import geometry, single_gpu_hosts
+from tests.bench.placement.held import Held
 from tests.bench.placement.rows import Row, rows_of
 from tests.bench.placement.suites_online import H100, SEEDS
 from tests.bench.placement.workloads import Arrival, arrivals, mig_kinds
@@ -29,6 +31,7 @@ def measure(scale: float) -> list[Row]:
         for seed in SEEDS:
             for policy, chooser in choosers.items():
                 rows += _priorities(load, seed, policy, chooser, int(4000 * scale))
+            rows += _quotas(load, seed, int(6000 * scale))
     return rows
 
 
@@ -90,4 +93,37 @@ def _priorities(
         "acceptance_urgent": 100 * accepted[1] / offered[1], "acceptance_normal": 100 * accepted[0] / offered[0],
         "victims_per_preemption": victims / max(1, preemptions),
         "victim_gib_hours_per_preemption": hours / max(1, preemptions),
+    })  # fmt: skip
+
+
+def _quotas(load: float, seed: int, count: int) -> list[Row]:
+    """Three tenants offer equal loads; one may have 20 VMs. Its limit must hold, the others must not starve."""
+    limit = 20
+    engine = PlacementEngine(single_gpu_hosts(_GPUS, geometry(H100, "mig")))
+    held = Held(Limit(tenant="a", resource="vms", amount=limit))
+    shares = {"a": 1.0, "b": 1.0, "c": 1.0}
+    stream = arrivals(
+        mig_kinds("uniform"), slots=8.0 * _GPUS, load=load, count=count, seed=seed, tenants=shares,
+    )  # fmt: skip
+    leaving: list[tuple[float, str, Request]] = []
+    offered, accepted, most, needless = dict.fromkeys(shares, 0), dict.fromkeys(shares, 0), 0, 0
+    for arrival in stream:
+        request = arrival.request
+        while leaving and leaving[0][0] <= request.now_s:
+            _, _, gone = heapq.heappop(leaving)
+            engine.release(gone.vm_id)
+            held.release(gone)
+        offered[request.tenant] += 1
+        over = held.refuses(request)
+        needless += over and held.vms("a") < limit
+        plan = None if over else engine.plan(request)
+        if plan is not None:
+            engine.take(request, plan)
+            held.take(request)
+            accepted[request.tenant] += 1
+            most = max(most, held.vms("a"))
+            heapq.heappush(leaving, (arrival.depart_s, request.vm_id, request))
+    return rows_of("S8", f"load={load} gpus={_GPUS} quota={limit}", "vgpuctl", {
+        "quota_violations": float(max(0, most - limit)), "needless_quota_refusals": float(needless),
+        "acceptance_of_others": 100 * (accepted["b"] + accepted["c"]) / (offered["b"] + offered["c"]),
     })  # fmt: skip

@@ -62,6 +62,7 @@ TARGETS = (
     Target("S7", "hosts=10000", "vgpuctl", "decisions_per_s", True, 10_000.0),
     Target("S7", "hosts=10000 state=full", "vgpuctl", "latency_p99_us", False, 100.0),
     Target("S7", "hosts=10000 state=repack", "vgpuctl_moves", "latency_p99_us", False, 10_000.0),
+    Target("S8", "load=", "vgpuctl", "quota_violations", False, 0.0),
 )
 
 
