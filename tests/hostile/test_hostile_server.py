@@ -15,7 +15,7 @@ import pytest
 from orchestrator.cli import complete, guest_access
 from orchestrator.cli.main import run
 from orchestrator.client.http import HttpAnswer, UnixHttp
-from tests.fakes.running import running_server
+from tests.fakes.running import client_of, running_server
 
 NOWHERE = Path("/vgpuctl-lie")
 """Absolute and not there: a command that obeyed must find nothing to remove."""
@@ -112,25 +112,47 @@ def _liar(
 
 
 @pytest.fixture
+def with_vm(tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A server of the test's own that has the VM train, whatever commands other tests gave theirs."""
+    with running_server(tmp_path / "own" / "state") as directory:
+        monkeypatch.setenv("VGPUCTL_STATE", str(directory))
+        run(COMMANDS[0].format(key=key).split())
+        assert [vm["name"] for vm in client_of(directory).vms()] == ["train"]
+        yield directory
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    (tmp_path / "key").write_text("private")
+    public = tmp_path / "key.pub"
+    public.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl x\n")
+    return public
+
+
+@pytest.fixture
 def told(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, tell: Callable[[str, str, str | None], str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, str | None], str]:
+    """At the server that all tests of the file share."""
+    monkeypatch.setenv("VGPUCTL_STATE", str(state))
+    return tell
+
+
+@pytest.fixture
+def tell(
+    key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str, str, str | None], str]:
     """Runs a command against the liar; everything that reached the terminal."""
-    monkeypatch.setenv("VGPUCTL_STATE", str(state))
-    (tmp_path / "key").write_text("private")
-    (tmp_path / "key.pub").write_text(
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl x\n"
-    )
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     monkeypatch.setattr(guest_access, "become", lambda arguments, chosen: print(*map(ascii, arguments)))
 
-    def tell(words: str, lie: str, member: str | None) -> str:
+    def lied(words: str, lie: str, member: str | None) -> str:
         with monkeypatch.context() as patch:
             asked: list[str] = []
             patch.setattr(UnixHttp, "request", _liar(lie, member, asked))
             try:
-                run(words.format(key=tmp_path / "key.pub", **{name: tmp_path / name for name in FILES}).split())
+                run(words.format(key=key, **{name: tmp_path / name for name in FILES}).split())
             except (KeyError, TypeError, ValueError, AttributeError):
                 # What a lie breaks is a bug's line with a number: the lie goes into a log.
                 if not asked:
@@ -139,7 +161,7 @@ def told(
         said = capsys.readouterr()
         return said.out + said.err
 
-    return tell
+    return lied
 
 
 def test_every_command_that_a_server_answers_is_lied_to() -> None:
@@ -183,15 +205,14 @@ def test_no_id_of_its_own_making_becomes_a_path(
         assert [path for path in made if not re.fullmatch("ssh|[0-9a-f-]{36}|identity", path.name)] == []
 
 
-def test_what_it_names_is_not_evaluated_by_a_shell(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    monkeypatch.setenv("VGPUCTL_STATE", str(state))
-    assert complete.vms("") != []
+def test_what_it_names_is_not_evaluated_by_a_shell(monkeypatch: pytest.MonkeyPatch, with_vm: Path) -> None:
+    assert complete.vms("") == ["train"]
     for lie in (*LIES, "$(touch x)", "`id`", "a'b", 'a"b', "a;b", "*", "a\nb"):
-        monkeypatch.setattr(UnixHttp, "request", _liar(lie, None, []))
-        assert complete.vms("") == []
-        monkeypatch.undo()
-        monkeypatch.setenv("VGPUCTL_STATE", str(state))
+        with monkeypatch.context() as patch:
+            patch.setattr(UnixHttp, "request", _liar(lie, None, []))
+            assert complete.vms("") == []
 
 
-def test_an_id_that_is_none_is_one_clear_error(told: Callable[[str, str, str | None], str]) -> None:
-    assert "[server.malformed]" in told("delete-vm train --no-wait", "../../kept", "id")
+@pytest.mark.usefixtures("with_vm")
+def test_an_id_that_is_none_is_one_clear_error(tell: Callable[[str, str, str | None], str]) -> None:
+    assert "[server.malformed]" in tell("delete-vm train --no-wait", "../../kept", "id")
