@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.errors import NotFound
-from orchestrator.core.geometry.cut import IllegalLayout, Taken
+from orchestrator.core.geometry.cut import Cut, IllegalLayout, Taken
 from orchestrator.core.host import Host
 from orchestrator.core.names import near
 from orchestrator.core.placement.views import GpuView, HostView
@@ -100,9 +101,15 @@ def _room(view: GpuView, name: str, shape: str) -> int:
     cut = view.geometry.cut(name)
     if cut is None or view.cut not in {None, name}:
         return 0
-    taken = (
+    taken = tuple(
         Taken(view.geometry.shape_in(one.profile, name) or one.profile, one.start, one.size) for one in view.occupied
     )
+    return _places(cut, shape, taken)
+
+
+@lru_cache(maxsize=4096)
+def _places(cut: Cut, shape: str, taken: tuple[Taken, ...]) -> int:
+    """A fleet has few kinds of GPUs, whose cuts are made once, and most of them are taken alike."""
     try:
         state, count = cut.classify(taken), 0
     except IllegalLayout:
