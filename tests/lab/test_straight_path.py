@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fakes.several import until
 from tests.lab.enrolled import MDEV, SMALL, Enrolled
 from tests.lab.host_facts import facts, vgpu_count
 from tests.lab.product import names
@@ -29,6 +30,7 @@ def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> 
     guest = enrolled.in_guest("train", "lspci", "-nn")
     assert enrolled.guest_pci_id in guest
     assert "[0302]" in guest
+    _licence_is_told(enrolled, shown["id"])
 
     product.ok("stop-vm", "train")
     assert product.json("show-vm", "train")["state"] == "stopped"
@@ -41,6 +43,19 @@ def test_a_vm_sees_its_vgpu_and_everything_is_given_back(enrolled: Enrolled) -> 
     product.ok("delete-vm", "train")
     assert product.json("list-vms") == []
     assert facts(enrolled.shell) == before
+
+
+def _licence_is_told(enrolled: Enrolled, vm: str) -> None:
+    """As the host's driver has it, once the host is looked at again. No guest of the lab fetches one by itself."""
+
+    def told() -> tuple[str, str | None]:
+        licence = enrolled.product.json("show-vm", "train")["provisioned"]["licence"]
+        return licence["state"], licence["until"]
+
+    until(lambda: told() == ("unlicensed", None), "the licence that the guest has not")
+    enrolled.shell(f"echo '{vm} 2031 1 2 3 4 5' > /run/vgpu-lab/licences")
+    until(lambda: told() == ("licensed", "2031-01-02T03:04:05Z"), "the licence that the guest has")
+    enrolled.shell("rm /run/vgpu-lab/licences")
 
 
 def test_the_same_request_again_shows_the_vm_and_another_is_a_conflict(enrolled: Enrolled) -> None:
