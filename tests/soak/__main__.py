@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.soak XML LOG``: the counts of a run of `make soak` as docs/reference/soak.md."""
+"""``python -m tests.soak XML LOG``: the counts of a run of `make soak` in docs/reference/soak.md. What that run
+left out stays there as it was counted last."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from xml.etree import ElementTree as ET
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "soak.md"
 _COUNT = re.compile(r"^fault matrix on (?P<backend>\w+): (?P<runs>\d+) runs", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<name>.+?) \|.+\| (?P<begun>[0-9-]{10} [0-9:]{5}) \|$", re.MULTILINE)
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
-# What the last soak has run
+# What soaks have run
 
-Written by `make soak` from its own report. `SOAK_TESTS` narrows what is run, and then only that is here.
+Written by `make soak` from its own report. `SOAK_TESTS` narrows what is run; the rest stays as it was when it last ran.
 
 """
 
@@ -29,29 +31,29 @@ class Counts:
     seconds: float = 0.0
 
 
-def page(report: str, log: str) -> str:
-    """``report``: pytest's JUnit XML; ``log``: what it printed, for the counts of the fault matrix."""
+def page(report: str, log: str, earlier: str) -> str:
+    """``report``: pytest's JUnit XML; ``log``: what it printed, for the counts of the fault matrix; ``earlier``: the
+    page as it is."""
     root = ET.fromstring(report)
-    lines = list(_lines(root, log))
+    suite = root if root.tag == "testsuite" else root.find("testsuite")
+    begun = "" if suite is None else suite.get("timestamp", "")[:16].replace("T", " ")
+    rows = {found["name"]: found[0] for found in _ROW.finditer(earlier)}
+    rows |= {name: f"| {name} | {cells} | {begun} |" for name, cells in _rows(root, log)}
+    tests = [rows[name] for name in sorted(rows) if name.startswith("`")]
+    counts = [rows[name] for name in sorted(rows) if not name.startswith("`")]
+    lines = ["| tests | run | failed | skipped | minutes | begun |", "|---|---:|---:|---:|---:|---|", *tests]
+    if counts:
+        lines += ["", "| counted | times | begun |", "|---|---:|---|", *counts]
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _lines(root: ET.Element, log: str) -> Iterator[str]:
-    suite = root if root.tag == "testsuite" else root.find("testsuite")
-    begun = "" if suite is None else suite.get("timestamp", "")[:16].replace("T", " ")
-    yield f"Begun {begun}."
-    yield ""
-    yield "| tests | run | failed | skipped | minutes |"
-    yield "|---|---:|---:|---:|---:|"
-    for name, counts in sorted(_by_file(root).items()):
-        minutes = counts.seconds / 60
-        yield f"| `{name}` | {counts.run} | {counts.failed} | {counts.skipped} | {minutes:.1f} |"
-    for name, count in sorted(_counted(root).items()):
-        yield ""
-        yield f"{name[0].upper()}{name[1:]}: {count}."
+def _rows(root: ET.Element, log: str) -> Iterator[tuple[str, str]]:
+    for name, counts in _by_file(root).items():
+        yield f"`{name}`", f"{counts.run} | {counts.failed} | {counts.skipped} | {counts.seconds / 60:.1f}"
+    for told, count in _counted(root).items():
+        yield f"{told[0].upper()}{told[1:]}", f"{count}"
     for found in _COUNT.finditer(log):
-        yield ""
-        yield f"Fault matrix on {found['backend']}: {found['runs']} runs of an operation, each with its own fault."
+        yield f"Runs of an operation on {found['backend']}, each with its own fault", found["runs"]
 
 
 def _counted(root: ET.Element) -> Counter[str]:
@@ -78,5 +80,6 @@ def _by_file(root: ET.Element) -> dict[str, Counts]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(Path(sys.argv[1]).read_text(), Path(sys.argv[2]).read_text()))
+    report, log = (Path(name).read_text() for name in sys.argv[1:3])
+    PAGE.write_text(page(report, log, PAGE.read_text()))
     sys.stdout.write(f"{PAGE.name} is written\n")

@@ -12,7 +12,7 @@ _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # Attacks that are generated, and what comes out of them
 
 Written by `make docs` from `tests/hostile/families`. `make test` runs a sample of each family, `make soak` all of them,
-and [soak.md](soak.md) says how many the last run had (`make soak SOAK_TESTS=tests/hostile` runs these alone).
+and [soak.md](soak.md) says how many ran last (`make soak SOAK_TESTS=tests/hostile` runs these alone).
 In every case nothing changes beyond what the attacked thing's owner could have changed. The requests of a stolen key
 are generated too (`tests/hostile/test_stolen_key.py`); attacks that were written one by one are the other tests of
 `tests/hostile`.
