@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from orchestrator.cli.main import run
 from orchestrator.client.http import HttpAnswer, UnixHttp
 from tests.fakes.running import client_of, running_server
 
+MEMBERS = ("id", "operation", "name", "state", "host", "why", "domain_xml")
 NOWHERE = Path("/vgpuctl-lie")
 """Absolute and not there: a command that obeyed must find nothing to remove."""
 LIES = (
@@ -182,10 +183,26 @@ def _files(directory: Path) -> set[Path]:
 def test_nothing_that_it_says_is_obeyed_by_the_terminal(
     told: Callable[[str, str, str | None], str], words: str
 ) -> None:
-    for lie in LIES:
-        for member in (None, "id", "operation", "name", "state", "host", "why", "domain_xml"):
-            said = OURS.sub("", told(words, lie, member))
-            assert [line for line in said.split("\n") if not line.isprintable()] == [], (lie, member)
+    """Every lie about everything, and one about each member."""
+    first = COMMANDS.index(words)
+    _obeys_none(told, words, [(lie, None) for lie in LIES])
+    _obeys_none(told, words, [(LIES[(first + at) % len(LIES)], member) for at, member in enumerate(MEMBERS)])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_lie_about_any_member_is_obeyed_by_the_terminal(
+    told: Callable[[str, str, str | None], str], words: str
+) -> None:
+    _obeys_none(told, words, [(lie, member) for lie in LIES for member in MEMBERS])
+
+
+def _obeys_none(
+    told: Callable[[str, str, str | None], str], words: str, lies: Iterable[tuple[str, str | None]]
+) -> None:
+    for lie, member in lies:
+        said = OURS.sub("", told(words, lie, member))
+        assert [line for line in said.split("\n") if not line.isprintable()] == [], (lie, member)
 
 
 @pytest.mark.parametrize("words", COMMANDS[:4])
