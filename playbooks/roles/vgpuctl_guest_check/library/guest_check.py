@@ -36,18 +36,26 @@ class CudaFailed(Exception):
     """A call of CUDA's gave an error."""
 
 
-class Cuda:
-    """The driver's library; each call is checked."""
+class Library:
+    """One of NVIDIA's; each call is checked."""
 
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
-        self.call("cuInit", 0)
+    def __init__(self, name: str) -> None:
+        """:raises OSError: there is none"""
+        self.library = ctypes.CDLL(name)
 
     def call(self, name: str, *arguments: object) -> None:
         """:raises CudaFailed: with the call and its error's number"""
         code = getattr(self.library, name)(*arguments)
         if code != 0:
             raise CudaFailed(f"{name} gave error {code}")
+
+
+class Cuda(Library):
+    """The driver's own."""
+
+    def __init__(self) -> None:
+        super().__init__("libcuda.so.1")
+        self.call("cuInit", 0)
 
     def version(self) -> str:
         """Newest CUDA that the driver runs: 12080 is 12.8."""
@@ -108,20 +116,12 @@ class Cuda:
             raise CudaFailed("memory reads back other than it was written")
 
 
-class Nccl:
-    """The library; each call is checked. :raises OSError: there is none"""
-
+class Nccl(Library):
     INT32, SUM = 2, 0
     NUMBERS = 1 << 16
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL("libnccl.so.2")
-
-    def call(self, name: str, *arguments: object) -> None:
-        """:raises CudaFailed: with the call and its error's number"""
-        code = getattr(self.library, name)(*arguments)
-        if code != 0:
-            raise CudaFailed(f"{name} gave error {code}")
+        super().__init__("libnccl.so.2")
 
     def version(self) -> str:
         """22304 is 2.23.4."""
