@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 
 from orchestrator.core.errors import Retryable, VgpuctlError, error_to_dict
 from orchestrator.core.protocol import encode_frame, read_frame
+from tests.fakes.listening import Listening
 
 
-class HostsRelay:
+class HostsRelay(Listening):
     """Listens on ``path`` until the process ends."""
 
     def __init__(self, path: Path, hosts: Path) -> None:
@@ -25,21 +25,9 @@ class HostsRelay:
         self.on_performed: Callable[[dict[str, Any]], object] = bool
         """Called with an action that was done, before its answer goes on."""
         self._hosts = hosts
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(path, self._serve_one)
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def _serve_one(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as hosts, suppress(OSError, VgpuctlError):
             hosts.connect(str(self._hosts))
             asked, answered = client.makefile("rb"), hosts.makefile("rb")

@@ -24,11 +24,12 @@ from orchestrator.core.wire import (
     unless_known,
 )
 from tests.fakes.fake_host import FakeHosts
+from tests.fakes.listening import Listening
 
 Message = dict[str, Any]
 
 
-class HostsServer:
+class HostsServer(Listening):
     """Listens on ``path`` until the process ends; one request at a time."""
 
     def __init__(self, path: Path, hosts: FakeHosts) -> None:
@@ -42,21 +43,9 @@ class HostsServer:
             "things_of": lambda host, params: things_to_dict(hosts.things_of(host, params["vm"])),
             "perform": self._perform,
         }
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(path, self._serve_one)
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve_one(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as reader, suppress(OSError, VgpuctlError):
             read_frame(reader)  # who is there
             while (request := read_frame(reader)) is not None:
