@@ -84,7 +84,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
 
     def cut(kinds: frozenset[str]) -> Geometry:
         name = model.name if model is not None else seen.model
-        return build_geometry(name, seen.memory_mib, types=types, mig=mig, kinds=kinds)
+        return build_geometry(name, seen.memory_mib, types=types, mig=mig, kinds=kinds, for_vms=True)
 
     board = model.baseboard if model is not None else None
     partitions = tuple(p.module_ids for p in known.partitions_of(board)) if board is not None else ()

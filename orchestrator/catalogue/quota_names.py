@@ -44,7 +44,10 @@ def _profile(wanted: str, profiles: Profiles, host_types: Collection[str]) -> st
         offering = profiles.resolve(wanted, host_types=host_types)
     except NotFound as error:
         raise _unknown(f"vgpus:{wanted}", error.hint) from error
-    return offering.vgpu_type or offering.mig_profile or offering.name
+    if offering.kind == "mig":  # whose VMs have vGPUs of some type, as those have who ask for that type
+        hint = "'mig-slices' counts GPU instances, vgpus:TYPE the vGPUs of one MIG-backed type"
+        raise _unknown(f"vgpus:{wanted}", hint)
+    return offering.vgpu_type or offering.name
 
 
 def _board(wanted: str, profiles: Profiles, host_types: Collection[str]) -> str:

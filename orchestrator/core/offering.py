@@ -10,7 +10,7 @@ from typing import Final, Literal
 from orchestrator.core.labels import Labels
 
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
-"""``mig``: a GPU-instance profile by its own name; the host's MIG-backed type for it is resolved there.
+"""``mig``: a GPU-instance profile by its own name; a VM gets the MIG-backed type that takes all of such an instance.
 How a device reaches the VM is the host's matter and not part of an offering."""
 
 SchedulerPolicy = Literal["best_effort", "equal_share", "fixed_share"]

@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import InvalidInput
-from orchestrator.core.offering import Offering, OfferingKind
+from orchestrator.core.offering import Offering
 from orchestrator.core.units import MIB, show_size
-
-MADE: frozenset[OfferingKind] = frozenset({"time_sliced", "mig_backed", "passthrough"})
-"""Kinds that create-vm makes."""
 
 
 def unsupported(offering: Offering) -> tuple[str, ...]:
     """In words, one for each property; empty: all that the offering promises is done."""
-    if offering.kind not in MADE:
-        return ()  # whether its kind is made is asked first (services/planning.py)
     parameters = offering.parameters
     asked = {
         "a scheduler": offering.scheduler is not None and offering.kind != "time_sliced",

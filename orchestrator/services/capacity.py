@@ -16,8 +16,7 @@ from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
-from orchestrator.core.offering import Offering
-from orchestrator.core.offering_support import MADE, check_supported, check_whole_pages, has_whole_pages, unsupported
+from orchestrator.core.offering_support import check_supported, check_whole_pages, has_whole_pages, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
 from orchestrator.core.placement.preemption import place_preempting
@@ -167,7 +166,7 @@ class CapacityService:
         with self.index.current(), self.store.read() as tx:
             now, asked = self._fleet(), Asked()
             ties = _ties(tx, asked)
-            given = [name for name in names if _is_made(now.known.resolve(name))]
+            given = [name for name in names if not unsupported(now.known.resolve(name))]
             asked_of = {one.profile: one for one in _questions(None, asked, given)}
             wanted = {name: self._counted(tx, one, now.known, ties, alone=False) for name, one in asked_of.items()}
             places = {one: one.places(now) for one in dict.fromkeys(wanted.values())}
@@ -309,10 +308,6 @@ def _ties(tx: Transaction, asked: Asked, host: str | None = None) -> _Ties:
     volumes = volumes_for(tx, asked.tenant, asked.volumes, host)
     where, disk_bytes = place_with(volumes, host, asked.disk_bytes)
     return _Ties(where, disk_bytes, tuple(one for one in uplinks if one is not None))
-
-
-def _is_made(offering: Offering) -> bool:
-    return offering.kind in MADE and not unsupported(offering)
 
 
 def _most(number: int, asked: Asked) -> int:

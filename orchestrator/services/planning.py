@@ -15,8 +15,8 @@ from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIXED
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.offering import Offering, VgpuParameters
-from orchestrator.core.offering_support import MADE, check_supported, check_whole_pages
-from orchestrator.core.placement.from_offering import Ask, ask_of
+from orchestrator.core.offering_support import check_supported, check_whole_pages
+from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.place import place_in
 from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.views import Part, Placement, Refusal, Request
@@ -172,7 +172,7 @@ class Planner:
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
 
     def _request(self, tx: Transaction, spec: VmSpec, vm_id: str, offering: Offering, *, keeps_disk: bool) -> Request:
-        ask = _ask(offering)
+        ask = ask_of(offering)
         return Request(
             vm_id=vm_id,
             profile=ask.profile,
@@ -218,17 +218,18 @@ class Planner:
         return placement, tuple(preemptible[vm_id] for vm_id in preemption.victims)
 
     def _draw(
-        self, viewed: Viewed, snapshot: HostSnapshot, placement: Placement, type_name: str, leaving: frozenset[str]
+        self, viewed: Viewed, snapshot: HostSnapshot, placement: Placement, profile: str, leaving: frozenset[str]
     ) -> tuple[Device, ...]:
-        """A device for each part of the place."""
+        """A device for each part of the place. A GPU instance reaches its VM as the vGPU type that takes all of it."""
         staying = (claim for claim in viewed.seen.claims if claim.vm not in leaving)
         taken = {one.function for claim in staying for one in claim.devices if one.function is not None}
         devices = []
         for part in placement.parts:
+            geometry = _geometry(viewed, part)
             if part.cut == WHOLE:
-                device = draw_whole(part.gpu_id, board_name(_geometry(viewed, part).model))
+                device = draw_whole(part.gpu_id, board_name(geometry.model))
             else:
-                asked = _Asked(type_name, _instance_at(_geometry(viewed, part), part, type_name))
+                asked = _Asked(geometry.vgpu_type_of(profile), _instance_at(geometry, part, profile))
                 device = self._drawn_on(viewed, _gpu(snapshot, part.gpu_id), asked, frozenset(taken))
                 if part.cut == MIXED:
                     device = replace(device, placement_id=part.start)
@@ -277,24 +278,13 @@ def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:
     )
 
 
-def _instance_at(geometry: Geometry, part: Part, type_name: str) -> InstancePlace | None:
+def _instance_at(geometry: Geometry, part: Part, profile: str) -> InstancePlace | None:
     """None: time-sliced."""
     cut = geometry.cut(part.cut)
-    profile = geometry.shape_in(type_name, part.cut)
-    if cut is None or cut.kind != "mig" or profile is None:
+    instance = geometry.shape_in(profile, part.cut)
+    if cut is None or cut.kind != "mig" or instance is None:
         return None
-    return InstancePlace(profile, part.start)
-
-
-def _ask(offering: Offering) -> Ask:
-    """:raises InvalidInput: ``profile.unsupported``"""
-    if offering.kind not in MADE or (offering.kind != "passthrough" and offering.vgpu_type is None):
-        raise InvalidInput(
-            "profile.unsupported",
-            f"profile {offering.name} is {offering.kind.replace('_', ' ')}; only vGPUs and whole GPUs are made so far",
-            hint="'vgpuctl profile list' shows what the hosts offer",
-        )
-    return ask_of(offering)
+    return InstancePlace(instance, part.start)
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:

@@ -53,4 +53,6 @@ def _offers(host: HostView, offering: Offering) -> bool:
         return False
     if offering.gpu_count:
         return len(whole_gpus(host, offering.gpu_models)) >= offering.gpu_count
-    return any(gpu.geometry.supports(offering.vgpu_type or "") for gpu in host.gpus)
+    gives = offering.vgpu_type or offering.mig_profile or ""
+    models = offering.gpu_models
+    return any(gpu.geometry.supports(gives) and (not models or gpu.geometry.model in models) for gpu in host.gpus)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client.client import Client
-from orchestrator.core.errors import NoCapacity
+from orchestrator.core.errors import NoCapacity, NotFound
 from tests.fakes.simulated import serving_fleet, wish
 
 QUARTER, EIGHTH, SLICED = "a100-pcie-80-1-20c", "GRID A100D-1-10C", "GRID A100D-20C"
@@ -117,3 +117,26 @@ def test_gpus_that_a_fleet_lists_for_mig_alone_keep_what_is_said_of_time_slicing
         for number in range(fits(client, SLICED)):
             client.wait(client.create_vm(wish(f"v{number}", SLICED)))
         assert fits(client, SLICED) == 0
+
+
+def test_a_mig_profile_gives_a_vm_the_vgpu_that_takes_the_whole_of_such_an_instance(client: Client) -> None:
+    """As what is planned, counted and explained under that name; a start after a stop gives the same again."""
+    assert [fits(client, one) for one in ("2g.20gb", "GRID A100D-2-20C")] == [3, 3]
+    shown = client.profile("2g.20gb")
+    assert (shown["free"], shown["hosts"], shown["available"]) == (3, ["a100-0"], True)
+    assert client.plan_vm(wish("one", "2g.20gb"))["host"] == "a100-0"
+    client.wait(client.create_vm(wish("one", "2g.20gb")))
+    for _ in range(2):
+        vm = client.vm("one", "default")
+        assert [(one["kind"], one["type_name"]) for one in vm["devices"]] == [("mig_backed", "GRID A100D-2-20C")]
+        wait_for_layout(client, {"default/one": ("2g.20gb", 4)})
+        client.wait(client.stop_vm("one", "default"))
+        client.wait(client.start_vm("one", "default"))
+    with pytest.raises(NoCapacity):
+        client.create_vm(wish("two", "1g.5gb"))
+
+
+def test_a_quota_of_a_mig_profile_is_refused_as_vms_are_counted_by_their_vgpu_types(client: Client) -> None:
+    with pytest.raises(NotFound, match="nothing that a quota") as refused:
+        client.change_quota("default", {"vgpus:2g.20gb": 1})
+    assert "mig-slices" in str(refused.value.hint)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from orchestrator.core.geometry.cut import MIXES, Cut, CutKind
 from orchestrator.core.geometry.equal_size import EqualSizeCut
-from orchestrator.core.geometry.geometry import Geometry
+from orchestrator.core.geometry.geometry import Geometry, Options
 from orchestrator.core.geometry.mask_cut import MaskCut, Places, intervals
 from orchestrator.core.geometry.nested import Inside, NestedCut
 
+_Found = dict[str, list[tuple[str, str]]]
 MIG = "mig"
 MIXED = "mixed"
 
@@ -51,14 +52,16 @@ def build_geometry(
     types: Iterable[TypeRow] = (),
     mig: Iterable[MigRow] = (),
     kinds: frozenset[str] = frozenset({"mig", "time_sliced", "mixed"}),
+    for_vms: bool = False,
 ) -> Geometry:
     """The geometry of a GPU with these vGPU types and GPU-instance profiles.
 
+    ``for_vms``: a GPU instance can only be asked for where a vGPU type takes the whole of it, as VMs get it that way.
     ``kinds``: the cut kinds the operator or the driver allows here. Types without a known maximum (or
     profiles without known starts) are left out: they cannot be placed truthfully.
     """
     cuts: list[Cut] = []
-    options: dict[str, list[tuple[str, str]]] = {}
+    options: _Found = {}
     rows = tuple(types)
     mig_rows = tuple(row for row in mig if row.starts)
     if "mig" in kinds and mig_rows:
@@ -68,10 +71,17 @@ def build_geometry(
     mixes = next((kind for kind in MIXES if kind in kinds), None)
     if mixes is not None:
         cuts.extend(_mixed_cut(rows, options, mixes))
-    return Geometry(model, memory_mib, tuple(cuts), {name: tuple(found) for name, found in options.items()})
+    backed = {row.gi_profile for row in rows}
+    unasked = {row.name for row in mig_rows if for_vms and row.name not in backed}
+    held = {name: options.pop(name) for name in unasked & options.keys()}
+    return Geometry(model, memory_mib, tuple(cuts), _pairs(options), _pairs(held))
 
 
-def _equal_cuts(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]) -> list[Cut]:
+def _pairs(found: _Found) -> Options:
+    return {name: tuple(pairs) for name, pairs in found.items()}
+
+
+def _equal_cuts(rows: tuple[TypeRow, ...], options: _Found) -> list[Cut]:
     """A cut per size. Series share a size; where the driver allows series different maxima, the lowest holds."""
     most: dict[int, int] = {}
     for row in rows:
@@ -85,7 +95,7 @@ def _equal_cuts(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, st
     return list(cuts.values())
 
 
-def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]], kind: CutKind) -> list[Cut]:
+def _mixed_cut(rows: tuple[TypeRow, ...], options: _Found, kind: CutKind) -> list[Cut]:
     places: dict[str, Places] = {}
     region = 0
     for row in rows:
@@ -97,9 +107,7 @@ def _mixed_cut(rows: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str
     return [MaskCut(MIXED, kind, region, 1024, places)] if places else []
 
 
-def _mig_cut(
-    memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...], options: dict[str, list[tuple[str, str]]]
-) -> Cut:
+def _mig_cut(memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...], options: _Found) -> Cut:
     total = max(row.total_slots for row in mig)
     known = {row.name for row in mig}
     backed = [row for row in types if row.gi_profile in known]
@@ -127,9 +135,7 @@ def _disjoint(starts: tuple[int, ...], size: int) -> int:
     return count
 
 
-def _nested_cut(
-    memory_mib: int, mig: tuple[MigRow, ...], backed: list[TypeRow], options: dict[str, list[tuple[str, str]]]
-) -> Cut:
+def _nested_cut(memory_mib: int, mig: tuple[MigRow, ...], backed: list[TypeRow], options: _Found) -> Cut:
     """Slots become GiB of nominal profile size, so that every vGPU size is whole."""
     total = max(row.total_slots for row in mig)
     scale = max(1, round(memory_mib / 1024 / total))

@@ -117,7 +117,6 @@ def test_a_page_of_gpus_begins_behind_the_one_before_and_ends_where_it_is_full(p
         ({"gpu": "0000:99:00.0"}, "gpu.unknown"),
         ({"gpu": "99"}, "pci.address_invalid"),
         ({"profile": "nobody"}, "profile.unknown"),
-        ({"profile": "1g.10gb"}, "profile.unsupported"),
         ({"vcpus": 0}, "vcpus.out_of_range"),
         ({"vcpus": 10**6}, "vcpus.out_of_range"),
         ({"memory_mib": 1}, "memory.out_of_range"),
