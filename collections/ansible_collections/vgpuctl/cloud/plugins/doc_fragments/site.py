@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What all modules have in common: which server they speak to, as whom and how long."""
+"""What all modules have in common: which server they speak to, as whom and how long, and what they show."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
     DOCUMENTATION = r"""
+attributes:
+  check_mode:
+    description: Says what it would do and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows what is there and what would be.
+    support: full
 options:
   api_url:
     description:

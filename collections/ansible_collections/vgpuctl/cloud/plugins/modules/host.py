@@ -15,13 +15,6 @@ description:
   - GPU hosts. Enrolling one installs the agent there; making it absent gives it back as it was.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: Its name.

@@ -15,13 +15,6 @@ description:
   - Base images that disks of VMs are made of. What is in an image never changes under its name.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: Its name.

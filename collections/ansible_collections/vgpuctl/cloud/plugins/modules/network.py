@@ -16,13 +16,6 @@ description:
   - Bridges that hosts have by themselves, as networks; an operator gives and takes those.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: Its name.

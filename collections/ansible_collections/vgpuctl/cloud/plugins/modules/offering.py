@@ -17,13 +17,6 @@ description:
   - One that a VM has can be neither changed nor removed.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: What O(vgpuctl.cloud.vm#module:profile) takes.

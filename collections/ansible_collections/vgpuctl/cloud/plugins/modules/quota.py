@@ -15,13 +15,6 @@ description:
   - Limits of a tenant, or of the pool that all tenants share.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   tenant:
     description: Whose limits; V(*) for the pool that all share.

@@ -15,13 +15,6 @@ description:
   - A tenant has VMs, members, networks and a quota of its own.
 extends_documentation_fragment:
   - vgpuctl.cloud.site
-attributes:
-  check_mode:
-    description: Says what it would do and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: Its name.

@@ -19,9 +19,6 @@ attributes:
   check_mode:
     description: For a new VM the server plans it, and refuses what it would refuse. Nothing is changed.
     support: full
-  diff_mode:
-    description: Shows what is there and what would be.
-    support: full
 options:
   name:
     description: Its name.
