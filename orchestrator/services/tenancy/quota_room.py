@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.catalogue.quota_names import board_name
+from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.quota import (
@@ -27,20 +28,26 @@ class QuotaRoom:
 
     tenant: str
     limits: tuple[Limit, ...]
+    """Its own and the pool's."""
     used: Amounts
     drawn: Amounts
     """What others have taken from the pool."""
 
     @classmethod
     def of(cls, tx: Transaction, tenant: str) -> QuotaRoom:
-        limits = tx.quotas.list()
-        drawn = tx.quotas.drawn(besides=tenant)
-        return cls(tenant=tenant, limits=limits, used=tx.quotas.used(tenant), drawn=drawn)
+        """What nothing limits is not counted."""
+        limits = tuple(limit for limit in tx.quotas.list() if limit.tenant in {tenant, EVERYWHERE})
+        drawn = tx.quotas.drawn(besides=tenant) if any(limit.tenant == EVERYWHERE for limit in limits) else {}
+        return cls(tenant=tenant, limits=limits, used=tx.quotas.used(tenant) if limits else {}, drawn=drawn)
+
+    def check(self, asked: Amounts) -> None:
+        """:raises QuotaExceeded: ``quota.exceeded``: the tenant may not hold ``asked`` more"""
+        check_quota(self.tenant, asked, self.limits, self.used, self.drawn)
 
     def refuses(self, asked: Amounts) -> tuple[Reason, ...]:
         """Why the tenant may not hold ``asked`` more; empty: it may."""
         try:
-            check_quota(self.tenant, asked, self.limits, self.used, self.drawn)
+            self.check(asked)
         except QuotaExceeded as error:
             return error.reasons
         return ()

@@ -12,11 +12,9 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.quota import (
     MAX_LIMIT,
     RESOURCES,
-    Amounts,
     Limit,
     QuotaUse,
     amounts_of,
-    check_quota,
     check_resource,
     show_amount,
     volume_amounts,
@@ -27,6 +25,7 @@ from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.known_profiles import KnownProfiles
+from orchestrator.services.tenancy.quota_room import QuotaRoom
 from orchestrator.services.tenancy.tenants import known_tenant
 
 
@@ -38,7 +37,8 @@ def within_quota(tx: Transaction, vm: Vm, stored: Vm | None = None) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    _within(tx, vm.spec.tenant, amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored))
+    asked = amounts_of(vm) if stored is None else amounts_of(vm) - amounts_of(stored)
+    QuotaRoom.of(tx, vm.spec.tenant).check(asked)
 
 
 def volume_within_quota(tx: Transaction, volume: Volume) -> None:
@@ -46,15 +46,7 @@ def volume_within_quota(tx: Transaction, volume: Volume) -> None:
 
     :raises QuotaExceeded: ``quota.exceeded``
     """
-    _within(tx, volume.tenant, volume_amounts(volume.size_bytes))
-
-
-def _within(tx: Transaction, tenant: str, asked: Amounts) -> None:
-    limits = tx.quotas.list()
-    concerned = {limit.tenant for limit in limits} & {tenant, EVERYWHERE}
-    if concerned:
-        drawn: Amounts = tx.quotas.drawn(besides=tenant) if EVERYWHERE in concerned else {}
-        check_quota(tenant, asked, limits, tx.quotas.used(tenant), drawn)
+    QuotaRoom.of(tx, volume.tenant).check(volume_amounts(volume.size_bytes))
 
 
 def _resolved(tx: Transaction, limits: Mapping[str, int | None]) -> dict[str, int | None]:
