@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from orchestrator.api.errors import MEDIA_TYPE
 from orchestrator.api.request_keys import WITHOUT
@@ -36,10 +37,10 @@ _MEANINGS: Final = {
 }
 
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": ProblemAnswer, "description": f"{meaning}; see code and hint"}
-    for status, meaning in _MEANINGS.items()
+    status: {"description": f"{meaning}; see code and hint"} for status, meaning in _MEANINGS.items()
 }
-"""For routers: every status but the good one carries a problem."""
+"""For routers: every status but the good one carries a problem. It is named as the model where they are described:
+named here, each route makes a field of its own for each status, which is more work than all the rest of the API."""
 
 _HEADERS: Final = {
     "If-Match": "ETag of the object that this is about: refused with 412 when it is another by now",
@@ -68,6 +69,7 @@ _SECURITY: Final = {
         "description": "From 'vgpuctl token create', or of a login. Without one the unix socket goes by uid",
     }
 }
+_SCHEMA: Final = "#/components/schemas/{model}"
 _REFERENCE: Final = re.compile(r"#/components/schemas/(\w+)")
 
 
@@ -91,6 +93,7 @@ class DescribedApi(FastAPI):
                     _describe_headers(verb.upper(), path, operation)
                     for one in operation["parameters"]:
                         _describe(f"{verb.upper()} {path}", one["name"], one)
+            _add_schema(document["components"]["schemas"], ProblemAnswer)
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
             document |= {"servers": SERVERS, "security": [{"token": []}, {}]}
@@ -102,6 +105,15 @@ class DescribedApi(FastAPI):
             for name, example in json.loads(EXAMPLES_FILE.read_text(encoding="utf-8")).items():
                 self.openapi_schema["components"]["schemas"][name].setdefault("examples", [example])
         return super().openapi()
+
+
+def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
+    """With those it is made of; by name, as the framework keeps them."""
+    found = model.model_json_schema(mode="serialization", ref_template=_SCHEMA)
+    schemas |= {**found.pop("$defs", {}), model.__name__: found}
+    ordered = dict(sorted(schemas.items()))
+    schemas.clear()
+    schemas.update(ordered)
 
 
 def _with_short_names(document: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +137,7 @@ def _describe_problems(responses: dict[str, Any]) -> None:
     responses.pop(_FRAMEWORKS_OWN, None)
     for status, answer in responses.items():
         if status >= "400":
-            answer["content"] = {MEDIA_TYPE: answer["content"]["application/json"]}
+            answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": _SCHEMA.format(model=ProblemAnswer.__name__)}}}
 
 
 def _describe_headers(verb: str, path: str, operation: dict[str, Any]) -> None:
