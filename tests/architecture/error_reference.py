@@ -7,10 +7,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from orchestrator.core.errors import FAMILIES
-from tests.architecture.tree import ROOT, files, tree
+from tests.architecture.tree import ROOT, files, nodes
 
 PAGE = Path("docs/reference/errors.md")
 CODE = re.compile(r"[a-z]+\.[a-z][a-z_]+")
@@ -42,23 +43,21 @@ class Mention:
     text: str
 
 
-def mentions() -> list[Mention]:
-    found: list[Mention] = []
-    for path in files(".py", under="orchestrator/"):
-        if "/migrations/" not in path.as_posix():
-            found += _in_module(tree(path))
-    return found
+@cache
+def mentions() -> tuple[Mention, ...]:
+    sources = (path for path in files(".py", under="orchestrator/") if "/migrations/" not in path.as_posix())
+    return tuple(mention for path in sources for mention in _in_module(nodes(path)))
 
 
-def _in_module(module: ast.Module) -> Iterator[Mention]:
+def _in_module(module: tuple[ast.AST, ...]) -> Iterator[Mention]:
     seen: set[int] = set()
-    for node in ast.walk(module):
+    for node in module:
         parts = _parts(node)
         for place, part in enumerate(parts):
             if _is_code(part) and isinstance(part, ast.Constant) and id(part) not in seen:
                 seen.add(id(part))
                 yield Mention(str(part.value), _family(node, parts), _text(parts[place + 1 :]))
-    for node in ast.walk(module):
+    for node in module:
         if _is_code(node) and isinstance(node, ast.Constant) and id(node) not in seen:
             yield Mention(str(node.value), "", "")
 

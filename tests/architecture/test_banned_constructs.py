@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import files, project_files, text, tree
+from tests.architecture.tree import files, nodes, project_files, text
 
 # Put together so that this file does not contain what it looks for.
 UNFINISHED = re.compile("|".join([r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b", r"\bXX" + r"X\b", "NotImplemented" + "Error"]))
@@ -55,7 +55,7 @@ def test_every_handler_names_what_it_catches() -> None:
     broad = [
         f"{path}:{node.lineno}"
         for path in files(".py")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler) and _catches_everything(node)
     ]
     assert broad == []
@@ -65,7 +65,7 @@ def test_no_test_is_skipped() -> None:
     skipped = [
         f"{path}:{node.lineno}"
         for path in files(".py", under="tests/")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in SKIPS and "pytest" in ast.unparse(node)
     ]
     assert skipped == []
@@ -77,7 +77,7 @@ def test_no_call_turns_a_safety_off(argument: str) -> None:
     calls = [
         f"{path}:{node.lineno}"
         for path in files(".py", under="orchestrator/")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == argument and isinstance(keyword.value, ast.Constant) and keyword.value.value is unsafe

@@ -2,17 +2,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tests.architecture.tree import files, tree
+from tests.architecture.tree import files, nodes
 
 REFUSALS = {"InvalidInput", "NotFound", "Conflict", "Denied", "QuotaExceeded", "NoCapacity", "Fatal", "Stuck"}
 INSIDE_OPERATIONS = ("orchestrator/agent/", "orchestrator/sim/")
 """What happens on a host is told with its operation, whose way out is the hint."""
 
 
-def _refusals(module: ast.Module) -> Iterator[ast.Call]:
-    for node in ast.walk(module):
+def _refusals(module: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    for node in module:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in REFUSALS:
             yield node
 
@@ -22,7 +22,7 @@ def test_every_refusal_says_what_to_do() -> None:
         f"{path}:{call.lineno}"
         for path in files(".py", under="orchestrator/")
         if not path.as_posix().startswith(INSIDE_OPERATIONS)
-        for call in _refusals(tree(path))
+        for call in _refusals(nodes(path))
         if not any(keyword.arg in {"hint", None} for keyword in call.keywords)
     ]
     assert silent == []
@@ -30,4 +30,4 @@ def test_every_refusal_says_what_to_do() -> None:
 
 def test_refusals_are_found() -> None:
     module = ast.parse('raise NotFound("vm.unknown", "there is no VM a")')
-    assert len(list(_refusals(module))) == 1
+    assert len(list(_refusals(ast.walk(module)))) == 1

@@ -5,7 +5,7 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.architecture.tree import files, tree
+from tests.architecture.tree import files, nodes
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -27,7 +27,7 @@ def _dotted(path: Path) -> str:
 def _imported(path: Path) -> set[str]:
     """Modules that the file names, lazy imports and those for types alone included."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.architecture.tree import ROOT, files, imports, tree
+from tests.architecture.tree import ROOT, files, imports, nodes
 
 SHIPPED = ("orchestrator/core/", "orchestrator/agent/")
 THIRD_PARTY = {"attr", "attrs", "cattrs", "libvirt", "pynvml", "orchestrator"}
@@ -32,7 +32,7 @@ def test_what_runs_on_hosts_imports_nothing_newer_than_its_python() -> None:
     newer = [
         f"{path}:{node.lineno} {node.module}.{alias.name}"
         for path in _shipped()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name in NEWER_THAN_310.get(node.module or "", set())
@@ -44,7 +44,7 @@ def test_what_runs_on_hosts_imports_nothing_newer_than_its_python() -> None:
 def test_what_runs_on_hosts_uses_no_newer_name() -> None:
     newer: list[str] = []
     for path in _shipped():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Name) and node.id in NEWER_BUILTINS:
                 newer.append(f"{path}:{node.lineno} {node.id}")
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

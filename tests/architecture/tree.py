@@ -40,12 +40,19 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(text(path), filename=str(path))
 
 
-def imports(path: Path) -> list[tuple[int, str]]:
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Of the whole file, as :func:`ast.walk` finds them."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """Line and dotted name of every absolute import in the file, lazy ones included."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.append((node.lineno, node.module))
-    return found
+    return tuple(found)
