@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from orchestrator.core.host_actions import (
 )
 from orchestrator.core.wire import snapshot_to_dict, things_from_dict
 from orchestrator.ports.host import HostLink
-from tests.contract.agent_over_ssh import SITE, Chain, chain
+from tests.contract.agent_over_ssh import SITE, Chain
 
 VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10"
 SEED = WriteSeed(vm=VM, seed="a.iso", iso_base64=base64.b64encode(b"seed").decode())
@@ -43,19 +43,6 @@ SEED = WriteSeed(vm=VM, seed="a.iso", iso_base64=base64.b64encode(b"seed").decod
 
 def token(*, epoch: int = 1, attempt: int = 1, operation: str = "op", site: str = SITE) -> FencingToken:
     return FencingToken(site=site, epoch=epoch, operation=operation, attempt=attempt)
-
-
-@pytest.fixture
-def way(tmp_path: Path) -> Iterator[Chain]:
-    with chain(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def link(way: Chain) -> Iterator[SshHostLink]:
-    made = SshHostLink(site=SITE, key_file=way.key_file)
-    yield made
-    made.close()
 
 
 def test_a_host_is_observed_and_changed_over_one_channel(way: Chain, link: SshHostLink) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import socket
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from orchestrator.adapters.agent_link.link import SshHostLink
 from orchestrator.core.errors import Retryable, Unknown, WorldError
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import FencingToken, WriteSeed
-from tests.contract.agent_over_ssh import SITE, Chain, chain
+from tests.contract.agent_over_ssh import SITE, Chain
 from tests.fakes.relay import Relay
 
 VM = "5f0a86b4-54f6-4f0c-9d3c-6d4e8a3c2b10"
@@ -24,22 +23,9 @@ TOKEN = FencingToken(site=SITE, epoch=1, operation="op", attempt=1)
 
 
 @pytest.fixture
-def way(tmp_path: Path) -> Iterator[Chain]:
-    with chain(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
 def relay(way: Chain) -> Iterator[Relay]:
     listener = socket.create_server(("127.0.0.1", 0))
     made = Relay(listener, partial(socket.create_connection, ("127.0.0.1", way.ssh.port)))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def link(way: Chain) -> Iterator[SshHostLink]:
-    made = SshHostLink(site=SITE, key_file=way.key_file)
     yield made
     made.close()
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,21 +21,8 @@ from orchestrator.core.host_actions import (
     StopDomain,
     UndefineDomain,
 )
-from tests.contract.agent_over_ssh import SITE, Chain, chain
+from tests.contract.agent_over_ssh import Chain
 from tests.contract.test_agent_over_ssh import DEFINE, VM, furnishings, token
-
-
-@pytest.fixture
-def way(tmp_path: Path) -> Iterator[Chain]:
-    with chain(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def link(way: Chain) -> Iterator[SshHostLink]:
-    made = SshHostLink(site=SITE, key_file=way.key_file)
-    yield made
-    made.close()
 
 
 def cut_after(way: Chain, done: list[HostAction]) -> Callable[[HostAction, FencingToken], ActionResult]:

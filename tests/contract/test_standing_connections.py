@@ -4,22 +4,12 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from tests.contract.agent_over_ssh import SITE, Chain, chain
+from tests.contract.agent_over_ssh import SITE, Chain
 
 LIMIT_S = 60.0
-
-
-@pytest.fixture
-def way(tmp_path: Path) -> Iterator[Chain]:
-    with chain(tmp_path) as found:
-        yield found
 
 
 def test_whoever_asked_is_told_which_host_was_lost_and_not_of_one_that_was_left(way: Chain) -> None:
