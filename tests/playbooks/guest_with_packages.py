@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.image.mirror import find_mirror
 from orchestrator.adapters.ansible.connection import GROUP, GUEST, environment
 from orchestrator.adapters.ansible.outcome import RunReport
 from orchestrator.adapters.ansible.play import Play, run_play
@@ -33,6 +36,24 @@ _PROGRAMS = {
         'echo "ii  $name $(cat "$GUEST/installed/$name")"; else echo "dpkg-query: no packages found" >&2; fi; done'
     ),
 }
+_UNTIL_IT = r"""
+until_it() {
+    tries=0
+    until "$@" >/srv/last 2>&1; do
+        tries=$((tries + 1))
+        kill -0 $daemons && [ "$tries" -lt 240 ] || { cat /srv/last; log; exit 1; }
+        sleep 0.5
+    done
+}
+"""
+"""Waits for what it is given to succeed, two minutes or until one of ``daemons`` has ended."""
+_APART = ("unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+
+
+def bare_debian(root: Path, *packages: str) -> None:
+    """A Debian in a directory, with these packages."""
+    words = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", "bookworm", str(root)]
+    subprocess.run([*words, find_mirror(os.environ)], check=True, stdout=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,17 @@ class PackagedGuest:
     @property
     def installed(self) -> set[str]:
         return {path.name for path in (self.root / "installed").iterdir()}
+
+    def tries(self, script: str, limit_s: int) -> list[str]:
+        """What a shell script says in lines that begin with ``::``, in namespaces of its own below the guest's root.
+
+        It may wait with ``until_it``; it has said ``log`` and ``daemons``.
+        """
+        self.put("root/srv/try", _UNTIL_IT + script)
+        words = [*_APART, "chroot", str(self.root / "root"), "sh", "/srv/try"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit_s)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return [line.removeprefix("::").strip() for line in done.stdout.splitlines() if line.startswith("::")]
 
     def run(self, role: str, name: str, variables: dict[str, object]) -> RunReport:
         scratch = self.root / name

@@ -9,17 +9,15 @@ is there for a kubelet to join. containerd runs in namespaces of its own and end
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from lab.image.mirror import find_mirror
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of, versions_of
-from tests.playbooks.guest_with_packages import PackagedGuest
+from tests.playbooks.guest_with_packages import PackagedGuest, bare_debian
 from tests.playbooks.test_guest_services import SYSTEMCTL
 
 LABELS = {
@@ -62,14 +60,6 @@ set -eu
 mount -t proc proc /proc
 mount -t tmpfs run /run
 log() { tail -n 60 /srv/*.log; }
-until_it() {
-    tries=0
-    until "$@" >/srv/last 2>&1; do
-        tries=$((tries + 1))
-        kill -0 $daemons && [ "$tries" -lt 240 ] || { cat /srv/last; log; exit 1; }
-        sleep 0.5
-    done
-}
 containerd >/srv/containerd.log 2>&1 &
 daemons=$!
 until_it ctr version
@@ -106,11 +96,7 @@ def _package(into: Path, name: str, version: str, programs: dict[str, str]) -> s
 @pytest.fixture
 def guest(tmp_path: Path) -> PackagedGuest:
     root = tmp_path / "root"
-    needed = "containerd,runc"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={needed}", "bookworm", root, find_mirror(os.environ)],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    bare_debian(root, "containerd", "runc")
     made = PackagedGuest.made(tmp_path, **_PROGRAMS)
     (root / "srv/operator").mkdir()
     listed = [_package(root / "srv/operator", *key, programs) for key, programs in _STAND_INS.items()]
@@ -121,7 +107,6 @@ def guest(tmp_path: Path) -> PackagedGuest:
     made.put("root/sys/module/nvidia/version", "570.172.08\n")
     made.put("bootstrap", "kind: Config\n")
     made.put("config", "kind: KubeletConfiguration\ncgroupDriver: systemd\n")
-    made.put("root/srv/try", TRIED)
     return made
 
 
@@ -148,10 +133,7 @@ def test_a_real_containerd_has_nvidias_runtime_and_the_kubelet_its_labels(guest:
     assert versions == {"kubelet": "1.31.4", "device_plugin": "0.17.0", "container_toolkit": "1.17.8"}
 
     root = guest.root / "root"
-    apart = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
-    done = subprocess.run([*apart, "chroot", root, "sh", "/srv/try"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    told = [line.removeprefix("::").strip() for line in done.stdout.splitlines() if line.startswith("::")]
+    told = guest.tries(TRIED, 600)
     assert told == ["cri ok", "BinaryName:/usr/bin/nvidia-container-runtime"], (root / "srv/containerd.log").read_text()
     kubelet = (root / "srv/kubelet.started").read_text().splitlines()
     (labels,) = [one.removeprefix("--node-labels=") for one in kubelet if one.startswith("--node-labels=")]

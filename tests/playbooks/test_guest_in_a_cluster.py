@@ -10,15 +10,13 @@ from __future__ import annotations
 import base64
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from lab.image.mirror import find_mirror
 from orchestrator.adapters.ansible.connection import GUEST
 from orchestrator.adapters.ansible.guest_outcome import guest_error_of, results_of
-from tests.playbooks.guest_with_packages import PackagedGuest
+from tests.playbooks.guest_with_packages import PackagedGuest, bare_debian
 from tests.playbooks.test_guest_services import SYSTEMCTL
 
 CONF = """\
@@ -48,14 +46,6 @@ mkdir -p /run/munge /var/lib/slurm/head /var/lib/slurm/node
 chown munge: /run/munge
 daemons=
 log() { tail -n 40 /srv/*.log; }
-until_it() {
-    tries=0
-    until "$@" >/srv/last 2>&1; do
-        tries=$((tries + 1))
-        kill -0 $daemons && [ "$tries" -lt 240 ] || { cat /srv/last; log; exit 1; }
-        sleep 0.5
-    done
-}
 setpriv --reuid munge --regid munge --clear-groups munged --foreground >/srv/munged.log 2>&1 &
 daemons="$daemons $!"
 until_it munge -n
@@ -81,11 +71,7 @@ say "3 $(grep -o 'Requested node configuration is not available' /srv/job)"
 @pytest.fixture
 def guest(tmp_path: Path) -> PackagedGuest:
     root = tmp_path / "root"
-    needed = "slurmctld,slurmd,slurm-client,munge,iproute2"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={needed}", "bookworm", root, find_mirror(os.environ)],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    bare_debian(root, "slurmctld", "slurmd", "slurm-client", "munge", "iproute2")
     made = PackagedGuest.made(
         tmp_path, **{"systemctl": SYSTEMCTL, "dpkg-query": 'exec chroot "$GUEST/root" dpkg-query "$@"'}
     )
@@ -96,7 +82,6 @@ def guest(tmp_path: Path) -> PackagedGuest:
         os.mknod(root / "dev" / name, stat.S_IFCHR | 0o666, Path("/dev/null").stat().st_rdev)
     made.put("munge.b64", base64.encodebytes(os.urandom(1024)).decode())
     made.put("slurm.conf", CONF)
-    made.put("root/srv/try", TRIED)
     # gres.conf names devices as they are seen from outside: inside, that path leads to the same root.
     (root / tmp_path.relative_to("/")).mkdir(parents=True, exist_ok=True)
     (root / root.relative_to("/")).symlink_to("/")
@@ -117,11 +102,7 @@ def test_jobs_of_a_real_cluster_get_the_gpus_that_the_role_found(guest: Packaged
     assert [one.state for one in results_of(again, at=0.0, operation="o")] == ["ok"], again.output
     assert guest.asked == [], "the packages of Debian are those that the role asks for"
 
-    apart = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
-    done = subprocess.run([*apart, "chroot", root, "sh", "/srv/try"], capture_output=True, text=True, timeout=1500)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    told = [line.removeprefix("::").strip() for line in done.stdout.splitlines() if line.startswith("::")]
-    assert told == [
+    assert guest.tries(TRIED, 1500) == [
         "Gres=gpu:2", "1 CUDA_VISIBLE_DEVICES=0", "2 CUDA_VISIBLE_DEVICES=0,1", "none 0",
         "3 Requested node configuration is not available",
     ]  # fmt: skip
