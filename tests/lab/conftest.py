@@ -91,9 +91,11 @@ def a40(lab_hosts: dict[str, LabHost]) -> LabHost:
 def of_scenario(name: str) -> Iterator[LabHost]:
     before = set(listed())
     lab("up", "--scenario", f"lab/scenarios/{name}.yaml")
-    yield listed()[name]
-    if name not in before:
-        lab("down", name)
+    try:
+        yield listed()[name]
+    finally:
+        if name not in before:
+            lab("down", name)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.conftest import LabHost, lab
+from tests.lab.conftest import LabHost, lab, of_scenario
 from tests.lab.product import Product
 
 SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
@@ -115,6 +115,7 @@ NAMED = {kind.scenario: kind for kind in KINDS}
 """What tests ask for."""
 
 
+_RESTORED_S = 400
 _BOOT_AGAIN = """
 tty=$(virsh ttyconsole {vm}); timeout 120 cat "$tty" > /run/said & reader=$!; sleep 1; virsh -q reset {vm}
 for second in $(seq 120); do sed -n '/00:00.0/,$p' /run/said | grep -q 'vgpu-guest ready' && break; sleep 1; done
@@ -198,6 +199,16 @@ class Enrolled:
         vm = self.product.json("show-vm", name)["id"]
         return self.shell(_BOOT_AGAIN.format(vm=vm))
 
+    def restored_after_a_hard_reset(self, *names: str) -> None:
+        """The host is reset with no controller, and its agent brings these VMs back; it is waited for."""
+        vms = [str(self.product.json("show-vm", name)["id"]) for name in names]
+        self.product.ok("server", "stop")
+        lab("reboot", self.name)
+        deadline = time.monotonic() + _RESTORED_S
+        while not set(vms) <= set(self.shell("virsh -q list --uuid").split()):
+            assert time.monotonic() < deadline, self.shell("journalctl -u vgpuctl-agent -b --no-pager | tail")
+            time.sleep(3)
+
     def clear(self) -> None:
         """Delete every VM there is."""
         for vm in self.product.json("list-vms"):
@@ -210,8 +221,11 @@ def _gpus(host: LabHost) -> list[str]:
 
 
 @contextmanager
-def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
-    """``host add`` with the kind's number of GPUs and the guest image, and ``host remove`` at the end."""
+def enrol(kind: Kind, host: LabHost, state: Path, offerings: str = "") -> Iterator[Enrolled]:
+    """``host add`` with the kind's number of GPUs and the guest image, and ``host remove`` at the end.
+
+    ``offerings``: a file of them, for this test alone.
+    """
     state.mkdir(parents=True, exist_ok=True)
     settings = {"VGPUCTL_VCPU_OVERCOMMIT": "32"}  # an emulated host has one processor
     product = Product(state, settings | ({"VGPUCTL_GUEST_SEEN_SECONDS": "0"} if kind.smallest else {}))
@@ -227,6 +241,9 @@ def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
         )  # fmt: skip
         options = ("--smallest",) if kind.smallest else ()
         product.ok("image", "add", "guest", lab("guest-image", *options).strip())
+        if offerings:
+            (state / "offerings.yaml").write_text(offerings)
+            product.ok("profile", "add", str(state / "offerings.yaml"))
         enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpus[0], public_key=f"{key}.pub")
         yield enrolled
         if product.json("host", "list"):  # a test may have given it up
@@ -234,3 +251,10 @@ def enrol(kind: Kind, host: LabHost, state: Path) -> Iterator[Enrolled]:
             product.ok("host", "remove", host.name)
     finally:
         product.close()
+
+
+@contextmanager
+def enrol_alone(kind: Kind, state: Path, offerings: str = "") -> Iterator[Enrolled]:
+    """As :func:`enrol`, with a host that comes up for it and ends with it."""
+    with contextmanager(of_scenario)(kind.scenario) as host, enrol(kind, host, state, offerings) as one:
+        yield one

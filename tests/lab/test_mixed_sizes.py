@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.lab.conftest import LabHost, lab, of_scenario
-from tests.lab.enrolled import VENDOR_VFIO, Enrolled, enrol
+from tests.lab.enrolled import VENDOR_VFIO, Enrolled, enrol_alone
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -25,22 +23,12 @@ offerings:
     mixed_sizes: true
 """
 SIZES = {"half": 24, "quarter": 12, "eighth": 6, "other": 6, "third": 6, "fourth": 6}
-RESTORED_S = 400
 
 
 @pytest.fixture(scope="module")
-def l40s_mixed() -> Iterator[LabHost]:
-    yield from of_scenario("l40s")
-
-
-@pytest.fixture(scope="module")
-def enrolled(l40s_mixed: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
+def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     kind = replace(VENDOR_VFIO, profile=EIGHTH, instances=4, smallest=True)
-    state = tmp_path_factory.mktemp("state")
-    file = state / "offerings.yaml"
-    file.write_text(OFFERINGS)
-    with enrol(kind, l40s_mixed, state) as one:
-        one.product.ok("profile", "add", str(file))
+    with enrol_alone(kind, tmp_path_factory.mktemp("state"), OFFERINGS) as one:
         yield one
 
 
@@ -101,17 +89,10 @@ def test_sizes_share_a_gpu_and_another_one_takes_the_place_of_one_that_leaves(en
 
 
 def test_after_a_hard_reset_the_same_vgpus_lie_at_the_same_places_with_no_controller(enrolled: Enrolled) -> None:
-    product = enrolled.product
     for name, profile in (("half", HALF), ("quarter", QUARTER)):
-        product.ok(*enrolled.request_of(name, profile))
+        enrolled.product.ok(*enrolled.request_of(name, profile))
     before = places(enrolled)
-    vms = [str(product.json("show-vm", name)["id"]) for name in ("half", "quarter")]
-    product.ok("server", "stop")
-    lab("reboot", enrolled.name)
-    deadline = time.monotonic() + RESTORED_S
-    while not all(vm in enrolled.shell("virsh -q list --uuid") for vm in vms):
-        assert time.monotonic() < deadline, enrolled.shell("journalctl -u vgpuctl-agent -b --no-pager | tail")
-        time.sleep(3)
+    enrolled.restored_after_a_hard_reset("half", "quarter")
     assert mixes(enrolled)
     assert places(enrolled) == before
     check_places(enrolled)

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.lab.conftest import LabHost, lab, of_scenario
-from tests.lab.enrolled import MDEV, Enrolled, enrol
+from tests.lab.enrolled import MDEV, Enrolled, enrol_alone
 
 pytestmark = pytest.mark.lab
 
@@ -23,21 +21,12 @@ offerings:
   - {name: near, kind: time_sliced, vgpu_type: GRID T4-1Q, numa: strict}
   - {name: huge, kind: time_sliced, vgpu_type: GRID T4-1Q, numa: strict, hugepages: 2M}
 """
-RESTORED_S = 400
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[LabHost]:
-    yield from of_scenario("t4")
-
-
-@pytest.fixture(scope="module")
-def enrolled(host: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
-    state = tmp_path_factory.mktemp("state")
-    file = state / "offerings.yaml"
-    file.write_text(OFFERINGS)
-    with enrol(replace(MDEV, profile="near", smallest=True), host, state) as one:
-        one.product.ok("profile", "add", str(file))
+def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
+    kind = replace(MDEV, profile="near", smallest=True)
+    with enrol_alone(kind, tmp_path_factory.mktemp("state"), OFFERINGS) as one:
         yield one
 
 
@@ -72,12 +61,7 @@ def test_memory_is_where_and_what_was_asked_for_also_after_a_hard_reset_with_no_
     assert enrolled.is_confined("huge")
     assert "host.hugepages" in product.refused(8, *enrolled.request_of("more", "huge")).err
 
-    product.ok("server", "stop")
-    lab("reboot", enrolled.name)
-    deadline = time.monotonic() + RESTORED_S
-    while not all(vm in enrolled.shell("virsh -q list --uuid") for vm in vms.values()):
-        assert time.monotonic() < deadline, enrolled.shell("journalctl -u vgpuctl-agent -b --no-pager | tail")
-        time.sleep(3)
+    enrolled.restored_after_a_hard_reset("near", "huge")
     check_memory(enrolled, vms)
     assert product.json("doctor") == []
     enrolled.clear()

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.lab.conftest import LabHost, lab, of_scenario
-from tests.lab.enrolled import VENDOR_VFIO, Enrolled, enrol
+from tests.lab.enrolled import VENDOR_VFIO, Enrolled, enrol_alone
 from tests.lab.host_facts import facts, vgpu_count
 
 pytestmark = pytest.mark.lab
@@ -28,22 +26,12 @@ offerings:
 """
 FIXED = "3 1 0 0 4000000"
 """Policy, adaptive round robin off, its factor and frequency, the slice in ns: as the lab's driver keeps them."""
-RESTORED_S = 400
 
 
 @pytest.fixture(scope="module")
-def l40s_alone() -> Iterator[LabHost]:
-    yield from of_scenario("l40s")
-
-
-@pytest.fixture(scope="module")
-def enrolled(l40s_alone: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
+def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enrolled]:
     kind = replace(VENDOR_VFIO, profile=HALF, instances=2, smallest=True)
-    state = tmp_path_factory.mktemp("state")
-    file = state / "offerings.yaml"
-    file.write_text(OFFERINGS)
-    with enrol(kind, l40s_alone, state) as one:
-        one.product.ok("profile", "add", str(file))
+    with enrol_alone(kind, tmp_path_factory.mktemp("state"), OFFERINGS) as one:
         yield one
 
 
@@ -86,15 +74,8 @@ def test_two_vms_have_half_a_gpu_each_whatever_the_other_does(enrolled: Enrolled
 def test_after_a_hard_reset_the_gpu_divides_its_time_so_before_its_vm_runs_with_no_controller(
     enrolled: Enrolled,
 ) -> None:
-    product = enrolled.product
-    product.ok(*enrolled.request("one"))
-    vm = str(product.json("show-vm", "one")["id"])
-    product.ok("server", "stop")
-    lab("reboot", enrolled.name)
-    deadline = time.monotonic() + RESTORED_S
-    while vm not in enrolled.shell("virsh -q list --uuid"):
-        assert time.monotonic() < deadline, enrolled.shell("journalctl -u vgpuctl-agent -b --no-pager | tail")
-        time.sleep(3)
+    enrolled.product.ok(*enrolled.request("one"))
+    enrolled.restored_after_a_hard_reset("one")
     assert scheduler(enrolled) == FIXED
     enrolled.clear()
     assert scheduler(enrolled) != FIXED
