@@ -17,6 +17,8 @@ from orchestrator.core.errors import InvalidInput
 
 COMPLETE_VARIABLE: Final = "_VGPUCTL_COMPLETE"
 """The shell's completion script sets it when it asks for the words that fit."""
+_WHOLE: Final = 1_000
+"""Letters of a summary: more than any has."""
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -40,7 +42,7 @@ ENTRIES: Final = {
     "rename-vm": CommandEntry("vm_power", "rename_vm", "Give a stopped VM another name."),
     "adopt-vm": CommandEntry("vm", "adopt", "Make a VM of a domain that somebody else made."),
     "extend-vm": CommandEntry("vm", "extend_vm", "Make a VM's lease longer."),
-    "events": CommandEntry("vm_views", "events", "What was done to a VM, also to one that is deleted."),
+    "events": CommandEntry("vm_views", "events", "What was done to a VM, also to a deleted one."),
     "plan": CommandEntry("apply", "plan", "Show what apply would do."),
     "diff": CommandEntry("apply", "diff", "Show every value that is not as a file says."),
     "apply": CommandEntry("apply", "apply", "Make everything as a file says."),
@@ -59,9 +61,7 @@ ENTRIES: Final = {
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
-    "policy": CommandEntry(
-        "policy", "app", "What holds for all VMs of a tenant: how long leases and how high priorities may be."
-    ),
+    "policy": CommandEntry("policy", "app", "How long leases and how high priorities of a tenant may be."),
     "whoami": CommandEntry("whoami", "whoami", "Who you are to the server, and what you may do."),
     "login": CommandEntry("login", "login", "Log in at an identity provider."),
     "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
@@ -71,9 +71,7 @@ ENTRIES: Final = {
     "capacity": CommandEntry("why", "capacity", "How many more VMs fit now, and with moves."),
     "explain": CommandEntry("why", "explain", "Where a VM would go and why, or why not."),
     "simulate": CommandEntry("simulate", "app", "Try a workload on a fleet that exists in memory."),
-    "context": CommandEntry(
-        "context", "app", "Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command."
-    ),
+    "context": CommandEntry("context", "app", "Names for the servers you use."),
     "serve": CommandEntry("server", "serve", "Run the server here, in the foreground, until Ctrl-C."),
     "inventory": CommandEntry("inventory", "inventory", "Print hosts and VMs as an inventory for Ansible."),
     "server": CommandEntry("server", "app", "The local server that commands start when they need it."),
@@ -89,6 +87,12 @@ OF_GROUPS: Final = {"ls": ("list",), "rm": ("delete", "remove", "revoke"), "desc
 
 class Group(TyperGroup):
     """Commands of a noun. Takes the words of other tools, and says what is near to one that is none."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Summaries go on in the next line where one has no room; none is cut."""
+        with formatter.section("Commands"):
+            told = {name: one for name, one in self.commands.items() if not one.hidden}
+            formatter.write_dl([(name, one.get_short_help_str(_WHOLE)) for name, one in told.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]

@@ -88,7 +88,7 @@ def verify(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check that no record was changed, put in or removed; fails when one was.
+    """Check that no record was changed, put in or removed. Fails when one was.
 
     Without --since the server looks for the head that it has written down itself.
     """

@@ -16,7 +16,7 @@ from orchestrator.cli.session import Format, Output
 from orchestrator.cli.table import Column, Fit, field, show_list
 from orchestrator.client.contexts import ClientContext, load, path, save
 
-app = new_group("Names for the servers you use; VGPUCTL_CONTEXT chooses one for a command.")
+app = new_group("Names for the servers you use. VGPUCTL_CONTEXT chooses one for a command.")
 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
 COLUMNS: Final = (
@@ -42,7 +42,7 @@ def add(
     state: Annotated[Path | None, typer.Option("--state", help="State directory of a server here.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Remember a server under a name; the first one becomes the current one."""
+    """Remember a server under a name. The first one becomes the current one."""
     context = ClientContext(
         name=name,
         url=url,

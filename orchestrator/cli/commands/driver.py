@@ -23,7 +23,7 @@ from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.units import MIB, show_size
 
 app = new_group("Drivers: their files, what is locked, what is there.")
-bundle_app = new_group("The operator's own driver files; digest and signature are checked.")
+bundle_app = new_group("The operator's own driver files. Digest and signature are checked.")
 app.add_typer(bundle_app, name="bundle")
 lock_app = new_group("The versions that the site means to have: drivers.lock.yaml.")
 app.add_typer(lock_app, name="lock")

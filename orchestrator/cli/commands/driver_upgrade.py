@@ -23,7 +23,7 @@ from orchestrator.core.driver_upgrade import BAD, UNDER_WAY
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.names import check_name
 
-_SUMMARY: Final = "Bring another driver onto hosts, some at a time; status, pause, resume, abort."
+_SUMMARY: Final = "Bring another driver onto hosts, some at a time. Status, pause, resume, abort."
 app = typer.Typer(cls=Group, rich_markup_mode=None, help=_SUMMARY, add_completion=False, context_settings=HELP_OPTIONS)
 POLL_S: Final = 1.0
 _STANDING: Final = frozenset({"paused", "halted"})

@@ -195,7 +195,7 @@ def map_gpus(
 
 @app.command("plan-compaction")
 def plan_compaction(ctx: typer.Context, output: Output = Format.TABLE) -> None:
-    """Show which GPUs could be freed by moving VMs; moves nothing."""
+    """Show which GPUs could be freed by moving VMs. Moves nothing."""
     from orchestrator.cli.advice.plans import render_compaction
 
     plan = session_of(ctx).client.compaction_plan()

@@ -63,7 +63,7 @@ def proxy(
     tenant: Tenant = "default",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="TCP port of the guest.")] = 22,
 ) -> None:
-    """Carry stdin and stdout to a TCP port of the VM (ssh's ProxyCommand)."""
+    """Carry stdin and stdout to a TCP port of a VM. For ssh's ProxyCommand."""
     from orchestrator.cli.guest_stream import join_standard_streams, open_stream
 
     session = session_of(ctx)

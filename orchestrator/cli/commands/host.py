@@ -120,7 +120,7 @@ def add(
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
-    """Enrol a host: pin its key, install the agent, take its GPUs."""
+    """Enrol a host. Its key is pinned, the agent installed, its GPUs are taken."""
     session = session_of(ctx)
     wanted: dict[str, object] = {
         "name": name,
@@ -299,7 +299,7 @@ def set_host(
     unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set what a host promises of itself, whether unconfined, CPUs to pin, labels."""
+    """Set a host's overcommit, confinement, CPUs to pin, labels."""
     labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
@@ -372,7 +372,7 @@ def uncordon(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> N
 
 @app.command("plan-drain")
 def plan_drain(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
-    """Show where a host's VMs could go and why others stay; moves nothing."""
+    """Show where a host's VMs could go and why others stay. Moves nothing."""
     from orchestrator.cli.advice.plans import render_drain
 
     plan = session_of(ctx).client.drain_plan(name)

@@ -47,7 +47,7 @@ def import_hosts(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would be enrolled.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Enrol the hosts of an Ansible inventory; those enrolled already are left alone."""
+    """Enrol the hosts of an Ansible inventory. Those enrolled already are left alone."""
     from orchestrator.cli.inventory.importing import enrol_all, split_present, with_fingerprints
     from orchestrator.cli.inventory.reading import read_inventory
     from orchestrator.cli.inventory.wanted import wanted_hosts

@@ -82,7 +82,7 @@ def guest_driver(
     version: Annotated[str, typer.Argument(help="Version of the NVIDIA driver in it, or 'none'.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Say which driver is in an image: its VMs start only on hosts that take it."""
+    """Say which driver is in an image. Its VMs start only on hosts that take it."""
     image = session_of(ctx).client.set_guest_driver(name, None if version == "none" else version)
     known = shown(image["guest_driver"]) if image["guest_driver"] else "nobody knows which driver is in it"
     show(image, output, lambda: [f"{shown(image['name'])}: {known}"])

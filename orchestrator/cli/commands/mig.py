@@ -79,7 +79,7 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is d
 
 @app.command("plan")
 def plan(ctx: typer.Context, host: Host, file: File, config: Config, output: Output = Format.TABLE) -> None:
-    """Show what apply would do to each GPU; exit code 3 when it would do something."""
+    """Show what apply would do to each GPU. Exit code 3 when it would do something."""
     plans = session_of(ctx).client.plan_mig_layout(host, _entries_in(file, config))
     show_list(plans, PLANNED, output, "no GPUs")
     raise typer.Exit(DIFFERENT if any(one["changes"] for one in plans) else 0)
@@ -108,7 +108,7 @@ def release(
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
-    """Remove the GPU instances of a layout; VMs may have the GPUs again."""
+    """Remove the GPU instances of a layout. VMs may have the GPUs again."""
     confirm("release the MIG layout of", [gpu or host], yes=yes)
     session = session_of(ctx)
     started = session.client.release_mig_layout(host, gpu)

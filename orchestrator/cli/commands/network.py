@@ -151,7 +151,7 @@ def share(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None
 
 @app.command("unshare")
 def unshare(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> None:
-    """Let no tenant put more VMs on a network of the site; those that are there stay."""
+    """Let no tenant put more VMs on a network of the site. Those that are there stay."""
     _show(session_of(ctx).client.share_network(name, shared=False), output)
 
 

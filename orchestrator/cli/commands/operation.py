@@ -156,7 +156,7 @@ def list_operations(
 
 @app.command("show")
 def show_operation(ctx: typer.Context, operation_id: Id, watch: Watch = False, output: Output = Format.TABLE) -> None:
-    """Show one operation with its steps, and what remains when it is stuck. A watched one is shown until it ends."""
+    """Show one operation with its steps. Of a stuck one, what remains; a watched one is shown until it ends."""
     session = session_of(ctx)
     seen: int | None = None
     full = full_id(session, operation_id)
@@ -222,7 +222,7 @@ def retry(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -
 
 @app.command("abandon")
 def abandon(ctx: typer.Context, operation_id: Id, output: Output = Format.TABLE) -> None:
-    """One that is stuck or waits for its host: you cleaned up by hand, release what it holds."""
+    """Release what one holds that is stuck or waits for its host. You cleaned up by hand."""
     session = session_of(ctx)
     operation = session.client.abandon_operation(full_id(session, operation_id))
     show(operation, output, lambda: details(operation))

@@ -23,7 +23,7 @@ from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
 from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
 
-app = new_group("What holds for all VMs of a tenant: how long leases and how high priorities may be.")
+app = new_group("How long leases and how high priorities of a tenant may be.")
 
 _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {

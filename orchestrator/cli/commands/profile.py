@@ -76,7 +76,7 @@ def list_profiles(
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List offerings and vGPU types that this site can give, what is free first."""
+    """List offerings and vGPU types that this site can give. What is free comes first."""
     found = sorted(session_of(ctx).client.profiles(), key=lambda profile: not profile["free"])
     if everything:
         show_list(found, ALL_COLUMNS, output, "no profiles", sort)
@@ -122,7 +122,7 @@ def add(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Add the offerings of a file to this site's; one that no VM has may be changed so."""
+    """Add the offerings of a file to this site's. One that no VM has may be changed so."""
     from orchestrator.catalogue.offering_files import site_offerings
     from orchestrator.cli.offerings import request_of
 
@@ -147,7 +147,7 @@ def validate(
     ctx: typer.Context, path: Annotated[Path, typer.Argument(metavar="FILE", help="Offering file.")],
     output: Output = Format.TABLE,
 ) -> None:  # fmt: skip
-    """Check a file of offerings: file, line and reason of every mistake. Needs no server."""
+    """Check a file of offerings. File, line and reason of every mistake are told. Needs no server."""
     from orchestrator.catalogue.offering_files import validate_offering_file
 
     problems = validate_offering_file(path)

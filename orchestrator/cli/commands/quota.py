@@ -59,7 +59,7 @@ def list_quotas(ctx: typer.Context, sort: Sort = None, output: Output = Format.T
 
 @app.command("show")
 def show_quota(ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE) -> None:
-    """Show a tenant's limits and what it holds; beyond its limit it takes from the pool."""
+    """Show a tenant's limits and what it holds. Beyond its limit it takes from the pool."""
     show_list(session_of(ctx).client.quota(tenant), COLUMNS, output, "no limits", sort)
 
 
@@ -72,7 +72,7 @@ def set_quota(
     ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Set limits of a tenant; those not named stay, what is held stays held."""
+    """Set limits of a tenant. Those not named stay, what is held stays held."""
     wanted = dict(_parsed(text) for text in limits)
     show_list(session_of(ctx).client.change_quota(tenant, wanted), COLUMNS, output, "no limits")
 

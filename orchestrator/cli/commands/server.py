@@ -80,7 +80,7 @@ def _idle(seconds: object) -> str:
 
 @app.command("stop")
 def stop_server(ctx: typer.Context, output: Output = Format.TABLE) -> None:
-    """Stop the server; running operations are taken up by the next one."""
+    """Stop the server. Running operations are taken up by the next one."""
     state = session_of(ctx).local_state
     connection = connect_running(state)
     if connection is not None:
@@ -98,7 +98,7 @@ def backup(
         typer.Option("--recipient", metavar="AGE1…", help="For this key of age alone. Repeatable."),
     ] = None,
 ) -> None:
-    """Copy the database and the keys into one file, while the server runs. Images are not in it."""
+    """Copy database and keys into one file. The server may run. Images are not in it."""
     _become(ctx, "orchestrator.backup", "backup", str(file), *(f"--recipient={one}" for one in recipient or ()))
 
 
@@ -149,7 +149,7 @@ def join(ctx: typer.Context) -> None:
 
 @app.command("settle-restored")
 def settle_restored(ctx: typer.Context) -> None:
-    """Let the hosts obey a database that pg_restore brought back.
+    """Let hosts obey a database that pg_restore brought back.
 
     What had not ended is stuck. Servers refuse such a database until this is done."""
     _become(ctx, "orchestrator.backup", "settle-restored")

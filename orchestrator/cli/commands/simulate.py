@@ -36,7 +36,7 @@ def placement(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Place a stream of requests on a fleet and say how well that went.
+    """Place a stream of requests on a fleet. Says how well that went.
 
     A request that finds no place, with or without moves, stops VMs of lower priority: those that lose the fewest
     slot-hours.

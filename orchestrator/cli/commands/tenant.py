@@ -90,7 +90,7 @@ def set_tenant(
 
 @app.command("delete")
 def delete(ctx: typer.Context, name: Name, yes: Yes = False, output: Output = Format.TABLE) -> None:
-    """Delete a tenant that has no VMs, with its members and tokens."""
+    """Delete a tenant that has no VMs. Its members and tokens go with it."""
     confirm("delete tenant", [name], yes=yes)
     session_of(ctx).client.delete_tenant(name)
     show({"name": name, "deleted": True}, output, lambda: [f"tenant {name} is deleted"])
@@ -110,7 +110,7 @@ def add_member(
     role: Annotated[TenantRole, typer.Option("--role", help="What they may do.")] = TenantRole.TENANT_USER,
     output: Output = Format.TABLE,
 ) -> None:
-    """Give somebody a role in a tenant; it replaces the one they had."""
+    """Give somebody a role in a tenant. It replaces the one they had."""
     session_of(ctx).client.put_member(tenant, who, role.value)
     member = {"tenant": tenant, "subject": who, "role": role.value}
     show(member, output, lambda: [f"{shown(who)} is {role.value} in {tenant}"])

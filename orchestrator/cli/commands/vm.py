@@ -202,7 +202,7 @@ def adopt(
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
-    """Make a VM of a domain that somebody else made; nothing of it is changed."""
+    """Make a VM of a domain that somebody else made. Nothing of it is changed."""
     wanted: dict[str, object] = {
         "host": check_name(host, what="host"),
         "domain": _some(domain, "DOMAIN"),
@@ -223,7 +223,7 @@ def extend_vm(
     tenant: Tenant = "default",
     output: Output = Format.TABLE,
 ) -> None:
-    """Make a VM's lease longer; one whose lease was over is started with start-vm then."""
+    """Make a VM's lease longer. One whose lease was over is started with start-vm then."""
     vm = session_of(ctx).client.extend_vm(name, tenant, _end(lease, until))
     show(vm, output, lambda: details(vm))
 

@@ -92,7 +92,7 @@ def rename_vm(
     wait: Wait = True,
     output: Output = Format.TABLE,
 ) -> None:
-    """Give a stopped VM another name; its guest keeps the host name that it has."""
+    """Give a stopped VM another name. Its guest keeps the host name that it has."""
     session = session_of(ctx)
     finish(session, session.client.rename_vm(name, tenant, new), tenant, wait=wait)
 

@@ -222,7 +222,7 @@ def events(
     sort: Sort = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """What was done to a VM, also to one that is deleted; newest first. Names that it had before count."""
+    """What was done to a VM, also to a deleted one. Newest first; names that it had before count."""
     client = session_of(ctx).client
     found: dict[str, Any] = {}
     with suppress(NotFound):  # it may have had another name
