@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import seconds_since, seconds_until, show_age, show_end, show_time
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import render_details, show, shown
 from orchestrator.cli.parameters import Sort, TenantRole, tenant_or_everywhere
@@ -118,13 +119,13 @@ def _lines(token: Json, more: Sequence[tuple[str, str]] = ()) -> list[str]:
 def list_tokens(
     ctx: typer.Context, tenant: Place = "default", sort: Sort = None, output: Output = Format.TABLE
 ) -> None:
-    """List a tenant's tokens by age, revoked ones too; the tokens themselves nobody can show."""
+    """List a tenant's tokens by age, revoked ones too. The tokens themselves nobody can show."""
     show_list(session_of(ctx).client.tokens(tenant), COLUMNS, output, "no tokens", sort)
 
 
 @app.command("show")
 def show_token(ctx: typer.Context, token_id: Id, tenant: Place = "default", output: Output = Format.TABLE) -> None:
-    """Show one token: whose it is and whether it is still good; not the token itself."""
+    """Show one token: whose it is and whether it is good. Not the token itself."""
     known = session_of(ctx).client.tokens(tenant)
     token = next((one for one in known if one["id"] == token_id), None)
     if token is None:
@@ -150,8 +151,10 @@ def revoke(
     ctx: typer.Context,
     token_id: Id,
     tenant: Place = "default",
+    yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """End a token at once and for good."""
+    confirm("revoke token", [token_id], yes=yes)
     session_of(ctx).client.revoke_token(token_id, tenant)
     show({"id": token_id, "revoked": True}, output, lambda: [f"token {shown(token_id)} is revoked"])

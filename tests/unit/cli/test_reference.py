@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from typer import Context
+
 from orchestrator.cli.commands.apply import DIFFERENT
 from orchestrator.cli.commands.doctor import DIFFERENCES_EXIT
 from orchestrator.cli.examples import EXAMPLES, examples_of
-from orchestrator.cli.tree import ENTRIES, load
+from orchestrator.cli.tree import ENTRIES, build, load
 from orchestrator.core import errors
 from tests.architecture.cli_reference import render
 
 ROOT = Path(__file__).parents[3]
+BROUGHT_BACK_BY_ANOTHER_COMMAND = {
+    "volume detach", "network unshare", "tenant remove-member", "profile remove", "context remove",
+}  # fmt: skip
+"""As docs/decisions/0095-what-is-asked-first.md has it."""
 
 
 def test_the_reference_page_says_what_the_commands_say() -> None:
@@ -38,8 +44,27 @@ def test_the_page_names_every_exit_code_that_an_error_has() -> None:
     assert codes | {0, DIFFERENT, DIFFERENCES_EXIT, 130} <= named
 
 
-def test_no_summary_in_a_list_of_commands_is_cut() -> None:
+def test_every_summary_of_a_command_is_one_line_of_eighty_columns_and_is_nowhere_cut() -> None:
     assert re.findall(r"^  [a-z-]+  .*\.\.\.$", render(), re.MULTILINE) == []
+    for path, group in _groups():
+        for columns in (80, 60):
+            told = _listed(path, group, columns)
+            assert not [line for line in told if line.endswith("...")], f"{path} at {columns}"
+            assert columns == 60 or [line for line in told if line.startswith("   ")] == [], path
+
+
+def _groups() -> Iterator[tuple[str, Any]]:
+    yield "vgpuctl", build()
+    for name, entry in ENTRIES.items():
+        command = load(name, entry)
+        inner = {f"{name} {word}": one for word, one in getattr(command, "commands", {}).items()}
+        yield from ((path, one) for path, one in {name: command, **inner}.items() if hasattr(one, "list_commands"))
+
+
+def _listed(path: str, group: Any, columns: int) -> list[str]:
+    """Lines of its list of commands."""
+    told = group.get_help(Context(group, info_name=path, terminal_width=columns))
+    return str(told).partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
 
 
 def test_every_option_and_argument_that_names_a_host_completes_to_hosts() -> None:
@@ -47,6 +72,14 @@ def test_every_option_and_argument_that_names_a_host_completes_to_hosts() -> Non
     named = [(words, one) for words, one in asked if one.name in {"host", "on_host"}]
     assert len(named) > 5
     assert [words for words, one in named if one._custom_shell_complete is None] == []
+
+
+def test_what_cannot_be_taken_back_is_asked_about_and_what_can_be_is_not() -> None:
+    ending = {"delete", "remove", "remove-member", "revoke", "release", "detach", "unshare", "delete-vm"}
+    asked = {words: any(one.name == "yes" for one in command.params) for words, command in _commands()}
+    ends = {words: asks for words, asks in asked.items() if words.split()[-1] in ending}
+    assert {words for words, asks in ends.items() if not asks} == BROUGHT_BACK_BY_ANOTHER_COMMAND
+    assert len(ends) > len(BROUGHT_BACK_BY_ANOTHER_COMMAND) + 5
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
