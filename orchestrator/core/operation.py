@@ -116,6 +116,7 @@ class Operation:
     state: OperationState
     steps: tuple[StepRecord, ...]
     attempt: int
+    """Runs that have begun; of the fencing token."""
     created_at: float
     finished_at: float | None = None
     error: dict[str, object] | None = None
@@ -129,6 +130,13 @@ class Operation:
     """Until a step of it is done again, or it has ended; one that has waited long enough never waits again."""
     guest_wait: WaitState | None = None
     """Whether it waits for its VM's guest to boot; None: that step has not looked yet, or has ended."""
+    went_on: int = 0
+    """Runs among its attempts that went on after such a wait; the store alone counts them."""
+
+    @property
+    def tries(self) -> int:
+        """Attempts as people count them: going on when the guest has booted is none."""
+        return self.attempt - self.went_on
 
     def over_by(self, turn: int) -> bool:
         """It has ended, and whoever began to observe at that turn has seen all that it did."""

@@ -80,6 +80,7 @@ def test_it_is_not_due_while_its_guest_boots_and_ends_when_that_has_an_address(p
     run(plane)
     ended = now(plane, operation)
     assert (ended.state, ended.guest_wait, ended.warnings) == ("done", None, ())
+    assert (ended.tries, ended.attempt) == (1, 2), "it was tried once, in two runs"
     step = next(one for one in ended.steps if one.name == "guest_seen.1")
     assert step.started_at is not None
     assert step.finished_at is not None

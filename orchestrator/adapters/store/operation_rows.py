@@ -60,6 +60,7 @@ _TAKEN_UP: Final = kept(
     .where(_ID, operations.c.state.not_in(FINISHED))
     .values(
         attempt=operations.c.attempt + 1,
+        went_on=operations.c.went_on + case((operations.c.guest_wait.is_not(None), 1), else_=0),
         revision=operations.c.revision + 1,
         state=case((operations.c.state == "queued", "running"), else_=operations.c.state),
     )

@@ -136,6 +136,7 @@ def operation_values(operation: Operation) -> dict[str, Any]:
         "subject_name": operation.subject_name,
         "tenant": operation.tenant,
         "attempt": operation.attempt,
+        "went_on": operation.went_on,
         "created_at": operation.created_at,
         **course_values(operation),
     }
@@ -174,6 +175,7 @@ def operation_of(row: AnyRow, steps: tuple[StepRecord, ...]) -> Operation:
         ended_turn=row.ended_turn,
         host_wait=None if row.host_wait is None else host_wait_of(row),
         guest_wait=row.guest_wait,
+        went_on=row.went_on,
     )
 
 

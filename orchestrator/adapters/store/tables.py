@@ -271,10 +271,10 @@ operations = Table(
     Column("host_wait", String(8), index=True),
     Column("host_wait_since", Float),
     Column("guest_wait", String(8), index=True),
+    Column("went_on", Integer, nullable=False),
 )
-"""Clocks order nothing. ``number``: of its subject's operations, in the order in which they were stored.
-``ended_turn``: grows with every end of an operation; an observation that began when the newest was at least this has
-seen all that the operation did."""
+"""Clocks order nothing. ``number``: of its subject's operations, as they were stored. ``ended_turn``: grows with every
+end of an operation; an observation that began when the newest was at least this has seen all that the operation did."""
 
 steps = Table(
     "steps",

@@ -23,7 +23,6 @@ MEANINGS: Final = {
     "architecture": "As uname -m says it",
     "asked": "What was asked, with offerings resolved",
     "at": "When",
-    "attempt": "How often a controller took it up",
     "boot_policy": "Who starts it again after a reboot of its host",
     "cells": "Runs of slots from the first to the last",
     "claimed_memory_mib": "Of its VMs, in MiB",

@@ -47,7 +47,7 @@ class OperationAnswer(AnswerBody):
     tenant: str | None
     state: OperationState
     steps: tuple[StepAnswer, ...]
-    attempt: int
+    attempt: int = Field(description="How many times it was tried; to go on when its guest has booted is the same one")
     created_at: datetime
     finished_at: datetime | None
     error: dict[str, object] | None
@@ -74,7 +74,7 @@ class OperationAnswer(AnswerBody):
             tenant=operation.tenant,
             state=operation.state,
             steps=tuple(StepAnswer.of(step, told=watching or is_of_guest(operation, step)) for step in operation.steps),
-            attempt=operation.attempt,
+            attempt=operation.tries,
             created_at=moment(operation.created_at),
             finished_at=moment_or_none(operation.finished_at),
             error=operation.error if watching else failure_for_tenant(operation.error),

@@ -31,6 +31,11 @@ def test_an_operation_that_goes_on_or_has_ended_waits_for_no_guest(state: Operat
     assert waits_for(told) is None
 
 
+def test_a_run_that_goes_on_when_the_guest_has_booted_is_no_attempt_of_its_own() -> None:
+    told = OperationAnswer.of(replace(ONE, attempt=3, went_on=2), 1, watching=True).model_dump(mode="json")
+    assert told["attempt"] == 1
+
+
 def test_a_host_out_of_reach_is_told_before_the_guest() -> None:
     away = replace(ONE, host_wait=HostWait(host="h1", since=1795255200.0, state="waiting"))
     told = OperationAnswer.of(away, 1, watching=True).model_dump(mode="json")
