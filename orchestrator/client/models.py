@@ -287,29 +287,6 @@ class AuditRecord(TypedDict):
     """
 
 
-class CapacityRow(TypedDict):
-    """
-    How many more VMs of one profile fit.
-    """
-
-    profile: str
-    """
-    Offering, vGPU type, MIG profile or gpu:N
-    """
-    fits_now: int
-    """
-    For a tenant: what its quota covers and there are places for; 1 at most where it has no quota
-    """
-    fits_with_moves: int | None
-    """
-    When up to three VMs may be moved for each one placed; null: not told
-    """
-    exact: bool | None
-    """
-    No rearrangement of the GPUs holds one more: proved; null: not told
-    """
-
-
 class NetworkCard(TypedDict):
     """
     A network card of a VM.
@@ -2454,14 +2431,30 @@ class Caller(TypedDict):
     """
 
 
-class Capacity(TypedDict):
+class CapacityRow(TypedDict):
     """
-    A row per profile, each counted on the fleet as it is.
+    How many more VMs of one profile fit.
     """
 
-    rows: list[CapacityRow]
+    profile: str
     """
-    One for each thing that was looked at
+    Offering, vGPU type, MIG profile or gpu:N
+    """
+    fits_now: int
+    """
+    For a tenant: what its quota covers and there are places for; 1 at most where it has no quota
+    """
+    fits_with_moves: int | None
+    """
+    When up to three VMs may be moved for each one placed; null: not told
+    """
+    exact: bool | None
+    """
+    No rearrangement of the GPUs holds one more: proved; null: not told
+    """
+    reason: NotRequired[Reason | None]
+    """
+    Why none fits now; null: some do
     """
 
 
@@ -3241,7 +3234,7 @@ class Operation(TypedDict):
     """
     attempt: int
     """
-    How often a controller took it up
+    How many times it was tried; to go on when its guest has booted is the same one
     """
     created_at: str
     """
@@ -3340,6 +3333,17 @@ class Provisioning(TypedDict):
     licence: Licence
     """
     What its host says of its licence
+    """
+
+
+class Capacity(TypedDict):
+    """
+    A row per profile, each counted on the fleet as it is.
+    """
+
+    rows: list[CapacityRow]
+    """
+    One for each thing that was looked at
     """
 
 

@@ -10,10 +10,10 @@ from itertools import islice
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.capacity import CapacityRow, Room, placed
-from orchestrator.core.advice.explain import Explanation, TenantExplanation, explain_in, for_tenant
+from orchestrator.core.advice.explain import NO_PLACE, Explanation, TenantExplanation, explain_in, for_tenant
 from orchestrator.core.advice.gpu_map import GpuRow, gpu_map, own_gpus
 from orchestrator.core.bridges import Uplink
-from orchestrator.core.errors import Conflict, NotFound
+from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
 from orchestrator.core.offering_support import check_supported, check_whole_pages, has_whole_pages, unsupported
@@ -123,7 +123,9 @@ class CapacityService:
         for one, counted in wanted:
             amounts = self._amounts(one, now.known)
             at_most = _most(min(places[counted], max(1, quota.promised(amounts))), asked)
-            rows.append(Room(one.profile, quota.most(amounts, at_most)))
+            most, over = quota.most(amounts, at_most), quota.refuses(amounts)
+            none = None if most else next(iter(over), counted.refused or NO_PLACE)
+            rows.append(Room(one.profile, most, none))
         return tuple(rows)
 
     def _amounts(self, question: Question, known: KnownProfiles) -> Amounts:
@@ -156,7 +158,8 @@ class CapacityService:
             ]
             there = _tied(now, ties)
             rows = {one: one.row(there, index) for one in dict.fromkeys(one for _, one in wanted)}
-        found = {one: row or placed(one.request, there.views) for one, row in rows.items()}
+            why = {one: one.why_none(there, index) for one in rows}
+        found = {one: replace(row or placed(one.request, there.views), reason=why[one]) for one, row in rows.items()}
         if question is not None:
             return tuple(_bounded(row, asked) for row in found.values())
         return tuple(_bounded(replace(found[one], profile=name), asked) for name, one in wanted)
@@ -255,14 +258,14 @@ class CapacityService:
     ) -> Counted:
         """``alone``: nothing else is asked, so that a refusal of its roles is raised."""
         request, offering = self._request(tx, question, known, ties), known.resolve(question.profile)
+        refused = None
         try:
             check_roles_where_placed(tx, self.index.engine, request, offering)
-            runnable = True
-        except (Conflict, NotFound):
+        except (Conflict, NotFound) as error:
             if alone:
                 raise
-            runnable = False
-        return Counted(request=request, one_per_host=offering.anti_affinity == "host", runnable=runnable)
+            refused = Reason(code=error.code, message=error.message)
+        return Counted(request=request, one_per_host=offering.anti_affinity == "host", refused=refused)
 
     def _request(self, tx: Transaction, question: Question, known: KnownProfiles, ties: _Ties) -> Request:
         offering = check_supported(known.resolve(question.profile))

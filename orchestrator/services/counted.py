@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.core.advice.capacity import CapacityRow, without_filling
+from orchestrator.core.errors import Reason
 from orchestrator.core.offering import Offering
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.place import place_in
+from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.views import Placement, Request
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.fleet_index import Fleet, FleetIndex
@@ -23,12 +25,12 @@ class Counted:
     request: Request
     one_per_host: bool
     """No two VMs of its offering and tenant are on one host."""
-    runnable: bool
-    """The roles that its offering asks for can be run in its guest."""
+    refused: Reason | None
+    """Why the roles that its offering asks for cannot be run in its guest; None: they can."""
 
     def places(self, fleet: Fleet) -> int:
         """How often it fits when nothing is moved."""
-        if not self.runnable:
+        if self.refused is not None:
             return 0
         if not self.one_per_host:
             return fleet.each.room(self.request)[0]
@@ -38,12 +40,23 @@ class Counted:
 
     def row(self, fleet: Fleet, index: FleetIndex) -> CapacityRow | None:
         """As :func:`without_filling`."""
-        if not self.runnable:
+        if self.refused is not None:
             return CapacityRow(self.request.profile, 0, 0, exact=True)
         if not self.one_per_host:
             return without_filling(self.request, fleet.each, index.engine)
         now = self.places(fleet)
         return CapacityRow(self.request.profile, now, now, exact=fleet.each.fixed)
+
+    def why_none(self, fleet: Fleet, index: FleetIndex) -> Reason | None:
+        """None where some fit."""
+        if self.places(fleet):
+            return None
+        if self.refused is not None:
+            return self.refused
+        if self.request.apart_from_vms:  # hosts of one kind may have such a VM or not
+            everywhere = ((host, 1) for host in index.engine.fleet.hosts)
+            return leading_reason(index.engine, self.request, everywhere)
+        return fleet.each.why_none(self.request)
 
 
 def check_roles(tx: Transaction, offering: Offering, tenant: str, host: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.advice.explain import NO_PLACE
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.errors import InvalidInput, NoCapacity, NotFound
 from orchestrator.core.lease import WantedEnd
@@ -83,6 +84,36 @@ def test_of_the_shipped_offerings_most_promise_only_what_is_done() -> None:
     assert unsupported(shipped["l40s-12q-mixed"]) == ()
 
 
+def test_capacity_says_why_none_fits_as_explain_and_create_say_it(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    for number in range(99):
+        try:
+            plane.services.vms.create(create_vm(f"filling-{number}"))
+        except NoCapacity as error:
+            refused = {reason.message for reason in error.reasons}
+            break
+        plane.engine.drain()
+    capacity = plane.services.capacity
+    (alone,), rows = capacity.capacity(Question(profile=T4)), {one.profile: one for one in capacity.capacity(None)}
+    assert alone.reason is not None
+    assert alone.reason.message in refused
+    explained = capacity.explain(Question(profile=T4)).explanation
+    assert alone.reason.code in {reason.code for reason in explained.reasons}
+    assert alone.reason.code != "profile.unsupported", "that is said of the other host's GPUs"
+    assert rows["t4-2q"].reason == alone.reason
+    assert all((one.reason is None) == (one.fits_now > 0) for one in rows.values())
+    (told,) = capacity.room(Question(profile=T4), "default")
+    assert told.reason == NO_PLACE
+
+
+def test_capacity_names_the_quota_that_lets_a_tenant_create_none(plane: ControlPlane) -> None:
+    plane.services.tenancy.quotas.change("default", {"vms": 0})
+    (told,) = plane.services.capacity.room(Question(profile=T4), "default")
+    assert told.reason is not None
+    assert told.reason.message == "the quota of vms is 0, 0 in use, 1 asked for"
+    assert (told.fits_now, told.reason.code) == (0, "quota.exceeded")
+
+
 def test_what_lists_call_free_is_what_capacity_counts(plane: ControlPlane) -> None:
     plane.add_host(L40S_HOST)
     put(plane, replace(BASE, name="apart", anti_affinity="host"))
@@ -124,7 +155,8 @@ def test_roles_that_cannot_be_run_are_told_by_whoever_is_asked(plane: ControlPla
         with pytest.raises(NotFound) as caught:
             ask()
         assert caught.value.code == "bundle.missing"
-    assert {row.profile: row.fits_now for row in capacity.capacity(None)}["asked"] == 0
+    (row,) = (row for row in capacity.capacity(None) if row.profile == "asked")
+    assert (row.fits_now, row.reason and row.reason.code) == (0, "bundle.missing")
     assert {room.profile: room.fits_now for room in capacity.room(None, "default")}["asked"] == 0
     assert plane.services.profiles.get("asked").free == 0
 

@@ -97,6 +97,15 @@ class ExplainQuery(_Query):
         )
 
 
+class ReasonAnswer(CopiedAnswer):
+    """Why something does not fit, for one group of hosts or GPUs."""
+
+    code: str
+    message: str
+    subjects: tuple[str, ...]
+    count: int
+
+
 class CapacityRowAnswer(CopiedAnswer):
     """How many more VMs of one profile fit."""
 
@@ -108,6 +117,7 @@ class CapacityRowAnswer(CopiedAnswer):
         description="When up to three VMs may be moved for each one placed; null: not told"
     )
     exact: bool | None = Field(description="No rearrangement of the GPUs holds one more: proved; null: not told")
+    reason: ReasonAnswer | None = Field(default=None, description="Why none fits now; null: some do")
 
 
 class CapacityAnswer(AnswerBody):
@@ -122,7 +132,13 @@ class CapacityAnswer(AnswerBody):
     @classmethod
     def of_room(cls, rows: tuple[Room, ...]) -> CapacityAnswer:
         answers = (
-            CapacityRowAnswer(profile=row.profile, fits_now=row.fits_now, fits_with_moves=None, exact=None)
+            CapacityRowAnswer(
+                profile=row.profile,
+                fits_now=row.fits_now,
+                fits_with_moves=None,
+                exact=None,
+                reason=None if row.reason is None else ReasonAnswer.of(row.reason),
+            )
             for row in rows
         )
         return cls(rows=tuple(answers))
@@ -160,15 +176,6 @@ class GpuMapAnswer(AnswerBody):
     @classmethod
     def of(cls, rows: Iterable[GpuRow]) -> GpuMapAnswer:
         return cls(gpus=tuple(GpuRowAnswer.of(row) for row in rows))
-
-
-class ReasonAnswer(CopiedAnswer):
-    """Why something does not fit, for one group of hosts or GPUs."""
-
-    code: str
-    message: str
-    subjects: tuple[str, ...]
-    count: int
 
 
 class PartAnswer(AnswerBody):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from orchestrator.cli.output import shown
 from orchestrator.cli.table import Column, Fit, field
 
 
@@ -17,7 +18,10 @@ _COLUMNS: Final = (field("PROFILE", "profile", Fit.WHOLE), field("FITS NOW", "fi
 _WITH_MOVES: Final = Column("WITH MOVES", _with_moves, rank=lambda row: row["fits_with_moves"])
 
 
+_WHY_NONE: Final = Column("WHY NONE", lambda row: shown((row.get("reason") or {}).get("message")), Fit.WRAP)
+
+
 def capacity_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """``at least`` marks numbers that are not proved to be the most; tenants get no moves told."""
-    told = not rows or any(row["fits_with_moves"] is not None for row in rows)
-    return (*_COLUMNS, _WITH_MOVES) if told else _COLUMNS
+    moves = (_WITH_MOVES,) if not rows or any(row["fits_with_moves"] is not None for row in rows) else ()
+    return (*_COLUMNS, *moves, *((_WHY_NONE,) if any(row.get("reason") for row in rows) else ()))

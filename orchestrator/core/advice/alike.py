@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.core.errors import Reason
 from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.minimum import minimum_bins
 from orchestrator.core.placement.constraints import gpu_obstacles, lacks_what_it_needs
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.nodes import needed
+from orchestrator.core.placement.reasons import leading_reason
 from orchestrator.core.placement.views import GpuView, HostView, Request
 
 _MAX_ON_A_GPU = 1_000
@@ -111,11 +113,19 @@ class OneOfEach:
             return 0, 0
         return self._known.room(kind, replace(request, vm_id=""), self._found)
 
-    def _found(self, kind: Kind, request: Request) -> tuple[int, int]:
+    def why_none(self, request: Request) -> Reason:
+        """As :func:`leading_reason`; ``request`` as for :meth:`room`."""
+        return leading_reason(self._engine, request, [(self._host(kind), kind.count) for kind in self.kinds])
+
+    def _host(self, kind: Kind) -> FleetHost:
         host = self._engine.fleet.host(kind.first.host_id)
         if host is None:
             self._engine.add_host(kind.first)
             host = self._engine.fleet.hosts[-1]
+        return host
+
+    def _found(self, kind: Kind, request: Request) -> tuple[int, int]:
+        host = self._host(kind)
         most = min(_most_beside(host, request), self._most_on_gpus(host, request))
         return self._fill(request, kind.first.host_id), most
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.advice.alike import OneOfEach
 from orchestrator.core.advice.whole_gpus import most_whole_sets, serves
+from orchestrator.core.errors import Reason
 from orchestrator.core.placement.ceiling import Ceiling
 from orchestrator.core.placement.engine import PlacementEngine, demand_of
 from orchestrator.core.placement.repack import MAX_MOVES, make_room
@@ -31,6 +32,8 @@ class CapacityRow:
     """When up to three VMs may be moved for each one placed."""
     exact: bool
     """Whether it is proved that no rearrangement of the GPUs holds one more."""
+    reason: Reason | None = None
+    """Why none fits now, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Room:
 
     profile: str
     fits_now: int
+    reason: Reason | None = None
+    """Why none does."""
 
 
 def capacity(requests: Iterable[Request], hosts: Sequence[HostView]) -> tuple[CapacityRow, ...]:

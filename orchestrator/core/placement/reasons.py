@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from orchestrator.core.bridges import NO_BRIDGE, OPEN_VSWITCH, why_not
 from orchestrator.core.errors import Reason
@@ -19,6 +20,9 @@ from orchestrator.core.units import show_size
 from orchestrator.core.vgpu_scheduler import words
 
 _MAX_SUBJECTS = 20
+_NO_HOSTS = Reason(code="host.none", message="there are no hosts with GPUs")
+_NOT_MEANT = frozenset({"profile.unsupported", "host.other", "gpu.other"})
+"""Of hosts and GPUs that could never have it."""
 
 _MESSAGES = {
     "profile.unsupported": "the GPU cannot hold {profile}",
@@ -63,8 +67,7 @@ def refusal(engine: PlacementEngine, request: Request) -> Refusal:
         for code, message, subject in _of_host(engine, request, host):
             groups.setdefault((code, message), []).append(subject)
     if not groups:
-        none = Reason(code="host.none", message="there are no hosts with GPUs")
-        return Refusal((none,))
+        return Refusal((_NO_HOSTS,))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return Refusal(
         tuple(
@@ -72,6 +75,21 @@ def refusal(engine: PlacementEngine, request: Request) -> Refusal:
             for (code, message), names in ordered
         )
     )
+
+
+def leading_reason(engine: PlacementEngine, request: Request, hosts: Iterable[tuple[FleetHost, int]]) -> Reason:
+    """Of a request that nothing fits: what keeps it off most of the GPUs that could have it.
+
+    ``hosts``: of the engine, with how many each stands for."""
+    groups = Counter[tuple[str, str]]()
+    for host, number in hosts:
+        for code, message, _ in _of_host(engine, request, host):
+            groups[code, message] += number
+    meant = {group: number for group, number in groups.items() if group[0] not in _NOT_MEANT} or groups
+    if not meant:
+        return _NO_HOSTS
+    (code, message), number = min(meant.items(), key=lambda item: (-item[1], item[0]))
+    return Reason(code=code, message=message, count=number)
 
 
 def _of_host(engine: PlacementEngine, request: Request, host: FleetHost) -> Iterator[tuple[str, str, str]]:

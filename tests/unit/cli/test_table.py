@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.advice.capacity import capacity_columns
 from orchestrator.cli.commands.gpu import COLUMNS as GPU_COLUMNS
 from orchestrator.cli.commands.vm_views import COLUMNS as VM_COLUMNS
 from orchestrator.cli.output import GAP
@@ -94,3 +95,14 @@ def test_sentences_go_on_in_the_next_line_under_their_header() -> None:
         "      and should run",
         "gpu2  no",
     ]
+
+
+def test_capacity_says_beside_a_zero_why_none_fits() -> None:
+    some = {"profile": "t4-2q", "fits_now": 3, "fits_with_moves": 3, "exact": True, "reason": None}
+    none = {"profile": "t4-8q", "fits_now": 0, "fits_with_moves": 2, "exact": False, "reason": {"message": "too full"}}
+    assert render_table([some, none], capacity_columns([some, none]), 60) == [
+        "PROFILE  FITS NOW  WITH MOVES  WHY NONE",
+        "t4-2q    3         3           -",
+        "t4-8q    0         at least 2  too full",
+    ]
+    assert [column.header for column in capacity_columns([some])] == ["PROFILE", "FITS NOW", "WITH MOVES"]
