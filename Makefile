@@ -62,7 +62,7 @@ test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS ch
 	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
 	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
 LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
-  $(addprefix tests/lab/test_,confinement.py guests_apart.py data_volumes.py driver_upgrade.py)
+  $(addprefix tests/lab/test_,confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_layout.py \
   whole_gpu.py fabric.py kinds_confined.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py server_under_its_unit.py bare_host.py tutorial.py)

@@ -27,7 +27,8 @@ USER = "vgpuctl-agent"
 
 @dataclass
 class SshServer:
-    """``relays``: how many forced commands were started. Runs in a thread of its own."""
+    """``relays``: how many forced commands were started. ``agent``: what of Python's command line is the agent's
+    program. Runs in a thread of its own."""
 
     directory: Path
     socket_path: Path
@@ -35,6 +36,7 @@ class SshServer:
     client_key: asyncssh.SSHKey
     relays: int = 0
     port: int = 0
+    agent: tuple[str, ...] = ("-m", "orchestrator.agent")
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _connections: list[asyncssh.SSHServerConnection] = field(default_factory=list)
 
@@ -90,7 +92,7 @@ class SshServer:
         self.relays += 1
         environment = {**os.environ, "SSH_ORIGINAL_COMMAND": process.command or ""}
         relay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "orchestrator.agent", "relay", str(self.socket_path)),
+            *(sys.executable, *self.agent, "relay", str(self.socket_path)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -129,6 +131,34 @@ async def _pump(source: _Reader, sink: _Writer) -> None:
 
 
 @dataclass
+class Way:
+    """To whatever agent listens on the socket."""
+
+    ssh: SshServer
+    host: Host
+    key_file: Path
+
+
+@contextmanager
+def way_to(directory: Path, socket_path: Path) -> Iterator[Way]:
+    """Through an SSH server of its own."""
+    host_key, client_key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+    key_file = directory / "agent_key"
+    key_file.write_bytes(client_key.export_private_key())
+    ssh = SshServer(directory, socket_path, host_key, client_key)
+    ssh.start()
+    host = Host(
+        name="h1", address="127.0.0.1", port=ssh.port, provisioning_user="root",
+        host_key=" ".join(host_key.export_public_key().decode().split()[:2]), state="ready", state_reason=None,
+        cordoned=False, machine_id=None, epoch=1, managed_gpus=(), last_seen_at=None,
+    )  # fmt: skip
+    try:
+        yield Way(ssh, host, key_file)
+    finally:
+        ssh.stop()
+
+
+@dataclass
 class Chain:
     agent: Agent
     server: Server
@@ -149,20 +179,10 @@ def chain(directory: Path) -> Iterator[Chain]:
     )
     server = Server(agent, run / "agent.sock")
     threading.Thread(target=_serve, args=(server,), daemon=True).start()
-    host_key, client_key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
-    key_file = directory / "agent_key"
-    key_file.write_bytes(client_key.export_private_key())
-    ssh = SshServer(directory, run / "agent.sock", host_key, client_key)
-    ssh.start()
-    host = Host(
-        name="h1", address="127.0.0.1", port=ssh.port, provisioning_user="root",
-        host_key=" ".join(host_key.export_public_key().decode().split()[:2]), state="ready", state_reason=None,
-        cordoned=False, machine_id=None, epoch=1, managed_gpus=(), last_seen_at=None,
-    )  # fmt: skip
     try:
-        yield Chain(agent, server, ssh, host, key_file, storage)
+        with way_to(directory, run / "agent.sock") as way:
+            yield Chain(agent, server, way.ssh, way.host, way.key_file, storage)
     finally:
-        ssh.stop()
         server.close()
 
 

@@ -26,9 +26,11 @@ def client_of(state: Path) -> Client:
 
 
 @contextmanager
-def running_server(state: Path, *arguments: str, module: str = FAKE, timeout_s: float = 300) -> Iterator[Path]:
+def running_server(
+    state: Path, *arguments: str, module: str = FAKE, timeout_s: float = 300, tree: Path | None = None
+) -> Iterator[Path]:
     """Serves in ``state`` while it is open; begins within ``timeout_s``. The fake one is of the build that the tests
-    are of, whatever is edited meanwhile."""
+    are of, whatever is edited meanwhile. ``tree``: of another version of the program."""
     if module == FAKE and "--version" not in arguments:
         arguments += ("--version", VERSION)
     state.mkdir(parents=True, exist_ok=True)
@@ -36,6 +38,7 @@ def running_server(state: Path, *arguments: str, module: str = FAKE, timeout_s: 
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             env={**os.environ, "VGPUCTL_STATE": str(state)},
+            cwd=tree,
             stdout=log,
             stderr=log,
         )

@@ -220,9 +220,22 @@ def _gpus(host: LabHost) -> list[str]:
     return sorted(line for line in listed.split() if line.endswith(":00.0"))
 
 
+def add_host(product: Product, kind: Kind, host: LabHost) -> str:
+    """``host add`` with the kind's number of GPUs, the first of which it is, and the guest image."""
+    gpus = _gpus(host)[: kind.gpus]
+    product.ok(
+        "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
+        "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
+        "--gpus", ",".join(gpus),
+    )  # fmt: skip
+    options = ("--smallest",) if kind.smallest else ()
+    product.ok("image", "add", "guest", lab("guest-image", *options).strip())
+    return gpus[0]
+
+
 @contextmanager
 def enrol(kind: Kind, host: LabHost, state: Path, offerings: str = "") -> Iterator[Enrolled]:
-    """``host add`` with the kind's number of GPUs and the guest image, and ``host remove`` at the end.
+    """``host add`` with the guest image, and ``host remove`` at the end.
 
     ``offerings``: a file of them, for this test alone.
     """
@@ -232,19 +245,12 @@ def enrol(kind: Kind, host: LabHost, state: Path, offerings: str = "") -> Iterat
     key = state / "guest_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    gpus = _gpus(host)[: kind.gpus]
     try:
-        product.ok(
-            "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
-            "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
-            "--gpus", ",".join(gpus),
-        )  # fmt: skip
-        options = ("--smallest",) if kind.smallest else ()
-        product.ok("image", "add", "guest", lab("guest-image", *options).strip())
+        gpu = add_host(product, kind, host)
         if offerings:
             (state / "offerings.yaml").write_text(offerings)
             product.ok("profile", "add", str(state / "offerings.yaml"))
-        enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpus[0], public_key=f"{key}.pub")
+        enrolled = Enrolled(product=product, kind=kind, host=host, gpu=gpu, public_key=f"{key}.pub")
         yield enrolled
         if product.json("host", "list"):  # a test may have given it up
             enrolled.clear()

@@ -26,16 +26,18 @@ class Outcome:
 
 
 class Product:
-    """One control plane with all its state below ``state``."""
+    """One control plane with all its state below ``state``; ``tree``: of another version of the program."""
 
-    def __init__(self, state: Path, environment: Mapping[str, str] | None = None) -> None:
-        self.state = state
+    def __init__(self, state: Path, environment: Mapping[str, str] | None = None, *, tree: Path | None = None) -> None:
+        self.state, self.tree = state, tree
         self.environment = {**os.environ, "VGPUCTL_STATE": str(state), "NO_COLOR": "1", **(environment or {})}
 
     def start(self, *args: str) -> subprocess.Popen[str]:
+        command = [str(COMMAND)] if self.tree is None else [sys.executable, "-m", "orchestrator.cli.main"]
         return subprocess.Popen(
-            [str(COMMAND), *args],
+            [*command, *args],
             env=self.environment,
+            cwd=self.tree,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

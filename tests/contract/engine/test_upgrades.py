@@ -5,7 +5,6 @@ back is refused. The newer program is this one with a step of the schema more, a
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 from collections import Counter
@@ -18,10 +17,10 @@ from orchestrator.adapters.store.schema import newest_revision
 from orchestrator.client.autostart import connect_running, server_info
 from tests.chaos.hosts_relay import HostsRelay
 from tests.fakes.several import LIMIT_S, Server, join_one, simulated_fleet, until, wish
+from tests.fakes.versions import copied_tree
 from tests.lab.product import COMMAND
 from tests.postgres.cluster import Cluster
 
-ROOT = Path(__file__).parents[3]
 MIGRATION = """\
 revision = "9999"
 down_revision = "{newest}"
@@ -40,10 +39,7 @@ ENDED = {"done", "undone", "stuck"}
 
 def newer(directory: Path, *, schema: bool) -> Path:
     """A tree of the next version; ``schema``: it has another one."""
-    tree = directory / ("newer" if schema else "rebuilt")
-    shutil.copytree(ROOT / "orchestrator", tree / "orchestrator", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "vgpu_profiles", "playbooks"):
-        (tree / name).symlink_to(ROOT / name)
+    tree = copied_tree(directory / ("newer" if schema else "rebuilt"))
     if schema:
         versions = tree / "orchestrator/adapters/store/migrations/versions"
         (versions / "9999_later.py").write_text(MIGRATION.format(newest=newest_revision()))
