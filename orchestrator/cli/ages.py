@@ -9,9 +9,10 @@ from typing import Final
 from orchestrator.cli.clock import now
 from orchestrator.cli.output import shown
 
-_UNITS: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-_TWICE: Final = 3
-"""Of fewer than so many of a unit, the next smaller one is said too: ``90m`` says more than ``1h``."""
+_LEAST: Final = 3
+"""Of fewer than so many of a unit, the next smaller one is said: ``90m`` says more than ``1h``."""
+_SIZES: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_UNITS: Final = tuple((size * _LEAST, size, unit) for size, unit in _SIZES)
 
 
 def seconds_since(moment: object) -> float | None:
@@ -37,8 +38,8 @@ def show_age(moment: object) -> str:
 def show_span(seconds: float) -> str:
     """In the largest unit of which there are at least three, or the largest there is."""
     whole = int(seconds)
-    for size, unit in _UNITS:
-        if whole >= size * _TWICE:
+    for least, size, unit in _UNITS:
+        if whole >= least:
             return f"{whole // size}{unit}"
     return f"{whole}s"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -60,7 +59,9 @@ def _reason(reason: Reason) -> str:
 
 def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """``sys.excepthook``: one line with a number, the traceback in a file under that number."""
-    number = uuid.uuid4().hex[:12]
+    from uuid import uuid4
+
+    number = uuid4().hex[:12]
     where = state_directory() / CLI_LOG
     text = "".join(traceback.format_exception(kind, error, trace))
     noted = _append(where, f"unexpected error {number}: {sys.argv[1:2]}\n{text}\n")

@@ -50,7 +50,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ", ".join(shown(item) for item in value)
+        return shown(value[0]) if len(value) == 1 else ", ".join(map(shown, value))
     return printable(str(value))
 
 

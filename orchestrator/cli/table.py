@@ -7,7 +7,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
@@ -203,6 +202,8 @@ def sorted_rows(
     headers = {_word(column.header): column for column in columns}
     found = headers.get(wanted)
     if found is None and wanted.replace("-", "_") not in (rows[0] if rows else {}):
+        from difflib import get_close_matches
+
         near = get_close_matches(wanted, headers)
         hint = f"did you mean {', '.join(near)}?" if near else f"one of {', '.join(headers)}"
         raise InvalidInput("cli.sort", f"nothing here is called {ascii(sort)[:40]}", hint=hint)

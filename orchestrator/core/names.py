@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from orchestrator.core.errors import InvalidInput
 
@@ -45,6 +44,8 @@ def check_name(text: str, *, what: str) -> str:
 
 def near(text: str, known: Iterable[str], command: str) -> str:
     """A hint: what was probably meant, else the command that shows what there is."""
+    from difflib import get_close_matches
+
     found = get_close_matches(text, list(known)[:_MOST_COMPARED])
     return f"did you mean {', '.join(found)}?" if found else f"'{command}' shows them"
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from math import ceil
 
 from orchestrator.core.errors import InvalidInput
@@ -32,6 +31,8 @@ def parse_size(text: str, *, field: str, at_least: int, at_most: int) -> int:
             f"{field} {text[:40]!a} is not a size",
             hint="write a number and a unit, for example 512M, 4G, 4.5GiB or 1TiB",
         )
+    from decimal import Decimal  # no command that only lists needs it
+
     size = ceil(Decimal(match["number"]) * _FACTORS[f"{match['unit']}iB"] / MIB) * MIB
     if not at_least <= size <= at_most:
         raise InvalidInput(

@@ -22,6 +22,7 @@ from orchestrator.cli.progress import POLL_S, follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, render_table
+from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.operation import FINISHED, check_kind, unknown_operation
@@ -48,15 +49,6 @@ FULL_ID: Final = 36
 _BEGINNING: Final = re.compile("[0-9a-f-]{1,36}")
 SHORT_ID: Final = 8
 """Digits that people copy; every command takes as many as tell operations apart."""
-
-
-def waits_for(operation: Mapping[str, Any]) -> str | None:
-    """The host that it waits for and since when, if its host is out of reach; or that its guest boots."""
-    since = operation.get("waits_for_host_since")  # an older server says neither
-    if since is None:
-        return "its guest to boot" if operation.get("waits_for_guest") else None
-    host = operation["waits_for_host"]
-    return f"{'its host' if host is None else f'host {shown(host)}'} since {show_time(since)}"
 
 
 def _state_of(operation: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.ages import show_time
-from orchestrator.cli.commands.operation import waits_for
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.guest_results import guest_lines
 from orchestrator.cli.output import render_details, shown
@@ -20,6 +19,7 @@ from orchestrator.cli.parameters import AllTenants, ListTenant, Name, Selector, 
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.step_times import seconds_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field, show_list
+from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
