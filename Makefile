@@ -65,7 +65,7 @@ LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) te
   $(addprefix tests/lab/test_,confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_layout.py \
-  whole_gpu.py fabric.py kinds_confined.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py server_under_its_unit.py bare_host.py tutorial.py)
+  whole_gpu.py fabric.py kinds_confined.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py server_under_its_unit.py bare_host.py rolling_upgrade.py tutorial.py)
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \
@@ -126,8 +126,8 @@ bench-server: dev ## a real server over HTTP with 10, 1,000 and 10,000 hosts; BE
 	@$(BIN)/python -m tests.bench.server_path $(BENCH_SERVER)
 bench-api: dev ## answers of the API under 64 clients, of commands, with 10,000 VMs
 	@$(BIN)/python -m tests.bench.api
-bench-upgrade: dev ## rolling driver upgrade of 1,000 hosts in virtual time; nobody is out beyond the limit
-	@$(BIN)/python -m tests.bench.upgrade
+bench-upgrade: dev lab-packages ## rolling driver upgrade of 1,000 hosts in virtual time, of three lab hosts; BENCH_UPGRADE="--case lab" chooses
+	@$(BIN)/python -m tests.bench.upgrade $(BENCH_UPGRADE)
 bench-create-vm: dev lab-packages ## create-vm of each kind against the same VM made by hand; BENCH_CREATE_VM="--case passthrough" chooses
 	@$(ENSURE) tests/bench/packages.txt
 	@$(BIN)/python -m tests.bench.create_vm $(BENCH_CREATE_VM)

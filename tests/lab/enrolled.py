@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.lab.product import Product
 
 SMALL = ("--vcpus", "1", "--memory", "192MiB", "--disk", "256MiB")
 """What a guest of the lab is content with."""
-_SMALLEST = ("--vcpus", "1", "--memory", "64MiB", "--disk", "16MiB")
+SMALLEST = ("--vcpus", "1", "--memory", "64MiB", "--disk", "16MiB")
 """What the guest without an address is content with."""
 
 
@@ -166,7 +166,7 @@ class Enrolled:
 
     def request_of(self, name: str, profile: str, *options: str) -> tuple[str, ...]:
         """The same with another profile."""
-        size = _SMALLEST if self.kind.smallest else SMALL
+        size = SMALLEST if self.kind.smallest else SMALL
         return ("create-vm", name, "--profile", profile, "--image", "guest", *size, *options)
 
     def running_since(self, name: str) -> str:
@@ -220,14 +220,19 @@ def _gpus(host: LabHost) -> list[str]:
     return sorted(line for line in listed.split() if line.endswith(":00.0"))
 
 
+def words_to_add(host: LabHost, gpus: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command line that enrols a host; without ``gpus`` all that nothing uses are given to us."""
+    words = (
+        "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
+        "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
+    )  # fmt: skip
+    return (*words, "--gpus", ",".join(gpus)) if gpus else words
+
+
 def add_host(product: Product, kind: Kind, host: LabHost) -> str:
     """``host add`` with the kind's number of GPUs, the first of which it is, and the guest image."""
     gpus = _gpus(host)[: kind.gpus]
-    product.ok(
-        "host", "add", host.name, "--address", host.address, "--port", str(host.port), "--user", host.user,
-        "--provisioning-key", host.key_file, "--host-key-fingerprint", host.host_key_fingerprint,
-        "--gpus", ",".join(gpus),
-    )  # fmt: skip
+    product.ok(*words_to_add(host, gpus))
     options = ("--smallest",) if kind.smallest else ()
     product.ok("image", "add", "guest", lab("guest-image", *options).strip())
     return gpus[0]

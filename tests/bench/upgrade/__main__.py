@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.bench.upgrade``: writes build/bench/upgrade.json."""
+"""``python -m tests.bench.upgrade [--case CASE ...]``: writes build/bench/upgrade.json; cases not run keep their rows."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from orchestrator.services.driver_upgrades import WantedUpgrade
-from tests.bench.placement.rows import Row, rows_of, table, write
+from tests.bench.placement.rows import Row, keep, read, rows_of, table
 from tests.bench.upgrade.fleet import NEW, fleet_of
+from tests.bench.upgrade.lab import rolled_in_the_lab
 
 REPORT: Final = Path("build/bench/upgrade.json")
 HOSTS: Final = 1000
@@ -47,7 +49,7 @@ def rolled(hosts: int, at_once: int, directory: Path) -> dict[str, float | int |
         return {"wall_s": wall, "most_out": most, "server_s": time.monotonic() - began}
 
 
-def _rows() -> Iterator[Row]:
+def _in_memory() -> list[Row]:
     with tempfile.TemporaryDirectory() as directory:
         alone = one_alone_s(Path(directory))
     with tempfile.TemporaryDirectory() as directory:
@@ -55,13 +57,23 @@ def _rows() -> Iterator[Row]:
     waves = 1 + math.ceil((HOSTS - 1) / AT_ONCE)
     ratio = float(measured["wall_s"] or 0.0) / (waves * alone)
     values = {**measured, "waves": waves, "one_alone_s": alone, "wall_over_waves": ratio}
-    yield from rows_of("rolling_upgrade", f"hosts={HOSTS}", f"{AT_ONCE} at a time", values)
+    return rows_of("rolling_upgrade", f"hosts={HOSTS}", f"{AT_ONCE} at a time", values)
+
+
+def _on_lab_hosts() -> list[Row]:
+    with tempfile.TemporaryDirectory() as state, tempfile.TemporaryDirectory() as bundles:
+        return rows_of("rolling_upgrade", "lab", "1 at a time", rolled_in_the_lab(Path(state), Path(bundles)))
+
+
+CASES: Final[dict[str, Callable[[], list[Row]]]] = {f"hosts={HOSTS}": _in_memory, "lab": _on_lab_hosts}
 
 
 def main() -> None:
-    rows = list(_rows())
-    write(rows, REPORT)
-    sys.stdout.write(f"{table(rows)}\n")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.upgrade")
+    parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
+    for case in parser.parse_args().case:
+        keep(CASES[case](), REPORT)
+    sys.stdout.write(f"{table(read(REPORT))}\n")
 
 
 if __name__ == "__main__":

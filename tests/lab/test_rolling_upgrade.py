@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rolling upgrades of three lab hosts, each with a VM that runs before and after it.
+
+On emulated hosts beside other work: MINUTES minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.conftest import lab
+from tests.lab.drivers import PROVISIONED_WITHIN_S
+from tests.lab.enrolled import MDEV, Enrolled
+from tests.lab.three_hosts import FIRST, NAMES, SECOND, ThreeHosts, three_hosts
+
+pytestmark = [pytest.mark.lab]
+CANARY, PERSONS, HELD = NAMES
+_INSTALLING = "until ls -d /tmp/nvidia-installer.* >/dev/null 2>&1; do sleep 0.2; done"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeHosts]:
+    with three_hosts(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("bundles")) as made:
+        yield made
+
+
+def _swaps(site: ThreeHosts) -> list[str]:
+    """Hosts whose driver was swapped, once for each operation that did."""
+    done = site.product.json("operation", "list", "--kind", "upgrade_driver")
+    return sorted(operation["subject"] for operation in done)
+
+
+@pytest.mark.fault("F115", "F116")
+def test_all_hosts_get_the_driver_over_the_servers_death_and_a_persons_cordon_stays(site: ThreeHosts) -> None:
+    before = site.vms()
+    assert {state for _, state, _ in before.values()} == {"running"}
+    site.product.ok("host", "cordon", PERSONS)
+    site.begin(SECOND, "--canary", "1", "--max-unavailable", "2")
+    site.until(lambda phases: phases[CANARY] == "done" and "swapping" in {phases[PERSONS], phases[HELD]})
+    swapping = next(name for name in (PERSONS, HELD) if site.phases()[name] == "swapping")
+    site.hosts[swapping].run(_INSTALLING, limit_s=PROVISIONED_WITHIN_S)
+    os.kill(site.product.serve_pid(), signal.SIGKILL)
+    upgrade = site.ended()
+    assert (upgrade["state"], site.phases()) == ("done", dict.fromkeys(NAMES, "done"))
+    assert site.drivers() == dict.fromkeys(NAMES, (SECOND, SECOND))
+    assert site.vms() == before
+    assert site.cordoned() == [PERSONS]
+    assert len(_swaps(site)) == len(NAMES), "no host twice"
+    for name, host in site.hosts.items():
+        seen = Enrolled(product=site.product, kind=MDEV, host=host, gpu="", public_key="").guest_says(f"on-{name}")
+        assert MDEV.guest_pci_id in seen
+    site.product.ok("host", "uncordon", PERSONS)
+
+
+@pytest.mark.fault("F111")
+def test_one_host_that_fails_goes_back_and_the_others_finish(site: ThreeHosts) -> None:
+    before = site.vms()
+    lab("fault", HELD, "0", "held", "1")
+    site.begin(FIRST, "--canary", "0", "--max-unavailable", "3")
+    upgrade = site.ended()
+    lab("fault", HELD, "0", "held", "0")
+    assert (upgrade["state"], site.phases()) == (
+        "done", {CANARY: "done", PERSONS: "done", HELD: "rolled_back"}
+    )  # fmt: skip
+    assert "module nvidia is in use" in next(one["why"] for one in upgrade["hosts"] if one["host"] == HELD)
+    assert site.drivers() == {CANARY: (FIRST, FIRST), PERSONS: (FIRST, FIRST), HELD: (SECOND, SECOND)}
+    assert site.vms() == before
+    assert site.cordoned() == [HELD], "a person looks before new VMs are placed there"
+    site.product.ok("host", "uncordon", HELD)
