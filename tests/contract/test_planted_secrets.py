@@ -96,6 +96,23 @@ def test_a_token_is_kept_nowhere(plane: ControlPlane, tmp_path: Path, caplog: py
     assert secret not in _rows(plane.store) + caplog.text
 
 
+def test_a_licence_token_is_readable_nowhere_while_it_waits_and_after_its_run(
+    plane: ControlPlane, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    plane.services.vms.create(create_vm("train"))
+    plane.engine.drain()
+    with plane.store.begin() as tx:
+        tx.vms.update(replace(plane.services.vms.get("default", "train"), addresses=("192.0.2.7",)))
+    plane.services.guests.provision("default", "train", ("guest_licence",), secrets={"licence_token": PLANTED})
+    waits = _kept(tmp_path)
+    assert b"guest_licence" in waits
+    plane.engine.drain()
+    assert plane.services.guests.get("default", "train").results[0].role == "guest_licence"
+    assert PLANTED.encode() not in waits + _kept(tmp_path)
+    assert PLANTED not in _rows(plane.store) + caplog.text
+
+
 def _options(command: Any) -> Iterator[str]:
     for parameter in command.params:
         yield from parameter.opts

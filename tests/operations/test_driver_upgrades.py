@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, is_over
-from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
@@ -111,6 +111,56 @@ def test_a_host_that_fails_goes_back_to_its_old_driver_with_its_vms_and_the_othe
     assert plane.machine(L40S_HOST).driver_version == OLD
     assert {vm.state for vm in plane.services.vms.list(None)} == {"running"}
     assert plane.services.hosts.get(L40S_HOST).host.cordoned, "a person looks before new VMs are placed there"
+    assert not plane.services.hosts.get(T4_HOST).host.cordoned
+
+
+@pytest.mark.fault("F109", "F111", "F113")
+@pytest.mark.parametrize(("moment", "name", "error"), [
+    ("before", "provision", Fatal("driver.dkms_failed", "DKMS could not build the module")),
+    ("before", "provision", Conflict("driver.module_busy", "module nvidia is in use by dcgm")),
+    ("after", "provision", Fatal("driver.not_loaded", "module nvidia does not load")),
+    ("after", "provision", Fatal("driver.version_differs", "the module that is loaded is 999.1.1")),
+    ("after", "provision", Fatal("driver.fabric_manager_differs", "the fabric manager is another version")),
+    ("before", "CreateMdev", Fatal("vgpu.create_failed", "the driver makes no vGPU")),
+], ids=lambda value: getattr(value, "code", None))  # fmt: skip
+def test_each_way_a_bundle_fails_ends_with_the_old_driver_and_is_mended_by_the_next_run(
+    plane: ControlPlane, moment: str, name: str, error: VgpuctlError
+) -> None:
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    before = plane.services.vms.get("default", "train")
+
+    def strike(_number: int, *struck: str) -> VgpuctlError | None:
+        swaps = plane.services.driver_upgrades.get().host(T4_HOST).phase == "swapping"
+        return failures.pop() if swaps and struck == (moment, name) and failures else None
+
+    failures = [error]
+    plane.hosts.strike = strike
+    failed = upgraded(plane, hosts=(T4_HOST,), canary=0)
+    assert (phases(failed), failed.host(T4_HOST).why) == ({T4_HOST: "rolled_back"}, error.message)
+    assert plane.machine(T4_HOST).driver_version == OLD
+    after = plane.services.vms.get("default", "train")
+    assert (after.state, after.devices) == ("running", before.devices)
+    assert plane.services.hosts.get(T4_HOST).host.cordoned
+    plane.hosts.strike = no_fault
+    assert phases(upgraded(plane, hosts=(T4_HOST,))) == {T4_HOST: "done"}
+    assert not plane.services.hosts.get(T4_HOST).host.cordoned
+
+
+@pytest.mark.fault("F120")
+def test_a_bundle_that_was_changed_since_it_was_taken_reaches_no_host_and_the_vm_runs_on(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    plane.services.vms.create(create_vm())
+    plane.engine.drain()
+    (bundle,) = (one for one in plane.services.driver_bundles.list() if one.content.version == NEW)
+    with (tmp_path / "driver-bundles" / bundle.sha256).open("ab") as file:
+        file.write(b"more")
+    plane.hosts.effects.clear()
+    upgrade = upgraded(plane, hosts=(T4_HOST,))
+    assert phases(upgrade) == {T4_HOST: "kept"}
+    assert "provision" not in plane.hosts.effects
+    assert plane.services.vms.get("default", "train").state == "running"
     assert not plane.services.hosts.get(T4_HOST).host.cordoned
 
 
