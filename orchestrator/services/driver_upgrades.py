@@ -29,6 +29,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.host_provisioning import Bundles, Swap, swap_to
 
 MAX_AT_ONCE: Final = 1000
+MAX_HOSTS: Final = 100_000
 _GONE: Final = frozenset({"forgotten", "removing", "enrolling"})
 
 
@@ -165,7 +166,7 @@ class DriverUpgradeService:
         if all(one.phase == "done" for one in hosts):
             raise Conflict(
                 "upgrade.nothing_to_do",
-                f"{len(hosts)} hosts were chosen, and no other one than driver {wanted.version} is on them",
+                f"driver {wanted.version} is on all {len(hosts)} hosts that were chosen",
                 hint="'vgpuctl driver check --all' shows which host has which",
             )
         return DriverUpgrade(
@@ -182,11 +183,12 @@ class DriverUpgradeService:
 
 def _check_numbers(wanted: WantedUpgrade) -> None:
     version_key(wanted.version)
-    if not (1 <= wanted.max_unavailable <= MAX_AT_ONCE and wanted.canary >= 0 and wanted.failure_budget >= 0):
+    beside = (wanted.canary, wanted.failure_budget)
+    if not (1 <= wanted.max_unavailable <= MAX_AT_ONCE and all(0 <= one <= MAX_HOSTS for one in beside)):
         raise InvalidInput(
             "upgrade.number_invalid",
             f"{wanted.max_unavailable} at once with {wanted.canary} before them and {wanted.failure_budget} failures",
-            hint=f"1 to {MAX_AT_ONCE} hosts at once; canaries and failures are 0 or more",
+            hint=f"1 to {MAX_AT_ONCE} hosts at once; 0 to {MAX_HOSTS} canaries, and as many failures",
         )
 
 
@@ -200,9 +202,15 @@ def _newest(tx: Transaction) -> DriverUpgrade:
 
 
 def _chosen(tx: Transaction, names: Sequence[str]) -> list[Host]:
+    """:raises Conflict: ``upgrade.nothing_to_do``; :raises NotFound: ``host.unknown``"""
     if names:
         return [tx.hosts.get(name) for name in dict.fromkeys(names)]
-    return [host for host in tx.hosts.list() if host.state not in _GONE]
+    there = [host for host in tx.hosts.list() if host.state not in _GONE]
+    if not there:
+        raise Conflict(
+            "upgrade.nothing_to_do", "there are no hosts yet", hint="'vgpuctl host add NAME --address A' adds one"
+        )
+    return there
 
 
 def _has(tx: Transaction, host: Host, version: str) -> bool:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rolling upgrades of three lab hosts, each with a VM that runs before and after it.
 
-On emulated hosts beside other work: MINUTES minutes.
+On emulated hosts beside other work: fifteen minutes, five of them until the hosts are there with their VMs, and three
+until they are given back.
 """
 
 from __future__ import annotations

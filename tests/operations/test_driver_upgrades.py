@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, is_over
-from orchestrator.core.errors import Conflict, Fatal, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
 from orchestrator.reconcile.driver_upgrades import DriverUpgradeKeeper
@@ -247,6 +247,27 @@ def test_an_upgrade_after_which_a_vm_could_not_run_is_refused_and_names_it(plane
     assert "default/on-t4" in str(caught.value.reasons)
     assert "driver_matrix.csv" in caught.value.message
     assert not any(info.host.cordoned for info in plane.services.hosts.list())
+
+
+@pytest.mark.parametrize("number", ["max_unavailable", "canary", "failure_budget"])
+@pytest.mark.parametrize("value", [-1, 100_001, 10**25])
+def test_a_number_of_hosts_that_nobody_has_is_refused_and_nothing_is_begun(
+    plane: ControlPlane, number: str, value: int
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plane.services.driver_upgrades.start(wanted(**{number: value}))
+    assert caught.value.code == "upgrade.number_invalid"
+    with pytest.raises(NotFound):
+        plane.services.driver_upgrades.get()
+
+
+def test_a_site_without_hosts_has_nothing_to_upgrade(plane: ControlPlane) -> None:
+    for host in HOSTS:
+        plane.services.hosts.remove(host)
+    plane.engine.drain()
+    with pytest.raises(Conflict, match="there are no hosts yet") as caught:
+        plane.services.driver_upgrades.plan(wanted())
+    assert caught.value.code == "upgrade.nothing_to_do"
 
 
 def test_hosts_that_cannot_come_back_or_are_away_are_refused_before_it_begins(plane: ControlPlane) -> None:
