@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.bench.upgrade [--case CASE ...]``: writes build/bench/upgrade.json; cases not run keep their rows."""
+"""``python -m tests.bench.upgrade [--case CASE ...]``: writes build/bench/upgrade.json; other cases keep their rows."""
 
 from __future__ import annotations
 
