@@ -34,6 +34,8 @@ class Crew(Generic[T]):
     """What ``do`` raised."""
     _left: deque[T] = field(default_factory=deque)
     """May be begun now."""
+    _later: deque[T] = field(default_factory=deque)
+    """Not yet."""
     _since: dict[int, float] = field(default_factory=dict)
     """Member → when it began with the one that it has now."""
     _members: int = 0
@@ -41,24 +43,29 @@ class Crew(Generic[T]):
 
     def work(self, items: Iterable[T], timeout_s: float, *, per_s: float | None = None) -> None:
         """Returns when all are done, or after that long: those not begun by then are left out. ``per_s``: no more than
-        so many are begun in a second."""
+        so many are begun in a second, by as few as can be: each one more is one more that others of this process wait
+        for at every turn of the interpreter."""
         began = time.monotonic()
-        end, later, released = began + timeout_s, deque(items), 0
+        end, released = began + timeout_s, 0
         with self._change:
-            while (later or self._left or self._since) and (now := time.monotonic()) < end:
-                due = len(later) if per_s is None else int((now - began) * per_s) + 1 - released
-                self._left.extend(later.popleft() for _ in range(min(due, len(later))))
+            self._later.extend(items)
+            while (self._later or self._left or self._since) and (now := time.monotonic()) < end:
+                due = len(self._later) if per_s is None else int((now - began) * per_s) + 1 - released
+                behind = len(self._left)  # nobody has come to these since the handful before
+                self._left.extend(self._later.popleft() for _ in range(min(due, len(self._later))))
                 released += max(due, 0)
-                self._hire()
-                self._change.wait(min(_BEAT_S if later else SLOW_S, end - now))
+                self._hire(len(self._left) if per_s is None else max(behind, 1 - len(self._since)))
+                beats = self._later or (self._left and per_s is not None)
+                self._change.wait(min(_BEAT_S if beats else SLOW_S, end - now))
             self._left.clear()
+            self._later.clear()
 
-    def _hire(self) -> None:
-        """As many as are needed, so that ``at_once`` of them are not held up."""
+    def _hire(self, most: int) -> None:
+        """As many as are needed, so that ``at_once`` of them are not held up; no more than ``most``."""
         now = time.monotonic()
         held_up = sum(now - since > SLOW_S for since in self._since.values())
         room = min(self.at_once - (len(self._since) - held_up), self.at_once * COMPANIONS - len(self._since))
-        for _ in range(min(room, len(self._left))):
+        for _ in range(min(room, most, len(self._left))):
             self._members += 1
             self._since[self._members] = now
             self.pool.submit(self._member, self._members)
@@ -71,7 +78,8 @@ class Crew(Generic[T]):
         finally:
             with self._change:
                 del self._since[number]
-                self._change.notify()
+                if not self._later:  # else the next handful comes by itself
+                    self._change.notify()
 
     def _take(self, number: int) -> tuple[T] | None:
         """The next one; None: there is none left."""

@@ -48,11 +48,10 @@ class QuietHosts:
                 if hosts:
                     time.sleep(_LET_OTHERS_S)
                 hosts += some
-            turn, oldest = tx.operations.turn(), min((one.turn for one in hosts if one.digest is not None), default=0)
-            restless = tx.looks.restless(since=oldest if self._turn is None else self._turn, now=now)
+            turn, restless = tx.operations.turn(), tx.looks.restless(since=self._turn, now=now)
         self._rounds += 1
         self._turn = turn
-        hosts.sort(key=lambda one: (one.host.last_seen_at or 0.0, one.host.name))
+        hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
         quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
         return tuple(hosts), frozenset(quiet) - restless
 
@@ -61,7 +60,7 @@ class QuietHosts:
         found = self._observer.look(standing, digest, self._turn or 0)
         if not isinstance(found, SeenAgain):
             otherwise(standing.host.name, lambda name: self._observer.keep(name, found))
-        elif abs(found.at - (standing.host.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
+        elif abs(found.at - (standing.last_seen_at or 0.0)) >= WRITTEN_AFTER_S:
             with self._lock:
                 self._seen.append(found)
 

@@ -64,14 +64,14 @@ class HostObserver:
             return subject == host or tx.looks.shows(host, subject)
 
     def look(self, standing: Standing, digest: str, turn: int) -> SeenAgain | Look:
-        """Whether the host is as it stands, at that turn. What it is otherwise is for :meth:`keep`; nothing is stored
+        """Whether the host is as it stands. What it is otherwise, at that turn, is for :meth:`keep`; nothing is stored
         here."""
         began = self.clock.now()
         try:
             found = self.link.look(standing.host, digest)
             if isinstance(found, Unchanged):
                 if abs(found.storage_free_bytes - standing.storage_free_bytes) < DISK_STEP:
-                    return SeenAgain(host=standing.host.name, digest=digest, at=began, turn=turn)
+                    return SeenAgain(host=standing.host.name, at=began)
                 found = self.link.observe(standing.host)
         except VgpuctlError as error:
             return Look(began=began, turn=turn, found=error)

@@ -41,6 +41,8 @@ class ParsedSnapshots:
         self._kept: dict[str, _Parsed] = {}
         self.whole: dict[str, str] = {}
         """Digest of each host's document that this process has found stored as it should be."""
+        self.standing: dict[str, tuple[tuple[Any, ...], Host]] = {}
+        """What the rows of all hosts were when they were read the last time, and what was made of them."""
 
     def get(self, host: str, digest: str) -> HostSnapshot | None:
         known = self._kept.get(host)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Text, and_, bindparam, cast, or_, select, update
+from sqlalchemy import Text, bindparam, cast, or_, select, update
 
 from orchestrator.adapters.store.host_rows import ParsedSnapshots
 from orchestrator.adapters.store.rows import AnyRow, host_of
@@ -21,8 +22,9 @@ from orchestrator.ports.store.looks import SeenAgain, Standing
 _AT_ONCE: Final = 100
 """Documents in one question: they are large."""
 _PAGE: Final = 500
-_STANDING: Final = (
-    select(hosts, looks.c.digest, looks.c.judged, looks.c.storage_free_bytes, looks.c.turn)
+_ITS_OWN: Final = tuple(column for column in hosts.c if column is not hosts.c.last_seen_at)
+_STANDING: Final = kept(
+    select(*_ITS_OWN, hosts.c.last_seen_at, looks.c.digest, looks.c.judged, looks.c.storage_free_bytes)
     .join_from(hosts, looks, looks.c.host == hosts.c.name, isouter=True)
     .where(hosts.c.name > bindparam("after"))
     .order_by(hosts.c.name)
@@ -34,6 +36,12 @@ _DOCUMENTS: Final = select(snapshots.c.host, cast(snapshots.c.document, Text).la
 )
 _AT_WORK: Final = select(operations.c.host).where(operations.c.state.in_([*UNFINISHED, "stuck"])).distinct()
 _WORKED: Final = select(operations.c.host).where(operations.c.ended_turn > bindparam("since")).distinct()
+_WORKED_SINCE_SEEN: Final = (
+    select(operations.c.host)
+    .join(looks, looks.c.host == operations.c.host)
+    .where(operations.c.ended_turn > looks.c.turn)
+    .distinct()
+)
 _FOUND: Final = select(findings.c.host).where(findings.c.cleared_at.is_(None)).distinct()
 _LEASES: Final = select(vms.c.host, vms.c.created_at, vms.c.lease_end).where(
     vms.c.lease_end.is_not(None), vms.c.deallocated.is_(None)
@@ -44,9 +52,7 @@ _SHOWS: Final = kept(
 )
 _IS_JUDGED: Final = kept(select(looks.c.host).where(_OF, looks.c.judged == looks.c.digest))
 _JUDGE: Final = kept(update(looks).where(_OF).values(judged=looks.c.digest))
-_SAME: Final = and_(_OF, looks.c.digest == bindparam("its_digest"), looks.c.turn <= bindparam("its_turn"))
-_LOOKED: Final = update(looks).where(_SAME).values(turn=bindparam("its_turn"))
-_SEEN: Final = (
+_SEEN: Final = kept(
     update(hosts)
     .where(hosts.c.name == bindparam("of_host"), hosts.c.state == "ready")
     .values(last_seen_at=bindparam("at"))
@@ -60,11 +66,13 @@ class SqlLooks:
 
     def standing(self) -> Iterator[tuple[Standing, ...]]:
         """Of all hosts by name, a few hundred at a time."""
-        after = ""
+        after, before, now = "", self._parsed.standing, dict[str, tuple[tuple[Any, ...], Host]]()
         while rows := self._db.execute(_STANDING, {"after": after}).all():
             after = rows[-1].name
             whole = self._whole({row.name: row.digest for row in rows if row.digest and row.judged == row.digest})
-            yield tuple(_standing(row, row.digest if row.name in whole else None) for row in rows)
+            now |= {row.name: _as_before(row, before.get(row.name)) for row in rows}
+            yield tuple(_standing(row, now[row.name][1], row.digest if row.name in whole else None) for row in rows)
+        self._parsed.standing = now
 
     def ready(self) -> tuple[Host, ...]:
         """Hosts that may be worked on, by name, without their managed GPUs."""
@@ -80,11 +88,12 @@ class SqlLooks:
                     known[row.host] = digests[row.host]
         return frozenset(name for name, digest in digests.items() if known.get(name) == digest)
 
-    def restless(self, *, since: int, now: float) -> frozenset[str]:
+    def restless(self, *, since: int | None, now: float) -> frozenset[str]:
         """Of those that something is to be said of even though they look as before."""
+        worked = (_WORKED_SINCE_SEEN, {}) if since is None else (_WORKED, {"since": since})
         named = [
             *self._db.execute(_AT_WORK).scalars(),
-            *self._db.execute(_WORKED, {"since": since}).scalars(),
+            *self._db.execute(*worked).scalars(),
             *self._db.execute(_FOUND).scalars(),
         ]
         ending = (row.host for row in self._db.execute(_LEASES) if ends_soon(row.created_at, row.lease_end, now))
@@ -108,14 +117,20 @@ class SqlLooks:
         self._db.execute(_JUDGE, {"of_host": host})
 
     def seen_again(self, seen: Sequence[SeenAgain]) -> None:
-        """Two statements for all of them."""
-        rows = [{"of_host": one.host, "its_digest": one.digest, "its_turn": one.turn} for one in seen]
-        if rows:
-            self._db.execute(_LOOKED, rows)
+        """Only the host's own row: that of its look is large, and says nothing new."""
+        if seen:
             self._db.execute(_SEEN, [{"of_host": one.host, "at": one.at} for one in seen])
 
 
-def _standing(row: AnyRow, digest: str | None) -> Standing:
+def _as_before(row: AnyRow, before: tuple[tuple[Any, ...], Host] | None) -> tuple[tuple[Any, ...], Host]:
+    """To make a host of its row takes longer than to read it, and few rows of a large fleet change."""
+    own = tuple(row[: len(_ITS_OWN)])
+    if before is not None and before[0] == own:
+        return before
+    return own, replace(host_of(row, ()), last_seen_at=None)
+
+
+def _standing(row: AnyRow, host: Host, digest: str | None) -> Standing:
     return Standing(
-        host=host_of(row, ()), digest=digest, storage_free_bytes=row.storage_free_bytes or 0, turn=row.turn or 0
+        host=host, last_seen_at=row.last_seen_at, digest=digest, storage_free_bytes=row.storage_free_bytes or 0
     )

@@ -15,22 +15,19 @@ class Standing:
     """How a host was last seen."""
 
     host: Host
-    """Enough to reach it: its list of managed GPUs is left out."""
+    """Enough to reach it: its list of managed GPUs is left out, and when it was last seen stands beside it."""
+    last_seen_at: float | None
     digest: str | None
     """Of the snapshot that is stored, whole, and compared with what is wanted; None: there is none like that."""
     storage_free_bytes: int
-    turn: int
-    """The newest (Operations.turn) when that look began."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenAgain:
-    """A look, begun ``at`` that moment and with that newest turn, that found what has this digest."""
+    """A look, begun ``at`` that moment, that found what is stored."""
 
     host: str
-    digest: str
     at: float
-    turn: int
 
 
 class Looks(Protocol):
@@ -40,9 +37,10 @@ class Looks(Protocol):
     def ready(self) -> tuple[Host, ...]:
         """Hosts that may be worked on, by name, without their managed GPUs."""
 
-    def restless(self, *, since: int, now: float) -> frozenset[str]:
+    def restless(self, *, since: int | None, now: float) -> frozenset[str]:
         """Hosts that something is to be said of even though they look as before: with an operation that has not ended
-        or one with a later turn than ``since``, a standing finding, or a lease that ends soon."""
+        or one with a later turn than ``since`` (None: than the stored look at its host), a standing finding, or a lease
+        that ends soon."""
 
     def shows(self, host: str, vm_id: str) -> bool:
         """Whether placement's picture of the host has devices of the VM."""
@@ -57,4 +55,4 @@ class Looks(Protocol):
         """The hosts that VMs of the tenant are on: what is wanted there has changed."""
 
     def seen_again(self, seen: Sequence[SeenAgain]) -> None:
-        """Write down when; nothing of hosts that another look has found otherwise meanwhile."""
+        """Write down when; nothing of hosts that are not ready any more."""

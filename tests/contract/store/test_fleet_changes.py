@@ -239,14 +239,3 @@ def test_what_was_observed_of_a_host_that_is_gone_is_left(store: SqlStore) -> No
         tx.hosts.observed("h1", 1.0)
     with store.read() as tx:
         assert [one.name for one in tx.hosts.list()] == ["h2"]
-
-
-def test_every_host_stands_once_however_many_there_are(store: SqlStore) -> None:
-    more = [host(f"many-{number}") for number in range(1001)]
-    with store.begin() as tx:
-        for one in more:
-            tx.hosts.add(one)
-    with store.read() as tx:
-        pages = [[standing.host.name for standing in page] for page in tx.looks.standing()]
-    assert len(pages) > 2
-    assert sorted(name for page in pages for name in page) == sorted(["h1", "h2", *(one.name for one in more)])

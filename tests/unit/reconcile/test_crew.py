@@ -2,11 +2,24 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 from orchestrator.reconcile.crew import COMPANIONS, Crew
 
 LIMIT_S = 60.0
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does what it is given before it is given more."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        done: Future[R] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 def let_go_after(others_done: threading.Event, let_go: threading.Event) -> None:
@@ -70,4 +83,29 @@ def test_what_is_spread_over_time_does_not_begin_before_its_turn() -> None:
     assert done == [0]
     crew.work(range(10), LIMIT_S, per_s=1000)
     assert sorted(done[1:]) == list(range(10))
+    pool.shutdown()
+
+
+def test_of_what_is_spread_over_time_one_does_what_it_can_and_nobody_is_hired_for_nothing() -> None:
+    done: list[int] = []
+    hired: list[int] = []
+
+    class Counted(AtOnce):
+        def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+            before = len(done)
+            ended = super().submit(fn, *args, **kwargs)
+            hired.append(len(done) - before)
+            return ended
+
+    Crew(pool=Counted(1), at_once=16, do=done.append).work(range(300), LIMIT_S, per_s=2000)
+    assert done == list(range(300))
+    assert min(hired) > 0
+
+
+def test_of_what_is_spread_over_time_more_are_done_side_by_side_where_each_takes_long() -> None:
+    together = threading.Barrier(3, timeout=LIMIT_S)
+    pool = ThreadPoolExecutor(3 * COMPANIONS)
+    crew = Crew[int](pool=pool, at_once=3, do=lambda _: together.wait() and None)
+    crew.work(range(30), LIMIT_S, per_s=500)
+    assert crew.errors == []
     pool.shutdown()
