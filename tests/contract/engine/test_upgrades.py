@@ -24,8 +24,6 @@ from tests.postgres.cluster import Cluster
 MIGRATION = """\
 revision = "9999"
 down_revision = "{newest}"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

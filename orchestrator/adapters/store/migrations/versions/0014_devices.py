@@ -14,8 +14,6 @@ from alembic import op
 
 revision = "0014"
 down_revision = "0013"
-branch_labels = None
-depends_on = None
 
 _vms = sa.table("vms", sa.column("id", sa.String), sa.column("devices", sa.JSON))
 _operations = sa.table(

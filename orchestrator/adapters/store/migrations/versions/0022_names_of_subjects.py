@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0022"
 down_revision = "0021"
-branch_labels = None
-depends_on = None
 
 _NAMES = {
     "postgresql": "UPDATE operations SET subject_name = coalesce(tenant || '/' || (inputs ->> 'vm'), subject)",

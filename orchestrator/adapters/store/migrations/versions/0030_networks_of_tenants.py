@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0030"
 down_revision = "0029"
-branch_labels = None
-depends_on = None
 
 _OF_A_TENANT = sa.text("DELETE FROM networks WHERE name LIKE '%.%'")
 

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0034"
 down_revision = "0033"
-branch_labels = None
-depends_on = None
 
 _ON_A_BRIDGE = sa.text("DELETE FROM networks WHERE subnet IS NULL")
 

@@ -15,8 +15,6 @@ from alembic import op
 
 revision = "0038"
 down_revision = "0037"
-branch_labels = None
-depends_on = None
 
 _MIB: Final = 2**20
 _TYPE: Final = re.compile(r"(?:GRID|NVIDIA) (?P<board>.+?)(?:-(?P<slices>[1-7]))?-(?P<gb>[0-9]+)[ABCQ](?:ME|4)?")
