@@ -15,7 +15,7 @@ from orchestrator.cli.advice.explain import render_explanation
 from orchestrator.cli.advice.gpu_map import render_gpu_map
 from orchestrator.cli.advice.plans import render_compaction, render_drain
 from orchestrator.cli.table import render_table
-from orchestrator.core.advice.capacity import CapacityRow, Room
+from orchestrator.core.advice.capacity import CapacityRow
 from orchestrator.core.advice.explain import Explanation, TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.placement.move_plans import MovePlan
@@ -36,16 +36,8 @@ def drawn_for_tenant(told: TenantExplanation) -> str:
 
 
 def drawn_capacity(rows: tuple[CapacityRow, ...]) -> str:
-    return _capacity_text(CapacityAnswer.of(rows))
-
-
-def drawn_room(rows: tuple[Room, ...]) -> str:
-    return _capacity_text(CapacityAnswer.of_room(rows))
-
-
-def _capacity_text(answer: CapacityAnswer) -> str:
-    rows = _data(answer)["rows"]
-    return _text(render_table(rows, capacity_columns(rows), None))
+    found = _data(CapacityAnswer.of(rows))["rows"]
+    return _text(render_table(found, capacity_columns(found), None))
 
 
 def drawn_map(rows: tuple[GpuRow, ...], width: int) -> str:

@@ -24,8 +24,6 @@ HOST: dict[str, Any] = {
     "name": "new", "address": "l40s.test", "provisioning_key": "-----BEGIN OPENSSH PRIVATE KEY-----\n",
     "fingerprint": "SHA256:l40s.test",
 }  # fmt: skip
-WORDY = ("audit", "audit_seals", "audit_head")
-"""Tables that a refusal may add to."""
 
 
 @dataclass(frozen=True)
