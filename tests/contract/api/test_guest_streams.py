@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -100,6 +101,14 @@ def _read_until(descriptor: int, wanted: bytes) -> bytes:
     return got
 
 
+def _wait_until_raw(descriptor: int) -> None:
+    """Before that the terminal would take an interrupt for itself, and what is typed would be thrown away."""
+    deadline = time.monotonic() + 60
+    while termios.tcgetattr(descriptor)[3] & termios.ICANON:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_the_console_is_raw_and_its_key_leaves_it(product: Product) -> None:
     terminal, end = pty.openpty()
     process = subprocess.Popen(
@@ -107,7 +116,7 @@ def test_the_console_is_raw_and_its_key_leaves_it(product: Product) -> None:
     )
     os.close(end)
     _read_until(terminal, b"leaves")
-    time.sleep(0.5)
+    _wait_until_raw(terminal)
     os.write(terminal, b"\x03hello\r")
     assert b"\x03hello\r" in _read_until(terminal, b"hello\r")
     os.write(terminal, b"\x1d")
