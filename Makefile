@@ -100,16 +100,12 @@ check-units:
 	@$(BIN)/python -m tests.architecture.units
 check-licences:
 	@$(BIN)/python -m tests.architecture.licences --check
-.PHONY: lint-ansible
-ANSIBLE_LINT := build/lint-ansible
+.PHONY: lint-ansible lint-collection
+UNLESS_GREEN := packages/unless-green
 lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's strictest profile
-	@mkdir -p build; [ -x $(ANSIBLE_LINT)/bin/ansible-lint ] || $(PYTHON) -m venv $(ANSIBLE_LINT)
-	@$(BIN)/uv pip sync --quiet --python $(ANSIBLE_LINT)/bin/python --require-hashes requirements/lint-ansible.txt
-	@cd playbooks && PATH="$$PWD/../$(ANSIBLE_LINT)/bin:$$PATH" ANSIBLE_HOME="$$PWD/../$(ANSIBLE_LINT)/home" \
-	  ansible-lint --offline --profile production --nocolor -qq .
-.PHONY: lint-collection
+	@$(UNLESS_GREEN) $@ playbooks inventory tests/playbooks/plays packages/$@ requirements/$@.txt -- packages/$@
 lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
-	@mkdir -p build; packages/lint-collection > build/lint-collection.log 2>&1 || { cat build/lint-collection.log; exit 1; }
+	@$(UNLESS_GREEN) $@ collections packages/$@ requirements/$@.txt $(LOCK) -- packages/$@
 check-tests:
 	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
