@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from threading import Event
 from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.cli.output import printable
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 20.0
 """How long one question to the server may take to be answered."""
+_POLL_STOP_S: Final = 2.0
 RECONNECTS: Final = 5
 RECONNECT_PAUSE_S = 0.2
 _MARKS: Final = {"done": "✓", "failed": "✗", "undone": "↩", "undo_failed": "✗"}
@@ -132,6 +134,28 @@ def until_finished(session: CliSession, operation_id: str, display: Display, *, 
         if operation["state"] in FINISHED:
             return operation
         revision = operation["revision"]
+
+
+def wait_among_others(session: CliSession, operation_id: str, stop: Event) -> None:
+    """Wait, showing nothing, until it has ended well: one of many that go on at once.
+
+    :raises Retryable: ``manifest.interrupted``: ``stop`` was set
+    :raises VgpuctlError: it failed
+    """
+    operation = until_finished(session, operation_id, _UntilStopped(stop), poll_s=_POLL_STOP_S)
+    if operation["state"] != "done":
+        raise failure_of(operation)
+
+
+class _UntilStopped:
+    """A display that shows nothing and ends the waiting when the user has pressed Ctrl-C."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+
+    def update(self, _: Json) -> None:
+        if self._stop.is_set():
+            raise Retryable("manifest.interrupted", "interrupted; its operation goes on")
 
 
 def _beyond(session: CliSession, operation_id: str, poll_s: float, revision: int | None) -> Json:

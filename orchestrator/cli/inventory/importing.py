@@ -15,14 +15,10 @@ import typer
 
 from orchestrator.cli.inventory.wanted import WantedHost
 from orchestrator.cli.output import printable, shown, somebody_types
-from orchestrator.cli.progress import until_finished
+from orchestrator.cli.progress import wait_among_others
 from orchestrator.cli.session import CliSession
 from orchestrator.client.connection import Json
-from orchestrator.client.failures import failure_of
 from orchestrator.core.errors import Denied, InvalidInput, VgpuctlError
-
-POLL_S: Final = 5.0
-"""How long one question about an operation may take: Ctrl-C is heard between two."""
 
 _NOT_ENROLLED: Final = frozenset({"enrolling", "failed", "removing", "forgotten"})
 
@@ -38,21 +34,6 @@ class Imported:
     result: Result
     operation: str | None = None
     error: VgpuctlError | None = None
-
-
-class _Stopped(Exception):
-    """The person at the terminal waits no longer; the operations go on."""
-
-
-class _UntilStopped:
-    """No progress of single steps: many hosts go on at once."""
-
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
-
-    def update(self, _operation: Json) -> None:
-        if self._stop.is_set():
-            raise _Stopped
 
 
 def split_present(session: CliSession, wanted: Sequence[WantedHost]) -> tuple[list[WantedHost], list[Imported]]:
@@ -123,6 +104,8 @@ def enrol_all(
         if done.cancelled() or done.exception() is not None:
             return
         one = done.result()
+        if one.error and stop.is_set():  # it goes on; who asked waits no longer
+            return
         end = f"✗ {one.name}: {one.error.message}" if one.error else f"✓ {one.name}: enrolled"
         print(f"{printable(end)} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
 
@@ -145,9 +128,7 @@ def _enrol(session: CliSession, stop: Event) -> Callable[[WantedHost, str], Impo
         try:
             operation = own.client.add_host(_body(host, key))["operation"]
             if operation is not None:
-                ended = until_finished(own, operation, _UntilStopped(stop), poll_s=POLL_S)
-                if ended["state"] != "done":
-                    raise failure_of(ended)
+                wait_among_others(own, operation, stop)
             if host.labels:
                 own.client.change_host(host.name, {"labels": dict(host.labels)})
         except VgpuctlError as error:

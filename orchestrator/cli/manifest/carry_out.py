@@ -12,18 +12,15 @@ from threading import Event, local
 
 from orchestrator.cli.offerings import request_of
 from orchestrator.cli.output import printable
-from orchestrator.cli.progress import until_finished
+from orchestrator.cli.progress import wait_among_others
 from orchestrator.cli.session import CliSession
 from orchestrator.cli.uploading import take_image
 from orchestrator.client.connection import Json
-from orchestrator.client.failures import failure_of
-from orchestrator.core.errors import Conflict, Retryable, VgpuctlError
+from orchestrator.core.errors import Conflict, VgpuctlError
 from orchestrator.core.lease import show_moment
 from orchestrator.core.manifest import Action, Change, Manifest, ManifestVm
 from orchestrator.core.wanted_network import WantedNetwork
 
-POLL_S = 2.0
-"""How long a thread listens before it looks whether it should end."""
 DONE: Mapping[Action, str] = {
     "add": "added",
     "set": "set",
@@ -152,27 +149,13 @@ class CarryOut:
             return
         started = verbs[change.action]()
         if started["operation"] is not None:
-            operation = until_finished(session, started["operation"], _UntilStopped(self._stop), poll_s=POLL_S)
-            if operation["state"] != "done":
-                raise failure_of(operation)
+            wait_among_others(session, started["operation"], self._stop)
 
     def _thread_session(self) -> CliSession:
         if not hasattr(self._own, "session"):
             self._own.session = self._session.sibling()
         session: CliSession = self._own.session
         return session
-
-
-class _UntilStopped:
-    """A display that shows nothing and ends the waiting when the user has pressed Ctrl-C."""
-
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
-
-    def update(self, _: Json) -> None:
-        """:raises Retryable: ``manifest.interrupted``"""
-        if self._stop.is_set():
-            raise Retryable("manifest.interrupted", "interrupted; its operation goes on")
 
 
 def _cannot_change(change: Change) -> Conflict:
