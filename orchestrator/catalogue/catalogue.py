@@ -154,7 +154,7 @@ def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
     return {key: tuple(values) for key, values in found.items()}
 
 
-def near_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
+def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Known names that look like ``name``, best first, without regard to case. For hints.
 
     Names that differ in a number only come first, the nearest number before the others: who writes ``3g.41gb``
@@ -170,12 +170,13 @@ def near_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, 
         if words and words <= frozenset(_WORD.findall(candidate.casefold())):
             parts.append(candidate)
     if parts:  # nothing is as like a name as one that holds all of it
-        return tuple(dict.fromkeys(parts))[:most]
+        return tuple(dict.fromkeys(parts))[:_SHOWN]
     found = difflib.get_close_matches(asked, list(by_folded), n=_LOOKED_AT, cutoff=0.6)
     found.sort(key=lambda match: _number_distance(asked, match))
-    return tuple(dict.fromkeys(by_folded[match] for match in found))[:most]
+    return tuple(dict.fromkeys(by_folded[match] for match in found))[:_SHOWN]
 
 
+_SHOWN = 3
 _LOOKED_AT = 60
 """Similar names among which those with the nearest numbers are looked for."""
 

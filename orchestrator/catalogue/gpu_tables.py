@@ -45,8 +45,8 @@ class GpuTables:
 Tables = Callable[[GpuSnapshot], GpuTables]
 
 
-def tables_of(gpu: GpuSnapshot, catalogue: Catalogue | None = None) -> GpuTables:
-    """The tables of a GPU, from the shipped catalogue unless another is given.
+def tables_of(gpu: GpuSnapshot) -> GpuTables:
+    """The tables of a GPU, from the shipped catalogue.
 
     A model that the catalogue lacks has the driver's types only.
     """
@@ -55,7 +55,7 @@ def tables_of(gpu: GpuSnapshot, catalogue: Catalogue | None = None) -> GpuTables
         gpu.framework not in {"none", "passthrough"}, gpu.mig_enabled is True,
         gpu.backs_vgpus_with_mig, gpu.heterogeneous,
     )  # fmt: skip
-    return _tables(catalogue or shipped(), seen)
+    return _tables(shipped(), seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Drain:
     left: tuple[str, ...]
 
 
-def compact(engine: PlacementEngine, most_moves: int = 10**9, trial: Trial | None = None) -> Compaction:
+def compact(engine: PlacementEngine, trial: Trial | None = None) -> Compaction:
     """Empty as many GPUs as possible into others that are in use; the engine ends in the state after it.
 
     GPUs with the fewest VMs and slots go first: by direct moves, then with more and more others stepping aside. A GPU
@@ -43,7 +43,7 @@ def compact(engine: PlacementEngine, most_moves: int = 10**9, trial: Trial | Non
     engine.opens_gpus = False
     try:
         for aside in range(MAX_MOVES + 1):
-            done = _pass(trial, most_moves - len(moves), aside)
+            done = _pass(trial, aside)
             moves += done.moves
             freed += done.freed
     finally:
@@ -51,7 +51,7 @@ def compact(engine: PlacementEngine, most_moves: int = 10**9, trial: Trial | Non
     return Compaction(tuple(moves), freed)
 
 
-def _pass(trial: Trial, most_moves: int, aside: int) -> Compaction:
+def _pass(trial: Trial, aside: int) -> Compaction:
     """Each GPU once; up to ``aside`` other VMs may step aside for one that finds no place."""
     engine = trial.engine
     moves: list[Moved] = []
@@ -63,7 +63,7 @@ def _pass(trial: Trial, most_moves: int, aside: int) -> Compaction:
         weight, number = heappop(waiting)
         gpu = engine.fleet.gpus[number]
         layout = layout_of(gpu)
-        if not gpu.held or layout in failed or len(moves) + len(gpu.held) > most_moves:
+        if not gpu.held or layout in failed:
             continue
         if weight != _weight(gpu):  # it took in VMs of others meanwhile: its turn comes later
             heappush(waiting, (_weight(gpu), number))

@@ -93,11 +93,6 @@ def test_compaction_reaches_the_minimum_of_a_small_fleet() -> None:
     assert Ceiling(engine.fleet, engine.counts).minimum_gpus() == 1
 
 
-def test_compaction_keeps_to_the_number_of_moves_allowed() -> None:
-    engine = PlacementEngine([mig_host(name, ("1g.10gb", 0, 1)) for name in "abcdefg"])
-    assert len(compact(engine, most_moves=2).moves) == 2
-
-
 def test_a_gpu_that_cannot_be_emptied_does_not_keep_one_from_it_that_is_as_full_of_other_vms() -> None:
     fixed = mig_host("fixed", ("2g.20gb", 0, 2), migratable=False)
     engine = PlacementEngine(
