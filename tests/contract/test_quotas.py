@@ -17,9 +17,10 @@ from orchestrator.core.errors import QuotaExceeded
 from orchestrator.core.quota import QuotaUse
 from orchestrator.services.planning import Planner, VmPlan
 from orchestrator.services.vms import VmService
-from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import KEY, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeGpu, FakeMachine, l40s, t4
+from tests.fakes.new_database import new_url
 from tests.fakes.recount import miscounted
 from tests.postgres.cluster import Cluster
 
@@ -63,7 +64,7 @@ def url(request: pytest.FixtureRequest) -> str | None:
     if request.param == "sqlite":
         return None
     postgres: Cluster = request.getfixturevalue("postgres")
-    return postgres.database()
+    return new_url(postgres, KEY)
 
 
 @pytest.fixture

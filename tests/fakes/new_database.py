@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new SQLite database, as a copy of one that was migrated once: the migrations take as long as many a test."""
+"""A new database, as a copy of one that was migrated once: the migrations take as long as many a test."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from sqlalchemy import make_url
+
 from orchestrator.adapters.store.database import SqlStore
+from tests.postgres.cluster import Cluster
 
 
 def new_store(file: Path, key: bytes) -> SqlStore:
     """What SqlStore opens there; a ``file`` that exists stays as it is."""
     if not file.exists():
-        file.write_bytes(_migrated(key))
+        file.write_bytes(migrated(key))
     return _opened(file, key)
 
 
+def new_url(cluster: Cluster, key: bytes) -> str:
+    """Of a database of PostgreSQL."""
+    return cluster.database(like=_migrated_in(cluster, key))
+
+
 @cache
-def _migrated(key: bytes) -> bytes:
+def _migrated_in(cluster: Cluster, key: bytes) -> str:
+    url = cluster.database()
+    SqlStore(url, key=key, new_site="site").close()
+    return str(make_url(url).database)
+
+
+@cache
+def migrated(key: bytes) -> bytes:
+    """The file of such a database; made once in a process."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "new.sqlite"
         _opened(file, key).close()

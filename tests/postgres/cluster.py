@@ -67,12 +67,12 @@ class Cluster:
         address = URL.create("postgresql+psycopg", username=_ACCOUNT, database=database)
         return address.update_query_dict({"host": str(sockets or self.sockets)}).render_as_string(hide_password=False)
 
-    def database(self) -> str:
-        """URL of a new database."""
+    def database(self, like: str = "template1") -> str:
+        """URL of a new database, as a copy of one that nobody has open."""
         name = f"test_{os.getpid()}_{next(self._numbers)}"
         engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
+            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {like}"))
         engine.dispose()
         return self.url(name)
 

@@ -8,20 +8,22 @@ import pytest
 
 from orchestrator.adapters.store.database import SqlStore
 from tests.contract.store.test_store import IMAGE, KEY, host
-from tests.postgres.cluster import Cluster
+from tests.fakes.new_database import migrated, new_url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database that is up to date and empty."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}"
-    postgres: Cluster = request.getfixturevalue("postgres")
-    return postgres.database()
+        file = tmp_path / "vgpuctl.sqlite"
+        file.write_bytes(migrated(KEY))
+        return f"sqlite:///{file}"
+    return new_url(request.getfixturevalue("postgres"), KEY)
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[SqlStore]:
-    made = SqlStore(url, key=KEY, new_site="site-1")
+    made = SqlStore(url, key=KEY, new_site="site")
     with made.begin() as tx:
         tx.hosts.add(host())
         tx.images.add(IMAGE)

@@ -11,7 +11,8 @@ import pytest
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, VgpuctlError
 from orchestrator.core.offering import Offering, Scheduler, VgpuParameters
 from orchestrator.services.capacity import Question
-from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.control_plane import KEY, T4_HOST, ControlPlane, control_plane, create_vm
+from tests.fakes.new_database import new_url
 
 FIXED = Offering(
     name="t4-2q-fixed",
@@ -28,7 +29,7 @@ PLAIN = replace(FIXED, name="t4-2q-site", scheduler=None, parameters=VgpuParamet
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def plane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlPlane]:
-    url = None if request.param == "sqlite" else str(request.getfixturevalue("postgres").database())
+    url = None if request.param == "sqlite" else new_url(request.getfixturevalue("postgres"), KEY)
     made = control_plane(tmp_path, url=url)
     yield made
     made.store.close()
