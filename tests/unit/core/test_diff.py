@@ -77,7 +77,7 @@ def wants(draw: st.DrawFn) -> ExpectedHost:
     )
 
 
-CASES = settings(max_examples=300, deadline=None, derandomize=True)
+CASES = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 def removed_by(findings: Sequence[Finding]) -> list[str]:

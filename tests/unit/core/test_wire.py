@@ -29,7 +29,7 @@ from orchestrator.core.wire import (
     unless_known,
 )
 
-SLOW_TO_DRAW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+SLOW_TO_DRAW = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
 @given(st.one_of([st.from_type(kind) for kind in ACTIONS.values()]))

@@ -51,44 +51,44 @@ def ask(host: FakeGpuHost, expression: str, gpu: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "expression, answer",
-    [
-        ("n.nvmlSystemGetDriverVersion()", "550.90.05"),
-        ("n.nvmlSystemGetCudaDriverVersion()", 12040),
-        ("n.nvmlDeviceGetCount()", 3),
-        ("n.nvmlDeviceGetName(h)", "Tesla T4"),
-        ("n.nvmlDeviceGetUUID(h)", UUID),
-        ("n.nvmlDeviceGetSerial(h)", "0321"),
-        ("n.nvmlDeviceGetModuleId(h)", 5),
-        ("n.nvmlDeviceGetMinorNumber(h)", 0),
-        ("n.nvmlDeviceGetPciInfo(h).busId", "00000000:01:00.0"),
-        ("hex(n.nvmlDeviceGetPciInfo(h).pciDeviceId)", "0x1eb810de"),
-        ("n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(h)))", 0),
-        ("n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId('00000000:02:00.0'))", 1),
-        ("n.nvmlDeviceGetMemoryInfo(h).total >> 20", 16384),
-        ("n.nvmlDeviceGetMemoryInfo(h, n.nvmlMemory_v2).free >> 20", 16384),
-        ("n.nvmlDeviceGetVirtualizationMode(h)", 3),
-        ("n.nvmlDeviceGetHostVgpuMode(h)", 0),
-        ("n.nvmlDeviceGetEccMode(h)", [1, 1]),
-        ("n.nvmlDeviceGetComputeRunningProcesses(h)", []),
-        ("n.nvmlVgpuTypeGetName(231)", "GRID T4-2Q"),
-        ("n.nvmlVgpuTypeGetClass(231)", "Quadro"),
-        ("n.nvmlVgpuTypeGetFramebufferSize(231) >> 20", 2048),
-        ("n.nvmlVgpuTypeGetMaxInstances(h, 231)", 8),
-        ("[hex(x) for x in n.nvmlVgpuTypeGetDeviceID(231)]", ["0x1eb810de", "0x130d10de"]),
-        ("n.nvmlVgpuTypeGetResolution(231)", [7680, 4320]),
-        ("n.nvmlVgpuTypeGetGpuInstanceProfileId(231)", 0xFFFFFFFF),
-        ("len(n.nvmlDeviceGetSupportedVgpus(h))", 17),
-        ("tried(lambda: n.nvmlDeviceGetMigMode(h))", "NVMLError_NotSupported"),
-        ("tried(lambda: n.nvmlDeviceGetNumaNodeId(h))", "NVMLError_NotSupported"),
-        ("tried(lambda: n.nvmlVgpuTypeGetName(9999))", "NVMLError_InvalidArgument"),
-        ("tried(lambda: n.nvmlDeviceGetHandleByIndex(3))", "NVMLError_InvalidArgument"),
-        ("tried(lambda: n.nvmlDeviceGetFanSpeed(h))", "NVMLError_FunctionNotFound"),
-    ],
-)
-def test_pynvml_reads_what_the_configuration_says(host: FakeGpuHost, expression: str, answer: object) -> None:
-    assert ask(host, expression) == answer
+READ: dict[str, object] = {
+    "n.nvmlSystemGetDriverVersion()": "550.90.05",
+    "n.nvmlSystemGetCudaDriverVersion()": 12040,
+    "n.nvmlDeviceGetCount()": 3,
+    "n.nvmlDeviceGetName(h)": "Tesla T4",
+    "n.nvmlDeviceGetUUID(h)": UUID,
+    "n.nvmlDeviceGetSerial(h)": "0321",
+    "n.nvmlDeviceGetModuleId(h)": 5,
+    "n.nvmlDeviceGetMinorNumber(h)": 0,
+    "n.nvmlDeviceGetPciInfo(h).busId": "00000000:01:00.0",
+    "hex(n.nvmlDeviceGetPciInfo(h).pciDeviceId)": "0x1eb810de",
+    "n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(h)))": 0,
+    "n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId('00000000:02:00.0'))": 1,
+    "n.nvmlDeviceGetMemoryInfo(h).total >> 20": 16384,
+    "n.nvmlDeviceGetMemoryInfo(h, n.nvmlMemory_v2).free >> 20": 16384,
+    "n.nvmlDeviceGetVirtualizationMode(h)": 3,
+    "n.nvmlDeviceGetHostVgpuMode(h)": 0,
+    "n.nvmlDeviceGetEccMode(h)": [1, 1],
+    "n.nvmlDeviceGetComputeRunningProcesses(h)": [],
+    "n.nvmlVgpuTypeGetName(231)": "GRID T4-2Q",
+    "n.nvmlVgpuTypeGetClass(231)": "Quadro",
+    "n.nvmlVgpuTypeGetFramebufferSize(231) >> 20": 2048,
+    "n.nvmlVgpuTypeGetMaxInstances(h, 231)": 8,
+    "[hex(x) for x in n.nvmlVgpuTypeGetDeviceID(231)]": ["0x1eb810de", "0x130d10de"],
+    "n.nvmlVgpuTypeGetResolution(231)": [7680, 4320],
+    "n.nvmlVgpuTypeGetGpuInstanceProfileId(231)": 0xFFFFFFFF,
+    "len(n.nvmlDeviceGetSupportedVgpus(h))": 17,
+    "tried(lambda: n.nvmlDeviceGetMigMode(h))": "NVMLError_NotSupported",
+    "tried(lambda: n.nvmlDeviceGetNumaNodeId(h))": "NVMLError_NotSupported",
+    "tried(lambda: n.nvmlVgpuTypeGetName(9999))": "NVMLError_InvalidArgument",
+    "tried(lambda: n.nvmlDeviceGetHandleByIndex(3))": "NVMLError_InvalidArgument",
+    "tried(lambda: n.nvmlDeviceGetFanSpeed(h))": "NVMLError_FunctionNotFound",
+}
+"""What pynvml says of the first GPU, by the expression."""
+
+
+def test_pynvml_reads_what_the_configuration_says(host: FakeGpuHost) -> None:
+    assert dict(zip(READ, ask(host, f"[{', '.join(READ)}]"), strict=True)) == READ
 
 
 def test_a_gpu_that_can_do_mig_says_that_it_is_off(host: FakeGpuHost) -> None:

@@ -62,47 +62,47 @@ def command(host: FakeGpuHost) -> str:
     return (host.root / "sys/kernel/vgpu_lab/gpus/0/mig_command").read_text()
 
 
-@pytest.mark.parametrize(
-    "expression, answer",
-    [
-        ("n.nvmlDeviceGetMigMode(h)", [1, 1]),
-        ("n.nvmlDeviceGetMaxMigDeviceCount(h)", 7),
-        ("places(15)", [[0, 2], [2, 2], [4, 2], [6, 2]]),
-        ("[n.nvmlDeviceGetGpuInstanceProfileInfoById(h, 9).name, places(9)]", ["MIG 3g.40gb", [[0, 4], [4, 4]]]),
-        ("n.nvmlDeviceGetGpuInstanceProfileInfo(h, 9).id", 15),
-        ("n.nvmlDeviceGetGpuInstanceProfileInfo(h, 9, version=1).memorySizeMB", 19968),
-        ("n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0).sliceCount", 1),
-        ("tried(lambda: n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0xA))", "NVMLError_NotSupported"),
-        ("tried(lambda: n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0x12))", "NVMLError_InvalidArgument"),
-        ("n.nvmlDeviceGetGpuInstanceRemainingCapacity(h, 19)", 3),
-        ("[instances(15), instances(19), instances(9)]", [[5], [11], []]),
-        ("tried(lambda: instances(99))", "NVMLError_InvalidArgument"),
-        ("tried(lambda: n.nvmlDeviceGetGpuInstanceById(h, 6))", "NVMLError_NotFound"),
-        ("where(n.nvmlGpuInstanceGetInfo(gi(11)))", [11, 19, 2, 1]),
-        ("where(n.nvmlComputeInstanceGetInfo(n.nvmlGpuInstanceGetComputeInstanceById(gi(5), 0)))", [0, 0, 0, 1]),
-        ("n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi(5), 0, 0).name", "MIG 1g.20gb"),
-        ("tried(lambda: n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi(5), 1, 0))", "NVMLError_NotSupported"),
-        ("n.nvmlGpuInstanceGetComputeInstanceRemainingCapacity(gi(5), 0)", 0),
-        ("n.nvmlDeviceGetUUID(mig(1))", f"MIG-{UUIDS[1]}"),
-        ("n.nvmlDeviceGetName(mig(0))", "NVIDIA A100 80GB PCIe MIG 1g.20gb"),
-        ("n.nvmlDeviceGetMemoryInfo(mig(0)).total >> 20", 19968),
-        ("tried(lambda: mig(2))", "NVMLError_NotFound"),
-        ("[n.nvmlDeviceIsMigDeviceHandle(x).value for x in (h, mig(0))]", [0, 1]),
-        ("[n.nvmlDeviceGetGpuInstanceId(mig(0)), n.nvmlDeviceGetComputeInstanceId(mig(0))]", [5, 0]),
-        ("n.nvmlDeviceGetIndex(n.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig(0)))", 0),
-        (f"n.nvmlDeviceGetGpuInstanceId(n.nvmlDeviceGetHandleByUUID('MIG-{UUIDS[1]}'))", 11),
-        ("n.nvmlDeviceGetAttributes(mig(0)).gpuInstanceSliceCount", 1),
-        ("n.nvmlVgpuTypeGetMaxInstancesPerGpuInstance(1054)", 1),
-    ],
-)  # fmt: skip
-def test_pynvml_reads_the_modules_instances(host: FakeGpuHost, expression: str, answer: object) -> None:
-    assert ask(host, expression) == answer
+READ: dict[str, object] = {
+    "n.nvmlDeviceGetMigMode(h)": [1, 1],
+    "n.nvmlDeviceGetMaxMigDeviceCount(h)": 7,
+    "places(15)": [[0, 2], [2, 2], [4, 2], [6, 2]],
+    "[n.nvmlDeviceGetGpuInstanceProfileInfoById(h, 9).name, places(9)]": ["MIG 3g.40gb", [[0, 4], [4, 4]]],
+    "n.nvmlDeviceGetGpuInstanceProfileInfo(h, 9).id": 15,
+    "n.nvmlDeviceGetGpuInstanceProfileInfo(h, 9, version=1).memorySizeMB": 19968,
+    "n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0).sliceCount": 1,
+    "tried(lambda: n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0xA))": "NVMLError_NotSupported",
+    "tried(lambda: n.nvmlDeviceGetGpuInstanceProfileInfo(h, 0x12))": "NVMLError_InvalidArgument",
+    "n.nvmlDeviceGetGpuInstanceRemainingCapacity(h, 19)": 3,
+    "[instances(15), instances(19), instances(9)]": [[5], [11], []],
+    "tried(lambda: instances(99))": "NVMLError_InvalidArgument",
+    "tried(lambda: n.nvmlDeviceGetGpuInstanceById(h, 6))": "NVMLError_NotFound",
+    "where(n.nvmlGpuInstanceGetInfo(gi(11)))": [11, 19, 2, 1],
+    "where(n.nvmlComputeInstanceGetInfo(n.nvmlGpuInstanceGetComputeInstanceById(gi(5), 0)))": [0, 0, 0, 1],
+    "n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi(5), 0, 0).name": "MIG 1g.20gb",
+    "tried(lambda: n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi(5), 1, 0))": "NVMLError_NotSupported",
+    "n.nvmlGpuInstanceGetComputeInstanceRemainingCapacity(gi(5), 0)": 0,
+    "n.nvmlDeviceGetUUID(mig(1))": f"MIG-{UUIDS[1]}",
+    "n.nvmlDeviceGetName(mig(0))": "NVIDIA A100 80GB PCIe MIG 1g.20gb",
+    "n.nvmlDeviceGetMemoryInfo(mig(0)).total >> 20": 19968,
+    "tried(lambda: mig(2))": "NVMLError_NotFound",
+    "[n.nvmlDeviceIsMigDeviceHandle(x).value for x in (h, mig(0))]": [0, 1],
+    "[n.nvmlDeviceGetGpuInstanceId(mig(0)), n.nvmlDeviceGetComputeInstanceId(mig(0))]": [5, 0],
+    "n.nvmlDeviceGetIndex(n.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig(0)))": 0,
+    f"n.nvmlDeviceGetGpuInstanceId(n.nvmlDeviceGetHandleByUUID('MIG-{UUIDS[1]}'))": 11,
+    "n.nvmlDeviceGetAttributes(mig(0)).gpuInstanceSliceCount": 1,
+    "n.nvmlVgpuTypeGetMaxInstancesPerGpuInstance(1054)": 1,
+}  # fmt: skip
+"""What pynvml says of the first GPU, by the expression."""
+
+
+def test_pynvml_reads_the_modules_instances(host: FakeGpuHost) -> None:
+    assert dict(zip(READ, ask(host, f"[{', '.join(READ)}]"), strict=True)) == READ
 
 
 def test_a_gpu_without_mig_supports_none_of_it(host: FakeGpuHost) -> None:
     calls = ("n.nvmlDeviceGetMigMode(h)", "n.nvmlDeviceSetMigMode(h, 1)", "places(19)", "instances(19)")
-    for call in calls:
-        assert ask(host, f"tried(lambda: {call})", gpu=1) == "NVMLError_NotSupported"
+    said = ask(host, "[" + ", ".join(f"tried(lambda: {call})" for call in calls) + "]", gpu=1)
+    assert said == ["NVMLError_NotSupported"] * len(calls)
     assert ask(host, "n.nvmlDeviceGetMaxMigDeviceCount(h)", gpu=1) == 0
 
 
