@@ -107,7 +107,7 @@ lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's stric
 lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
 	@$(UNLESS_GREEN) $@ collections packages/$@ requirements/$@.txt $(LOCK) -- packages/$@
 check-tests:
-	@$(PYTEST) -n 2 tests/unit tests/architecture -m "not lab and not gpu and not soak"
+	@$(PYTEST) -n 2 --dist worksteal tests/unit tests/architecture -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 

@@ -60,7 +60,7 @@ class ControlNode:
             env={
                 "PATH": os.environ["PATH"], "HOME": str(self.scratch), "LC_ALL": "C.UTF-8",
                 "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_LOCALHOST_WARNING": "False",
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable, **self.environment,
+                "ANSIBLE_PYTHON_INTERPRETER": sys.executable, "ANSIBLE_PIPELINING": "True", **self.environment,
             },
         )  # fmt: skip
         assert answers.exists(), done.stdout + done.stderr
