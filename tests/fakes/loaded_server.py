@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers of the tests' own have in common: loaded, and made, in the process that they are forked from."""
+"""What servers have in common: loaded, and made, in the process that those of the tests are forked from."""
 
 from __future__ import annotations
 
-from tests.fakes import serve
+from orchestrator import serve
+from orchestrator.adapters.engine import work_queue
+from tests.fakes import serve as fake
 from tests.fakes.new_database import migrated
 from tests.fakes.tenancy import KEY
 
-__all__ = ["serve"]
+__all__ = ["fake", "serve", "work_queue"]
 
 migrated(KEY)

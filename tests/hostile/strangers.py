@@ -67,7 +67,7 @@ class Open:
 
 @contextmanager
 def open_server(state: Path, *arguments: str) -> Iterator[Open]:
-    with running_server(state, *arguments, module="tests.hostile.open_server"):
+    with running_server(state, *arguments, module="tests.hostile.open_server", tree=Path.cwd()):
         said = (state / "serve.log").read_text().splitlines()
         port = next(int(line.rpartition(":")[2]) for line in said if line.startswith("https://"))
         owner = sender(state)

@@ -44,7 +44,9 @@ def _case(hosts: int, directory: Path) -> Iterator[Row]:
     fleet.write_text(_FLEET.format(hosts=hosts))
     began = time.perf_counter()
     arguments = ("--simulate", str(fleet))
-    with running_server(directory / "s", *arguments, module="orchestrator.serve", timeout_s=_START_S) as state:
+    with running_server(
+        directory / "s", *arguments, module="orchestrator.serve", timeout_s=_START_S, tree=Path.cwd()
+    ) as state:
         ready = time.perf_counter() - began
         connection = connect_running(state)
         assert connection is not None
