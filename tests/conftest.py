@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,8 @@ class Collected:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Where it is set, as in many containers, each of the servers and commands that tests begin compiles all it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Collecting for every 700 objects, as Python does by itself, is a sixth of the processor time of quick tests.
     gc.set_threshold(20_000, 10, 10)
     config.pluginmanager.register(Collected(config.stash.setdefault(FAULTS, Counter())))
