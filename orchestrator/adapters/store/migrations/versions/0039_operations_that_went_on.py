@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0039"
 down_revision = "0038"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
