@@ -11,7 +11,7 @@ from orchestrator.core.placement.constraints import allows
 from orchestrator.core.placement.fleet import Fleet, FleetHost, Gpu
 from orchestrator.core.placement.layouts import Layouts
 from orchestrator.core.placement.nodes import NOTHING, OfNodes, spend, taken_by
-from orchestrator.core.placement.on_host import plan_on_host
+from orchestrator.core.placement.on_host import PlansOfHosts
 from orchestrator.core.placement.rankings import RankedPlace, Rankings
 from orchestrator.core.placement.scores import Scores
 from orchestrator.core.placement.sharing import kept_off_gpu
@@ -205,11 +205,12 @@ class PlacementEngine:
         else:
             hosts = self.fleet.hosts
         best: tuple[float, int, int, PlacementPlan] | None = None
+        plans = PlansOfHosts(self.rankings, request, beside=request.isolation is not None or self.scheduled > 0)
         for host in hosts:
-            if host.view.cordoned or not allows(request, host, None):
+            if host.view.cordoned:
                 continue
-            found = plan_on_host(self.rankings, request, host)
-            if found is not None:
+            found = plans.on(host)  # of most hosts known already, so this is asked first
+            if found is not None and (best is None or found[0] <= best[0]) and allows(request, host, None):
                 key = (found[0], int(not host.used), host.number, PlacementPlan(host.number, found[1], found[0]))
                 if best is None or key[:3] < best[:3]:
                     best = key
