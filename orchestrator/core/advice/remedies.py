@@ -11,10 +11,11 @@ from orchestrator.core.placement.constraints import host_obstacles
 from orchestrator.core.placement.engine import PlacementEngine
 from orchestrator.core.placement.fleet import FleetHost
 from orchestrator.core.placement.planned_action import Action, move_action
+from orchestrator.core.placement.preemption import place_preempting
 from orchestrator.core.placement.repack import make_room
 from orchestrator.core.placement.running import on_like_gpus
 from orchestrator.core.placement.trial import Trial
-from orchestrator.core.placement.victims import VictimSearch, VmOnHost, without
+from orchestrator.core.placement.victims import VictimSearch, VmOnHost, vms_on, without
 from orchestrator.core.placement.views import HostView, Placement, Request
 
 RemedyKind = Literal["moves", "deletions"]
@@ -44,10 +45,14 @@ def remedies(engine: PlacementEngine, request: Request, *, most_moves: int = 3) 
     """The cheapest remedy found of each kind, least disturbing kind first. Empty: none.
 
     ``engine`` must have refused the request; it is left as it was.
-    The search is bounded: sets of up to three VMs per GPU (or all on it), ``most_moves`` moves.
+    The search is bounded: sets of up to three VMs per GPU (or all on it), for several devices as many as it takes on
+    one host, ``most_moves`` moves.
     """
     sets = _candidates(engine, request)
-    found = _moves(engine, request, sets, most_moves), _deletions(request, sets)
+    deletions = _deletions(request, sets)
+    if deletions is None and request.count > 1:
+        deletions = _deletions_together(engine, request)
+    found = _moves(engine, request, sets, most_moves), deletions
     return tuple(remedy for remedy in found if remedy is not None)
 
 
@@ -73,6 +78,23 @@ def _deletions(request: Request, sets: list[_Candidate]) -> Remedy | None:
             actions = tuple(_action(host, vm, cost_mib=vm.gpu_mib) for vm in vms)
             return Remedy(kind="deletions", actions=actions, host=host.view.name, placement=placement)
     return None
+
+
+def _deletions_together(engine: PlacementEngine, request: Request) -> Remedy | None:
+    """For several devices, whose room is on several GPUs: found as preempting finds it, on hosts with fewest VMs."""
+    able = [host for host in engine.fleet.hosts if host.vms and _CURABLE.issuperset(host_obstacles(request, host))]
+    able.sort(key=lambda host: (len(host.vms), host.number))
+    views = {host.view.host_id: host for host in able[:_MAX_TRIED]}
+    found = place_preempting(
+        request, [host.view for host in views.values()], frozenset(vm for host in views.values() for vm in host.vms)
+    )
+    if found is None:
+        return None
+    placement, preemption = found
+    host = views[placement.host_id]
+    there = vms_on(host.view)
+    actions = tuple(_action(host, there[vm], cost_mib=there[vm].gpu_mib) for vm in preemption.victims)
+    return Remedy(kind="deletions", actions=actions, host=host.view.name, placement=placement)
 
 
 def _moves(engine: PlacementEngine, request: Request, sets: list[_Candidate], most: int) -> Remedy | None:

@@ -117,6 +117,17 @@ def test_several_devices_in_one_vm_need_room_for_all() -> None:
     assert len(remedy.actions) == 2
 
 
+def test_as_many_vms_are_named_as_several_devices_take() -> None:
+    """Two whole GPUs, each of which four other VMs have: more than any set on one GPU."""
+    held = [[vm(f"vm{n}-{i}", "NVIDIA L4-6Q", i, 1) for i in range(4)] for n in range(3)]
+    hosts = [host("kvm1", *(gpu(f"4{n}", L4, "time_sliced:6144", *there) for n, there in enumerate(held)))]
+    remedy = _of_kind(explain(asks("NVIDIA L4-24Q", count=2), hosts).remedies, "deletions")
+    assert remedy is not None
+    named = {action.vm_id for action in remedy.actions}
+    assert len(named) == 8
+    assert isinstance(place(asks("NVIDIA L4-24Q", count=2), _after_deletions(hosts, named)), Placement)
+
+
 def test_of_many_hosts_that_are_alike_few_are_gone_through_for_several_devices() -> None:
     hosts = [
         host(f"kvm{number}", gpu("41", L4, "time_sliced:12288", vm(f"vm{number}", "NVIDIA L4-12Q", 0)))
