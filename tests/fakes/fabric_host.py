@@ -14,6 +14,7 @@ from lab.tools.gpu_tables import read_tables
 from lab.tools.load import config_text, fabric_text
 from orchestrator.agent.fabric.config import FILE
 from orchestrator.agent.paths import Paths
+from tests.fakes.fmpm_program import fmpm
 
 REPOSITORY = Path(__file__).parents[2]
 MODULES = (7, 5, 6, 8, 1, 3, 4, 2)
@@ -42,7 +43,7 @@ class FabricHost:
         programs = paths.root / "usr/bin"
         programs.mkdir(parents=True, exist_ok=True)
         self.fmpm, self.manager = programs / "fmpm", programs / "nv-fabricmanager"
-        self.program("from lab.tools.fabric.fmpm import main\nsys.exit(main(sys.argv[1:]))")
+        self.fmpm.symlink_to(fmpm())
         self.installed(VERSION)
         version = paths.proc / "driver/nvidia/version"
         version.parent.mkdir(parents=True)
@@ -52,8 +53,10 @@ class FabricHost:
         config.write_text(json.dumps({"socket": str(socket)}))
 
     def program(self, code: str) -> None:
-        """What ``fmpm`` does."""
-        head = f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+        """What ``fmpm`` does, in Python; ``main`` does what the lab's own does."""
+        main = f"def main(words):\n    return subprocess.run([{str(fmpm())!r}, *words]).returncode"
+        head = f"#!{sys.executable}\nimport subprocess, sys\n{main}\n"
+        self.fmpm.unlink()
         self.fmpm.write_text(f"{head}{code}\n")
         self.fmpm.chmod(0o755)
 

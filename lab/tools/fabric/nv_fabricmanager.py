@@ -42,7 +42,8 @@ class _Handler(socketserver.StreamRequestHandler):
         server = self.server
         assert isinstance(server, (_Tcp, _Unix))
         answer = server.partitions.answer(json.loads(self.rfile.readline()))
-        self.wfile.write(json.dumps(answer).encode() + b"\n")
+        text = json.dumps(answer["body"], indent=3, sort_keys=True) + "\n" if "body" in answer else ""
+        self.wfile.write(f"{answer['code']}\n{text}".encode())
 
 
 class _Tcp(socketserver.TCPServer):

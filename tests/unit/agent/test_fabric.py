@@ -303,9 +303,7 @@ def test_a_program_that_prints_without_end_is_stopped(bench: Bench) -> None:
 
 def test_one_that_says_done_and_did_nothing_is_found_out(bench: Bench) -> None:
     action = bench.take(7)
-    bench.fabric.program(
-        "from lab.tools.fabric.fmpm import main\nsys.exit(0 if '-a' in sys.argv else main(sys.argv[1:]))"
-    )
+    bench.fabric.program("sys.exit(0 if '-a' in sys.argv else main(sys.argv[1:]))")
     bench.refused(action, Fatal, "fabric.refused")
     assert bench.ledger.owned("partition:") == {}
 
@@ -313,7 +311,7 @@ def test_one_that_says_done_and_did_nothing_is_found_out(bench: Bench) -> None:
 def test_an_answer_that_was_lost_is_read_from_the_fabric_manager(bench: Bench) -> None:
     action = bench.take(7)
     bench.fabric.program(
-        "from lab.tools.fabric.fmpm import main\ncode = main(sys.argv[1:])\n"
+        "code = main(sys.argv[1:])\n"
         "if '-a' in sys.argv:\n    print('Failed to activate partition. fmReturn: -5')\n    code = 251\nsys.exit(code)"
     )
     assert bench.do(action).changed

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from lab.tools.fabric import fmpm, nv_fabricmanager
+from lab.tools.fabric import nv_fabricmanager
 from lab.tools.gpu_tables import read_tables
 from lab.tools.load import ScenarioError, config_text, fabric_text
+from tests.fakes.fmpm_program import fmpm
 from tests.unit.lab.fake_gpu_host import CATALOGUE
 
 MODULE_IDS = (7, 5, 6, 8, 1, 3, 4, 2)
@@ -46,19 +48,25 @@ def serving(root: Path, known: dict[str, Any], **config: str) -> Iterator[Path]:
         thread.join()
 
 
+def said(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [fmpm(), "--unix-domain-socket", path, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
 def run(path: Path, *arguments: str) -> int:
-    return fmpm.main(["--unix-domain-socket", str(path), *arguments])
+    return said(path, *arguments).returncode
 
 
-def listed(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[int, dict[str, Any]]:
-    capsys.readouterr()
-    assert run(path, "-l") == 0
-    return {row["partitionId"]: row for row in json.loads(capsys.readouterr().out)["partitionInfo"]}
+def listed(path: Path) -> dict[int, dict[str, Any]]:
+    answer = said(path, "-l")
+    assert answer.returncode == 0
+    return {row["partitionId"]: row for row in json.loads(answer.stdout)["partitionInfo"]}
 
 
-def test_partitions_are_those_of_the_catalogue_by_module_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partitions_are_those_of_the_catalogue_by_module_id(tmp_path: Path) -> None:
     with serving(tmp_path, fabric()) as path:
-        partitions = listed(path, capsys)
+        partitions = listed(path)
     assert {number: row["numGpus"] for number, row in partitions.items()} == {
         0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 2, 6: 2, **dict.fromkeys(range(7, 15), 1),
     }  # fmt: skip
@@ -66,33 +74,27 @@ def test_partitions_are_those_of_the_catalogue_by_module_id(tmp_path: Path, caps
     assert (first["physicalId"], first["pciBusId"], first["numNvLinksAvailable"]) == (1, "00000000:05:00.0", 0)
 
 
-def test_overlapping_partitions_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlapping_partitions_exclude_each_other(tmp_path: Path) -> None:
     with serving(tmp_path, fabric()) as path:
-        assert [run(path, "-a", "1"), run(path, "-a", "3"), run(path, "-a", "1"), run(path, "-a", "5")] == [
-            0,
-            249,
-            249,
-            0,
-        ]
-        assert "Failed to activate partition. fmReturn: -7" in capsys.readouterr().out
-        assert {number for number, row in listed(path, capsys).items() if row["isActive"]} == {1, 5}
+        assert [run(path, "-a", number) for number in ("1", "3", "1", "5")] == [0, 249, 249, 0]
+        assert "Failed to activate partition. fmReturn: -7" in said(path, "-a", "3").stdout
+        assert {number for number, row in listed(path).items() if row["isActive"]} == {1, 5}
         assert [run(path, "-d", "1"), run(path, "-d", "1"), run(path, "-a", "3")] == [0, 255, 0]
 
 
-def test_a_gpu_of_another_driver_has_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gpu_of_another_driver_has_no_name(tmp_path: Path) -> None:
     with serving(tmp_path, fabric()) as path:
         driver = tmp_path / ADDRESSES[0] / "driver"
         driver.unlink()
         driver.symlink_to("/sys/bus/pci/drivers/vfio-pci")
-        seventh = listed(path, capsys)[13]["gpuInfo"][0]
+        seventh = listed(path)[13]["gpuInfo"][0]
     assert (seventh["physicalId"], seventh["uuid"], seventh["pciBusId"]) == (7, "", "")
 
 
-def test_partitions_with_a_missing_gpu_are_unsupported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partitions_with_a_missing_gpu_are_unsupported(tmp_path: Path) -> None:
     with serving(tmp_path, fabric(7)) as path:
-        assert not {0, 1, 4, 8} & set(listed(path, capsys))
-        assert run(path, "--list-unsupported-partitions") == 0
-        rows = json.loads(capsys.readouterr().out)["partitionInfo"]
+        assert not {0, 1, 4, 8} & set(listed(path))
+        rows = json.loads(said(path, "--list-unsupported-partitions").stdout)["partitionInfo"]
         assert {row["partitionId"] for row in rows} == {0, 1, 4, 8}
         assert run(path, "--get-nvlink-failed-devices") == 0
 
@@ -104,22 +106,22 @@ def test_after_a_restart_in_the_resilient_mode_the_activated_list_comes_first(tm
         assert [run(path, "--set-activated-list", "1"), run(path, "-a", "3"), run(path, "-a", "5")] == [0, 249, 0]
 
 
-def test_without_sharing_there_are_no_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_sharing_there_are_no_partitions(tmp_path: Path) -> None:
     with serving(tmp_path, fabric(), FABRIC_MODE="0") as path:
-        assert run(path, "-l") == 253
-    assert "Failed to get partition list. fmReturn: -3" in capsys.readouterr().out
+        answer = said(path, "-l")
+    assert (answer.returncode, answer.stdout) == (253, "Failed to get partition list. fmReturn: -3\n")
 
 
-def test_without_the_service_nothing_can_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path / "none", "-l") == 247
-    assert capsys.readouterr().out == "Failed to connect to Fabric Manager instance.\n"
+def test_without_the_service_nothing_can_be_asked(tmp_path: Path) -> None:
+    answer = said(tmp_path / "none", "-l")
+    assert (answer.returncode, answer.stdout) == (247, "Failed to connect to Fabric Manager instance.\n")
 
 
 @pytest.mark.parametrize(
     "arguments, code", [(["-x"], 255), (["-a"], 1), (["-a", "64"], 255), (["-h"], 0), (["-v"], 0), ([], 0)]
 )
 def test_arguments_are_those_of_nvidias_fmpm(arguments: list[str], code: int) -> None:
-    assert fmpm.main(arguments) == code
+    assert subprocess.run([fmpm(), *arguments], capture_output=True, timeout=60).returncode == code
 
 
 def test_the_service_wants_the_drivers_version() -> None:
