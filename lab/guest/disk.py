@@ -13,13 +13,14 @@ SECTOR = 512
 START = 2048
 """First sector of the partition (1 MiB)."""
 _FAT16_LBA = 0x0E
+EFI_SYSTEM = 0xEF
 
 
-def partition_table(sectors: int) -> bytes:
+def partition_table(sectors: int, kind: int = _FAT16_LBA, start: int = START) -> bytes:
     """The 66 bytes at the end of a master boot record: one active partition of ``sectors`` sectors."""
     # addresses beyond what cylinder/head/sector can say, so that firmware takes the sector numbers
     beyond = b"\xfe\xff\xff"
-    entry = struct.pack("<B3sB3sII", 0x80, beyond, _FAT16_LBA, beyond, START, sectors)
+    entry = struct.pack("<B3sB3sII", 0x80, beyond, kind, beyond, start, sectors)
     return entry + bytes(48) + b"\x55\xaa"
 
 

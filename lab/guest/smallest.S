@@ -157,5 +157,6 @@ newline:
 last_bus:
 	.byte	0
 
+	.org	446			# the table of partitions
 	.org	510
 	.word	0xaa55

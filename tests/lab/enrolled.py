@@ -117,8 +117,8 @@ NAMED = {kind.scenario: kind for kind in KINDS}
 
 _RESTORED_S = 400
 _BOOT_AGAIN = """
-tty=$(virsh ttyconsole {vm}); timeout 120 cat "$tty" > /run/said & reader=$!; sleep 1; virsh -q reset {vm}
-for second in $(seq 120); do sed -n '/00:00.0/,$p' /run/said | grep -q 'vgpu-guest ready' && break; sleep 1; done
+tty=$(virsh ttyconsole {vm}); timeout {limit_s} cat "$tty" > /run/said & reader=$!; sleep 1; virsh -q reset {vm}
+for second in $(seq {limit_s}); do sed -n '/00:00.0/,$p' /run/said | grep -q 'vgpu-guest ready' && break; sleep 1; done
 kill $reader; cat /run/said; rm /run/said"""
 """It may have been booting already: what counts begins with its first line."""
 
@@ -194,10 +194,10 @@ class Enrolled:
             time.sleep(3)
         return outcome.out
 
-    def guest_says(self, name: str) -> str:
+    def guest_says(self, name: str, limit_s: int = 120) -> str:
         """What the smallest guest prints when it boots: a line for each PCI function that it sees."""
         vm = self.product.json("show-vm", name)["id"]
-        return self.shell(_BOOT_AGAIN.format(vm=vm))
+        return self.shell(_BOOT_AGAIN.format(vm=vm, limit_s=limit_s))
 
     def restored_after_a_hard_reset(self, *names: str) -> None:
         """The host is reset with no controller, and its agent brings these VMs back; it is waited for."""

@@ -17,6 +17,7 @@ _FACTS = {
     "domains": "virsh -q list --all --uuid || exit 1",
     "volumes": "ls /var/lib/vgpuctl-agent/volumes 2>/dev/null || true",
     "seeds": "ls /var/lib/vgpuctl-agent/seeds 2>/dev/null || true",
+    "nvram": "ls /var/lib/vgpuctl-agent/nvram 2>/dev/null || true",
     "partial_files": "find /var/lib/vgpuctl-agent -name '*.part*' -o -name '*.tmp*' 2>/dev/null || true",
 }
 

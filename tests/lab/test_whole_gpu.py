@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,34 @@ def test_a_vm_has_a_whole_gpu_and_its_driver_has_it_back_as_it_was(enrolled: Enr
     product.ok("delete-vm", "other")
     assert facts(enrolled.shell) == before
     assert enrolled.running_since("beside") == sibling
+
+
+_BY_UEFI = """\
+schema_version: 1
+offerings:
+  - {name: whole-uefi, kind: passthrough, gpu_count: 1, firmware: uefi}
+"""
+
+
+def test_a_guest_boots_by_uefi_with_a_whole_gpu_and_variables_of_its_own(enrolled: Enrolled, tmp_path: Path) -> None:
+    product, file = enrolled.product, tmp_path / "uefi.yaml"
+    before = facts(enrolled.shell)
+    file.write_text(_BY_UEFI)
+    product.ok("profile", "add", str(file))
+    assert product.json("host", "show", enrolled.name)["software"]["uefi"] is True
+    product.ok(*enrolled.request_of("train", "whole-uefi"))
+    vm = product.json("show-vm", "train")
+    variables = f"/var/lib/vgpuctl-agent/nvram/{vm['id']}.fd"
+    assert "OVMF" in enrolled.shell(f"virsh dumpxml {vm['id']} | grep -E '<loader|<nvram'")
+    said = enrolled.guest_says("train", limit_s=280)
+    assert "vgpu-guest ready" in said
+    assert _pci_id(enrolled, vm["devices"][0]["gpu"]) in said
+    assert enrolled.is_confined("train")
+
+    product.ok("stop-vm", "train")
+    kept = enrolled.shell(f"stat -c '%s %Y' {variables}")
+    product.ok("start-vm", "train")
+    assert enrolled.shell(f"stat -c %s {variables}").split() == kept.split()[:1]
+    product.ok("delete-vm", "train")
+    assert "gone" in enrolled.shell(f"test -e {variables} || echo gone")
+    assert facts(enrolled.shell) == before
