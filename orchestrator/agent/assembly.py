@@ -62,7 +62,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     settler = Settler(ledger, storage, kinds, domains)
     parameters = VgpuParameterFiles(files, kinds)
     logs = ConsoleLogs(paths)
-    handlers = Parts(storage, kinds, switches, domains, networks, settler, parameters, logs).handlers
+    handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs).handlers
     return Agent(
         ledger=ledger,
         storage=storage,

@@ -19,7 +19,7 @@ from orchestrator.agent.libvirt.networks import LibvirtNetworks
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import machine, numa
+from orchestrator.agent.sysfs import machine, numa, uefi
 from orchestrator.agent.version import agent_version
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.errors import VgpuctlError, WorldError
@@ -99,4 +99,5 @@ class Observer:
             confinement=problems.read(self.libvirt.confinement, None),
             fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
             nodes=numa.read(self.paths),
+            uefi=uefi.there(self.paths),
         )

@@ -67,6 +67,11 @@ class Paths:
         return self.storage / "data"
 
     @property
+    def nvram(self) -> Path:
+        """UEFI variables of VMs."""
+        return self.storage / "nvram"
+
+    @property
     def ledger(self) -> Path:
         return self.storage / "ledger"
 

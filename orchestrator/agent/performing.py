@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,15 @@ from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
+from orchestrator.agent.sysfs.bars import large_bar_bytes
 from orchestrator.agent.turns import HOST, Turns
 from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.bridges import Uplink
 from orchestrator.core.domain_xml import domain_xml
+from orchestrator.core.domain_xml.firmware import window_for
 from orchestrator.core.errors import Denied, InvalidInput
 from orchestrator.core.host_actions import (
     ActionResult,
@@ -62,6 +66,7 @@ _FINISH_SECONDS = 20.0
 class Parts:
     """Each knows how to do some of the actions."""
 
+    paths: Paths
     storage: Storage
     kinds: Kinds
     switches: GpuSwitches
@@ -73,12 +78,19 @@ class Parts:
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
+        variables = self.storage.nvram.owned(action.vm) if action.domain.firmware == "uefi" else nullcontext()
+        with variables:
+            return self._define(action)
+
+    def _define(self, action: DefineDomain) -> ActionResult:
+        whole = (device.gpu for device in action.domain.devices if device.kind == "passthrough")
         xml = domain_xml(
             action.vm,
             action.domain,
             storage=str(self.storage.directory),
             image=self.storage.image_beneath(action.vm, action.domain.volume),
             dhcp_servers={name: self.networks.dhcp_servers(name) for name in action.domain.networks},
+            bar_window_mib=window_for([large_bar_bytes(self.paths, gpu) for gpu in whole]),
         )
         parts = parts_of(xml)
         names = tuple(device.name for device in action.domain.devices)
@@ -102,9 +114,10 @@ class Parts:
         return self.domains.start(action.vm, check)
 
     def undefine(self, action: UndefineDomain) -> ActionResult:
-        """With what it printed."""
+        """With what it printed and its UEFI variables."""
         result = self.domains.undefine(action.vm)
         self.logs.remove(action.vm)
+        self.storage.nvram.remove(action.vm)
         return result
 
     @property

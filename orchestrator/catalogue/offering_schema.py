@@ -13,6 +13,7 @@ from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, che
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
+    Firmware,
     HugePageSize,
     NumaPolicy,
     Offering,
@@ -79,6 +80,7 @@ class OfferingForm(_OfferingPart):
     numa: NumaPolicy = "prefer"
     cpu: CpuPolicy = "shared"
     hugepages: HugePageSize | None = Field(default=None, description="What the VM's memory is made of, all of it")
+    firmware: Firmware = Field(default="bios", description="What its guests boot by; uefi: without Secure Boot")
     anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
     power_cap_w: int | None = Field(
         default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
@@ -116,6 +118,7 @@ class OfferingForm(_OfferingPart):
             numa=self.numa,
             cpu=self.cpu,
             hugepages=self.hugepages,
+            firmware=self.firmware,
             anti_affinity=self.anti_affinity,
             power_cap_w=self.power_cap_w,
             migratable=self.migratable,

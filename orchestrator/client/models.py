@@ -1677,6 +1677,10 @@ class Profile(TypedDict):
     """
     Huge pages that the VM's memory is made of; null: ordinary ones
     """
+    firmware: Literal["bios", "uefi"]
+    """
+    What its guests boot by; uefi: without Secure Boot
+    """
     provision: list[str]
     """
     Roles that are run in the guest of a new VM
@@ -1963,6 +1967,10 @@ class Software(TypedDict):
     confinement: Literal["apparmor", "selinux", "none"] | None
     """
     What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; null: not told
+    """
+    uefi: NotRequired[bool | None]
+    """
+    Whether VMs can boot by UEFI there, without Secure Boot; null: not told
     """
 
 
@@ -3078,6 +3086,10 @@ class Offering(TypedDict):
     """
     Huge pages that the VM's memory is made of; null: ordinary ones
     """
+    firmware: Literal["bios", "uefi"]
+    """
+    What its guests boot by; uefi: without Secure Boot
+    """
     anti_affinity: Literal["none", "gpu", "host"]
     """
     What two VMs of this offering and tenant may not share
@@ -3172,6 +3184,10 @@ class OfferingForm(TypedDict):
     hugepages: NotRequired[Literal["2M", "1G"] | None]
     """
     What the VM's memory is made of, all of it
+    """
+    firmware: NotRequired[Literal["bios", "uefi"]]
+    """
+    What its guests boot by; uefi: without Secure Boot
     """
     anti_affinity: NotRequired[Literal["none", "gpu", "host"]]
     """

@@ -8,6 +8,7 @@ from typing import Literal
 
 from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
+from orchestrator.core.offering import Firmware
 
 BootPolicy = Literal["local", "ask-controller"]
 """After a reboot of its host a running VM is started again by the agent alone, or only when a controller says so."""
@@ -37,6 +38,7 @@ class DomainDescription:
     """File names of its data volumes in the agent's directory of those, in order."""
     cpus: CpuPlace | None = None
     """None: it runs on any CPU, and its memory is where it happens to be."""
+    firmware: Firmware = "bios"
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ class HostFacts:
     fabric: FabricSnapshot | None = None
     nodes: tuple[NumaNode, ...] = ()
     """With all their huge pages: how many are free says nothing of what VMs that are stopped will take."""
+    uefi: bool = False
+    """It has UEFI firmware for VMs; an agent that does not tell writes no definition with any."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -47,6 +49,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         bridges=snapshot.bridges,
         fabric=snapshot.fabric,
         nodes=tuple(_node_facts(node) for node in snapshot.nodes),
+        uefi=snapshot.uefi is True,
     )
 
 

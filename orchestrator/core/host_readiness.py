@@ -58,6 +58,8 @@ class HostReadinessFacts:
     secure_boot: bool | None
     confinement: str | None
     """AppArmor or SELinux, where the kernel runs one."""
+    uefi: bool
+    """UEFI firmware for VMs is described to QEMU."""
     gpus: tuple[HostGpuFact, ...]
     storage_free_bytes: int
 
@@ -100,6 +102,10 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
         "confinement", facts.confinement is not None, f"{facts.confinement} is on", "no AppArmor and no SELinux",
         "switch one on and reboot, or allow it once the host is added: vgpuctl host set NAME --allow-unconfined",
         state="advice",
+    )  # fmt: skip
+    yield _of(
+        "UEFI for VMs", facts.uefi, "OVMF", "no firmware without Secure Boot",
+        "install ovmf (RHEL: edk2-ovmf): offerings with firmware: uefi need it", state="advice",
     )  # fmt: skip
     yield _gpus(facts)
     yield from _driver(facts)

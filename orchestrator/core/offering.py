@@ -19,6 +19,8 @@ NumaPolicy = Literal["any", "prefer", "strict"]
 CpuPolicy = Literal["shared", "pinned"]
 HugePageSize = Literal["2M", "1G"]
 PAGE_KIB: Final[Mapping[HugePageSize, int]] = {"2M": 2048, "1G": 1024 * 1024}
+Firmware = Literal["bios", "uefi"]
+"""What a guest boots by. UEFI comes without Secure Boot, and with variables of the VM's own."""
 AntiAffinity = Literal["none", "gpu", "host"]
 """What two VMs of this offering and tenant may not share."""
 
@@ -77,6 +79,8 @@ class Offering:
     cpu: CpuPolicy = "shared"
     hugepages: HugePageSize | None = None
     """What the VM's memory is made of; None: ordinary pages."""
+    firmware: Firmware = "bios"
+    """What its guests boot by."""
     anti_affinity: AntiAffinity = "none"
     power_cap_w: int | None = None
     migratable: bool = False

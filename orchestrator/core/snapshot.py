@@ -221,6 +221,8 @@ class HostSnapshot:
     """Those that the host has by itself, libvirt's own left out; none from an agent that does not tell."""
     nodes: tuple[NumaNode, ...] = ()
     """Its NUMA nodes; none from an agent that does not tell, and of a kernel that knows none."""
+    uefi: bool | None = None
+    """Whether it has UEFI firmware for VMs, without Secure Boot. None from an agent that does not tell."""
 
     @property
     def agent_too_old(self) -> bool:

@@ -10,6 +10,7 @@ from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.domain import BootPolicy, DomainDescription
 from orchestrator.core.labels import Labels
+from orchestrator.core.offering import Firmware
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB, MIB, parse_size, show_size
 
@@ -126,6 +127,8 @@ class Vm:
     """None: it has its claim. Otherwise starting it claims a place anew, on the host where its disk is."""
     cpus: CpuPlace | None = None
     """None: any. Of one without a claim, what it had last."""
+    firmware: Firmware = "bios"
+    """Of its first start: what is on its disk boots by that."""
 
     @property
     def domain_name(self) -> str:
@@ -182,4 +185,5 @@ class Vm:
             devices=self.devices,
             data=tuple(f"{one}.raw" for one in self.spec.volumes),
             cpus=self.cpus,
+            firmware=self.firmware,
         )

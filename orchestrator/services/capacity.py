@@ -293,6 +293,7 @@ class CapacityService:
             scheduler=offering.scheduler,
             apart_from_vms=kept_apart(tx, offering, question.tenant, _WHAT_IF),
             uplinks=ties.uplinks,
+            uefi=ask.uefi,
         )
 
 

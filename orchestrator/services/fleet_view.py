@@ -86,6 +86,7 @@ def free_on_host(seen: HostRecord, facts: HostFacts, overcommit: Overcommit) -> 
         reason_code=closed[0] if closed else "host.not_ready",
         vms=frozenset(vm.id for vm in seen.vms),
         bridges=facts.bridges,
+        uefi=facts.uefi,
         numa_free_vcpus=nodes.cpus,
         numa_free_memory=nodes.memory,
         numa_shared=nodes.shared,

@@ -124,6 +124,7 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
         migratable=offering is not None and offering.migratable and not bound,
         host_labels=() if offering is None else offering.hosts,
         uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
+        uefi=vm is not None and vm.firmware == "uefi",
         isolation=rules.apart(item.tenant) if item.tenant else None,
     )
 

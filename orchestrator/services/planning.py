@@ -132,7 +132,8 @@ class Planner:
             check_supported(offering)
         check_whole_pages(offering, spec.memory_mib)
         request = self._request(tx, spec, vm_id, offering, keeps_disk=stored is not None)
-        request = replace(request, isolation=fleet.isolation_of(spec.tenant))
+        firmware = offering.firmware if stored is None else stored.firmware
+        request = replace(request, isolation=fleet.isolation_of(spec.tenant), uefi=firmware == "uefi")
         placement, victims = self._place(tx, fleet, spec, request, preempt=preempt)
         host = placement.host_id
         viewed, snapshot = fleet.host(host), tx.hosts.snapshot(host)
@@ -154,6 +155,7 @@ class Planner:
             operation=None,
             created_at=self.clock.now(),
             cpus=cpus.place,
+            firmware=firmware,
         )
         check_guest_driver(tx, vm)
         claim = Claim(

@@ -38,6 +38,8 @@ class Domain:
     """Files of its data volumes."""
     affinity: tuple[str, ...] = ()
     memory_words: str = "any"
+    uefi: bool = False
+    """It boots by UEFI, and has a file of variables from its first start on."""
     pages: dict[str, int] = field(default_factory=dict)
     """MiB of huge pages that it takes, by ``KiB:NUMA node``."""
 
@@ -110,6 +112,10 @@ class SimulatedMachine:
     networks: set[str] = field(default_factory=set)
     bridges: tuple[Bridge, ...] = BRIDGES
     nodes: tuple[NumaNode, ...] = ()
+    uefi: bool = True
+    """It has UEFI firmware for VMs."""
+    nvram: set[str] = field(default_factory=set)
+    """VMs that have a file of UEFI variables."""
     effects: list[Effect] = field(default_factory=list)
     keep_effects: bool = False
     driver_version: str = "580.95.02"

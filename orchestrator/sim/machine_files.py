@@ -71,6 +71,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "domains": {uuid: dataclasses.asdict(domain) for uuid, domain in machine.domains.items()},
         "volumes": machine.volumes,
         "seeds": machine.seeds,
+        "nvram": sorted(machine.nvram),
         "data": machine.data,
         "images": sorted(machine.images),
         "networks": sorted(machine.networks),
@@ -108,5 +109,5 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         for uuid, domain in kept["domains"].items()
     }
     machine.volumes, machine.seeds = kept["volumes"], kept["seeds"]
-    machine.data = kept.get("data", {})  # a file of before has none
+    machine.data, machine.nvram = kept.get("data", {}), set(kept.get("nvram", ()))  # a file of before has none
     machine.images, machine.networks = set(kept["images"]), set(kept["networks"])

@@ -115,6 +115,8 @@ def define(machine: SimulatedMachine, action: DefineDomain) -> ActionResult:
     if there is not None and replace(wanted, **{name: getattr(there, name) for name in _OF_THE_HOST}) == there:
         return SO_ALREADY
     check_data(machine, action.vm, action.domain.data)
+    if wanted.uefi and not machine.uefi:
+        raise Fatal("vm.definition_refused", "libvirt refused the VM's definition", details="no firmware matches")
     claim(machine, key, action.vm)
     try:
         check_disk(machine)
@@ -142,6 +144,7 @@ def _described(domain: DomainDescription) -> Domain:
         data=domain.data,
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,
+        uefi=domain.firmware == "uefi",
         pages={f"{place.page_kib}:{node}": mib for node, mib in zip(place.nodes, place.page_mib, strict=False)},
     )
 
@@ -155,6 +158,7 @@ def undefine(machine: SimulatedMachine, action: UndefineDomain) -> ActionResult:
             raise Conflict("vm.running", "the VM is running")
         del machine.domains[action.vm]
         machine.consoles.pop(action.vm, None)
+    machine.nvram.discard(action.vm)
     release(machine, key, action.vm)
     return ActionResult(changed=domain is not None)
 
@@ -177,6 +181,7 @@ def start(machine: SimulatedMachine, action: StartDomain) -> ActionResult:
     domain.running, domain.started_at = True, machine.now
     domain.address = _free_address(machine)
     kernel.opened |= set(domain.devices)
+    machine.nvram |= {action.vm} if domain.uefi else set()
     printed = f"{machine.consoles.get(action.vm, '')}{domain.name} boots\r\n{domain.name} login: \r\n"
     machine.consoles[action.vm] = printed[-_MAX_PRINTED:]
     may_die(machine)

@@ -47,6 +47,8 @@ class HostGroup(BaseModel):
     """Of the same: nodes among which CPUs, memory and GPUs are divided."""
     hugepages_gib: dict[Literal["2M", "1G"], Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict)
     """Of the same: how much of the memory is kept as huge pages of a size."""
+    uefi: bool = True
+    """Of the same: whether it has UEFI firmware for VMs."""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
 
     @property

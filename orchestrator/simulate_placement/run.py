@@ -144,7 +144,7 @@ def request_of(row: RequestRow, offering: Offering) -> Request:
         vm_id=row.id, profile=ask.profile, vcpus=row.vcpus, memory_mib=row.memory_mib, tenant=row.tenant,
         count=row.count * ask.devices, gpu_models=offering.gpu_models, cut_kinds=ask.cut_kinds,
         priority=row.priority, migratable=offering.migratable, now_s=row.arrive_s, scheduler=offering.scheduler,
-        host_labels=ask.host_labels,
+        host_labels=ask.host_labels, uefi=ask.uefi,
     )  # fmt: skip
 
 

@@ -286,6 +286,7 @@ def _define(machine: FakeMachine, action: DefineDomain) -> None:
     xml = domain_xml(action.vm, action.domain)
     fake_data_volumes.check_data(machine, action.vm, xml)
     machine.domains[action.vm] = (xml, machine.domains.get(action.vm, ("", False))[1])
+    machine.nvram |= {action.vm} if action.domain.firmware == "uefi" else set()
 
 
 def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
@@ -293,6 +294,7 @@ def _undefine(machine: FakeMachine, action: UndefineDomain) -> None:
     if machine.domains.get(action.vm, ("", False))[1]:
         raise Conflict("vm.running", "the VM runs")
     machine.domains.pop(action.vm, None)
+    machine.nvram.discard(action.vm)
     machine.adopted.discard(action.vm)
 
 

@@ -98,6 +98,8 @@ class FakeMachine:
     volumes: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     """Name → (owner, size, base)."""
     seeds: dict[str, str] = field(default_factory=dict)
+    nvram: set[str] = field(default_factory=set)
+    """VMs whose UEFI variables are here."""
     data: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """File → (size, VM that has it)."""
     data_nobodys: set[str] = field(default_factory=set)
@@ -225,6 +227,7 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         networks=tuple(sorted(machine.networks)),
         bridges=machine.bridges,
         fabric=_fabric(machine),
+        uefi=True,
     )
 
 

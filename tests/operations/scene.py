@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.core.lease import WantedEnd
+from orchestrator.core.offering import Offering
 from orchestrator.core.operation import Operation
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.runner import Runner
@@ -52,6 +53,7 @@ class Scene:
         return DEFINITIONS[self.kind].forward_only
 
 
+_BY_UEFI = Offering(name="whole-uefi", origin="site", kind="passthrough", gpu_count=2, firmware="uefi")
 PROFILES = {T4_HOST: "GRID T4-2Q", L40S_HOST: "NVIDIA L40S-12Q", A100_HOST: "GRID A100D-1-20C"}
 
 
@@ -85,18 +87,25 @@ def _create(host: str, *, start: bool) -> Callable[[ControlPlane], str | None]:
 
 
 def _whole_gpus(plane: ControlPlane) -> str | None:
-    return plane.services.vms.create(replace(create_vm(profile="gpu:2"), host=L40S_HOST)).operation
+    return plane.services.vms.create(replace(create_vm(profile=_BY_UEFI.name), host=L40S_HOST)).operation
+
+
+def _by_uefi(plane: ControlPlane) -> None:
+    """Hosts, and an offering whose VMs have UEFI variables of their own."""
+    _hosts(plane)
+    with plane.store.begin() as tx:
+        tx.offerings.put(_BY_UEFI)
 
 
 def _with_whole_gpus(plane: ControlPlane) -> None:
-    _hosts(plane)
+    _by_uefi(plane)
     _whole_gpus(plane)
     plane.engine.drain()
 
 
 def _whole_gpu_scenes() -> list[Scene]:
     return [
-        Scene("create whole gpus", "create_vm", _hosts, _whole_gpus),
+        Scene("create whole gpus", "create_vm", _by_uefi, _whole_gpus),
         Scene("stop whole gpus", "stop_vm", _with_whole_gpus, _stop),
         Scene("delete whole gpus", "delete_vm", _with_whole_gpus, _delete),
     ]

@@ -61,6 +61,9 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
         "sys/firmware/efi/efivars/SecureBoot-8be4df61": "\x06\x00\x00\x00\x01",
         "sys/module/apparmor/parameters/enabled": "Y\n",
         "run/libvirt/libvirt-sock": "", "dev/kvm": "",
+        "usr/share/qemu/firmware/60.json": '{"interface-types": ["uefi"], "features": [], "targets": '
+                                           '[{"architecture": "x86_64", "machines": ["pc-q35-*"]}]}',
+        "usr/share/qemu/firmware/50.json": "no JSON",
         f"{gpu}/vendor": "0x10de\n", f"{gpu}/class": "0x030200\n", f"{gpu}/virtfn0/nvidia/current_vgpu_type": "0\n",
         "sys/bus/pci/devices/0000:42:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:42:00.0/class": "0x068000\n",
     })  # fmt: skip
@@ -72,7 +75,7 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
     facts = _looked(tmp_path / "s", play)
     assert (facts.os, facts.amd, facts.iommu_groups) == ("Debian GNU/Linux 13 (trixie)", True, 1)
     assert (facts.modules, facts.driver, facts.secure_boot) == (("nouveau", "nvidia"), "580.65.05", True)
-    assert facts.confinement == "AppArmor"
+    assert (facts.confinement, facts.uefi) == ("AppArmor", True)
     assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
     assert facts.storage_free_bytes > 0
 

@@ -48,6 +48,7 @@ class _Readiness(_Answer):
     headers: bool
     secure_boot: bool | None
     confinement: Text | None
+    uefi: bool
     gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
     storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
 

@@ -31,7 +31,7 @@ def facts_text(facts: HostFacts) -> str:
     for gpu in facts.gpus:
         kind = _WRITTEN.dump_json(gpu, exclude=_OWN).decode()
         gpus.append([kinds.setdefault(kind, len(kinds)), _WRITTEN.dump_json(gpu, include=_OWN).decode()])
-    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric")
+    own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "uefi")
     of_host = {name: getattr(facts, name) for name in own}
     nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
     return to_json({**of_host, "nodes": nodes, "kinds": list(kinds), "gpus": gpus}).decode()
@@ -51,6 +51,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         bridges=tuple(Bridge(**{**one, "vlans": tuple(one["vlans"])}) for one in found.get("bridges", ())),
         fabric=_FABRIC.validate_python(found.get("fabric")),
         nodes=tuple(_node(text) for text in found.get("nodes", ())),
+        uefi=found.get("uefi", False),
     )
 
 

@@ -79,6 +79,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "lease_end": vm.lease_end,
         "deallocated": vm.deallocated,
         "cpus": None if vm.cpus is None else asdict(vm.cpus),
+        "firmware": None if vm.firmware == "bios" else vm.firmware,
     }
 
 
@@ -95,6 +96,7 @@ VM_COLUMNS: Final = (
     vms.c.lease_end,
     vms.c.deallocated,
     cast(vms.c.cpus, Text),
+    vms.c.firmware,
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
 _spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
@@ -111,7 +113,8 @@ def vm_of(row: AnyRow) -> Vm:
 @lru_cache(maxsize=20_000)
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
-    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, cpus = columns
+    vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *kept = columns
+    cpus, firmware = kept
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -125,6 +128,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         lease_end=lease_end,
         deallocated=deallocated,
         cpus=None if cpus is None else _cpus_of(cpus),
+        firmware=firmware or "bios",
     )
 
 

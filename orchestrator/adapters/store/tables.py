@@ -65,8 +65,7 @@ gpus = Table(
     Column("functions_by_us", Boolean, nullable=False),
     Column("mig_layout", JSON(none_as_null=True)),
 )
-"""``mig_layout``: what the GPU is kept for, as ``rows.layout_of`` reads it; it then has a row in ``gpu_cuts``, so that
-no VM can claim a part of it."""
+"""``mig_layout``: what the GPU is kept for (``rows.layout_of``); by a row in ``gpu_cuts`` no VM claims a part of it."""
 
 snapshots = Table(
     "snapshots", metadata,
@@ -180,6 +179,7 @@ vms = Table(
     Column("lease_end", Float, index=True),
     Column("freed", String(20), key="deallocated"),
     Column("cpus", JSON(none_as_null=True)),
+    Column("firmware", String(10)),
     UniqueConstraint("tenant", "name"),
 )
 

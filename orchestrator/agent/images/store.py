@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.agent.images import files
 from orchestrator.agent.images.data_volumes import DataVolumes
 from orchestrator.agent.images.header import check_base_image, read_header
+from orchestrator.agent.images.nvram import NvramFiles
 from orchestrator.agent.images.qemu_img import create_overlay
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.paths import Paths
@@ -25,6 +26,8 @@ from orchestrator.core.snapshot import FileSnapshot
 from orchestrator.core.vm import MAX_DISK_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_KINDS = {"volumes": "volume", "seeds": "seed", "data": "attached", "nvram": "nvram"}
+"""Directory of ours → what its files are in the ledger."""
 _MAX_SEED_BYTES = 8 * 1024 * 1024
 _CHUNK = 256 * 1024
 
@@ -55,6 +58,7 @@ class Storage:
         self._paths = paths
         self._ledger = ledger
         self.data = DataVolumes(paths, ledger)
+        self.nvram = NvramFiles(paths, ledger)
         try:
             # QEMU runs as a user of its own and has to get through to the files, not to list them.
             paths.storage.mkdir(parents=True, exist_ok=True)
@@ -157,13 +161,14 @@ class Storage:
         for kind, directory, name in (("volume", self._paths.volumes, volume), ("seed", self._paths.seeds, seed)):
             if (directory / files.check_file_name(name)).exists():
                 self._ledger.claim(f"{kind}:{name}", vm)
+        self.nvram.settle(vm)
 
     def check_file_of(self, vm: str, path: str) -> None:
-        """That a disk or seed is one of ours, this VM's, and lies where its name says; a disk on an image of ours.
+        """That a disk, a seed or UEFI variables are this VM's, where their name says; a disk on an image of ours.
 
         :raises Conflict: ``vm.file_foreign``"""
         file = Path(path)
-        kind = {self._paths.volumes: "volume", self._paths.seeds: "seed", self._paths.data: "attached"}.get(file.parent)
+        kind = _KINDS.get(file.parent.name) if file.parent.parent == self._paths.storage else None
         own = kind is not None and self._owner(kind, file.name) == vm
         if not own or file.is_symlink() or (kind == "volume" and self._on_foreign_image(file)):
             raise _foreign_file(path)

@@ -9,13 +9,15 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.agent.libvirt.domain_devices import OTHER_BUSES, read_domain_xml
 from orchestrator.core.domain_xml.console import console_log
+from orchestrator.core.domain_xml.firmware import QEMU_NAMESPACE, is_large_bars
 
 _NEVER = ("filesystem", "graphics", "shmem", "redirdev", "smartcard", "parallel", "channel", "tpm")
 """Devices that reach files, sockets or addresses of the host."""
 _ON_THE_HOST = ("kernel", "initrd", "dtb", "acpi")
 _RANDOM = ("/dev/urandom", "/dev/random")
-_EMULATORS = "/usr/"
-"""Where distributions install QEMU; libvirt writes its path into every definition."""
+_INSTALLED = "/usr/"
+"""Where distributions install QEMU and firmware; libvirt writes their paths into every definition."""
+_COMMAND_LINE = f"{{{QEMU_NAMESPACE}}}commandline"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class DomainParts:
     devices: tuple[str, ...]
     """UUIDs and PCI addresses of its hostdevs."""
     files: tuple[str, ...]
-    """Paths of its disks and media."""
+    """Paths of its disks and media, and of its UEFI variables."""
     images: tuple[tuple[str, str], ...]
     """Disk and the image beneath it, where that is written down: paths."""
     networks: tuple[str, ...]
@@ -39,7 +41,7 @@ def parts_of(xml: str) -> DomainParts:
     disks = root.findall("./devices/disk")
     return DomainParts(
         devices=devices,
-        files=tuple(source.get("file", "") for disk in disks for source in disk.findall("source[@file]")),
+        files=(*(one.get("file", "") for disk in disks for one in disk.findall("source[@file]")), *_variables(root)),
         images=tuple(_images(disks)),
         networks=tuple(one.get("network", "") for one in root.findall("./devices/interface/source[@network]")),
         others=tuple(dict.fromkeys((*_others(root), *_other_disks(disks), *_other_devices(root)))),
@@ -47,12 +49,34 @@ def parts_of(xml: str) -> DomainParts:
 
 
 def _others(root: ET.Element) -> Iterator[str]:
-    yield from (child.tag for child in root if child.tag.startswith("{"))  # qemu:commandline and its like
+    spaced = (child for child in root if child.tag.startswith("{"))  # qemu:commandline and its like
+    yield from (one.tag for one in spaced if one.tag != _COMMAND_LINE or not is_large_bars(one))
+    yield from _other_firmware(root)
     yield from (f"os/{tag}" for tag in _ON_THE_HOST if root.find(f"./os/{tag}") is not None)
     for label in root.findall("seclabel"):
         # libvirt writes the model "none" itself where the host has neither AppArmor nor SELinux
         if label.get("model") != "none" and (label.get("type") == "none" or label.get("relabel") == "no"):
             yield "seclabel"
+
+
+def _variables(root: ET.Element) -> Iterator[str]:
+    """libvirt says it as text, or as a disk's source."""
+    for one in root.findall("./os/nvram"):
+        source = one.find("source")
+        path = (one.text or "").strip() if source is None else source.get("file", "")
+        yield from (path,) if path else ()
+
+
+def _other_firmware(root: ET.Element) -> Iterator[str]:
+    """Firmware that runs before the guest is one that is installed, and nobody's to write; variables are in a file and
+    made out of installed ones."""
+    for loader in root.findall("./os/loader"):
+        path = (loader.text or "").strip()
+        if not path.startswith(_INSTALLED) or loader.get("readonly", "no") != "yes" or loader.get("secure") == "yes":
+            yield "os/loader"
+    for one in root.findall("./os/nvram"):
+        if one.get("type", "file") != "file" or not one.get("template", _INSTALLED).startswith(_INSTALLED):
+            yield "os/nvram"
 
 
 def _other_disks(disks: list[ET.Element]) -> Iterator[str]:
@@ -102,7 +126,7 @@ def _other_devices(root: ET.Element) -> Iterator[str]:
             yield f"{tag} of type {kind}"
         elif any(log.get("file") != kept_in for log in device.iter("log")):
             yield f"{tag} with a log of its own"
-        elif tag == "emulator" and not (device.text or "").startswith(_EMULATORS):
+        elif tag == "emulator" and not (device.text or "").startswith(_INSTALLED):
             yield "emulator"
         elif tag == "rng" and (device.findtext("backend") or _RANDOM[0]) not in _RANDOM:
             yield "rng"

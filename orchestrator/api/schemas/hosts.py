@@ -173,6 +173,9 @@ class SoftwareAnswer(AnswerBody):
         description="What keeps its QEMUs to their own files; none: nothing new is put there unless it is allowed; "
         "null: not told"
     )
+    uefi: bool | None = Field(
+        default=None, description="Whether VMs can boot by UEFI there, without Secure Boot; null: not told"
+    )
 
     @classmethod
     def of(cls, snapshot: HostSnapshot) -> SoftwareAnswer:
@@ -185,6 +188,7 @@ class SoftwareAnswer(AnswerBody):
             qemu=snapshot.qemu_version,
             nvidia_driver=snapshot.driver_version,
             confinement=snapshot.confinement,
+            uefi=snapshot.uefi,
         )
 
 

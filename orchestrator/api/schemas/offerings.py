@@ -11,6 +11,7 @@ from orchestrator.api.schemas.base import AnswerBody
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
+    Firmware,
     HugePageSize,
     NumaPolicy,
     Offering,
@@ -42,6 +43,7 @@ class OfferingAnswer(AnswerBody):
     hugepages: HugePageSize | None = Field(
         description="Huge pages that the VM's memory is made of; null: ordinary ones"
     )
+    firmware: Firmware = Field(description="What its guests boot by; uefi: without Secure Boot")
     anti_affinity: AntiAffinity
     power_cap_w: int | None
     migratable: bool

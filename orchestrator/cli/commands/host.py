@@ -223,6 +223,8 @@ def details(host: Mapping[str, Any]) -> list[str]:
     ]
     pairs += [("own CPUs", pinned_line(host))]
     pairs += [("NUMA node", line) for line in numa_lines(host)]
+    if (host["software"] or {}).get("uefi") is False:  # an older server does not say
+        pairs.append(("UEFI for VMs", "no: install OVMF"))
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]

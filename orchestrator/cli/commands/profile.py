@@ -39,10 +39,12 @@ def _hosts(profile: Mapping[str, Any]) -> str:
 
 
 def _on_the_host(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an offering whose VMs have CPUs alone, insist on a NUMA node or have huge pages. Older servers do not say."""
-    cpu, numa, pages = (profile.get(name) for name in ("cpu", "numa", "hugepages"))
+    """Of an offering whose VMs have CPUs alone, insist on a NUMA node, have huge pages or boot by UEFI. Older servers
+    do not say."""
+    cpu, numa, pages, firmware = (profile.get(name) for name in ("cpu", "numa", "hugepages", "firmware"))
     lines = [("CPUs", f"{shown(cpu)}, numa {shown(numa)}")] if cpu == "pinned" or numa == "strict" else []
-    return [*lines, ("Memory", f"huge pages of {pages}")] if pages else lines
+    lines += [("Memory", f"huge pages of {pages}")] if pages else []
+    return [*lines, ("firmware", "UEFI, without Secure Boot")] if firmware == "uefi" else lines
 
 
 COLUMNS: Final = (

@@ -191,7 +191,7 @@ def _room_of(host: HostView) -> Hashable:
     return (
         host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
         host.numa_free_vcpus, host.numa_free_memory, host.numa_shared, host.core_threads, host.pinnable,
-        host.free_pages, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges,
+        host.free_pages, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges, host.uefi,
         tuple(_held_on(gpu) for gpu in host.gpus),
     )  # fmt: skip
 
@@ -209,6 +209,7 @@ def _held_on(gpu: GpuView) -> Hashable:
             one.scheduler,
             one.host_labels,
             one.uplinks,
+            one.uefi,
         )
         for one in gpu.occupied
     )

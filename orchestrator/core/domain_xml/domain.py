@@ -11,6 +11,7 @@ from orchestrator.core.domain import DomainDescription
 from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, memory_backing, vcpu
 from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
+from orchestrator.core.domain_xml.firmware import large_bars, system
 from orchestrator.core.domain_xml.interface import interface
 from orchestrator.core.domain_xml.rules import check_domain, check_image
 
@@ -27,13 +28,14 @@ def domain_xml(
     storage: str = STORAGE,
     image: str | None = None,
     dhcp_servers: Mapping[str, Iterable[str]] | None = None,
+    bar_window_mib: int = 0,
 ) -> str:
     """The whole definition, with the drawn devices. ``storage``: the agent's directory. ``image``: the file there that
     its disk lies on (``sha256.format``); None: the disk is not made yet. ``dhcp_servers``: addresses that DHCP answers
-    come from, for each of its networks, as the host knows them.
+    come from, for each of its networks, as the host knows them. ``bar_window_mib``: addresses above 4 GiB that the BARs
+    of its whole GPUs need.
 
-    BIOS or UEFI is libvirt's choice for the machine type; no ``qemu:commandline``, no emulator path:
-    whatever is not written here is the host's libvirt's decision.
+    No emulator path and no file of the firmware: whatever is not written here is the host's libvirt's decision.
 
     :raises InvalidInput: ``vm.domain_invalid``
     """
@@ -47,6 +49,7 @@ def domain_xml(
     root.extend(memory_backing(domain))
     root.append(vcpu(domain))
     root.extend(cpu_tuning(domain))
+    root.append(system(vm_id, domain, storage))
     _machine(root, domain)
     devices = ET.SubElement(root, "devices")
     # disks of one bus together: so libvirt keeps them, and compares them as they were written
@@ -59,6 +62,7 @@ def domain_xml(
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)
     ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")
+    root.extend(large_bars(domain, bar_window_mib))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode")
 
@@ -82,8 +86,6 @@ def _nothing_unused(devices: ET.Element) -> None:
 
 
 def _machine(root: ET.Element, domain: DomainDescription) -> None:
-    system = ET.SubElement(root, "os")
-    ET.SubElement(system, "type", arch="x86_64", machine="q35").text = "hvm"
     features = ET.SubElement(root, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")

@@ -48,6 +48,7 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("data", domain.data, all(_FILE_NAME.fullmatch(one) for one in domain.data)),
         ("cpus", domain.cpus, domain.cpus is None or _is_cpu_place(domain.cpus, domain.vcpus)),
         ("huge pages", domain.cpus, domain.cpus is None or _is_of_pages(domain.cpus, domain.memory_mib)),
+        ("firmware", domain.firmware, domain.firmware in {"bios", "uefi"}),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
     )
     for field, value, holds in rules:

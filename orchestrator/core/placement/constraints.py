@@ -24,6 +24,7 @@ _HostRule = Callable[[Request, FleetHost], bool]
 _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.other", lambda r, h: r.host is not None and r.host not in {h.view.host_id, h.view.name}),
     ("host.labels", lambda r, h: lacks_labels(r, h.view)),
+    ("host.no_uefi", lambda r, h: r.uefi and not h.view.uefi),
     ("host.anti_affinity", lambda r, h: any(vm in h.vms for vm in r.apart_from_vms)),
     ("host.too_small", lambda r, h: h.view.vcpus is not None and h.view.vcpus < r.vcpus),
     ("host.vcpus", lambda r, h: h.vcpus < r.vcpus),
@@ -40,8 +41,10 @@ def lacks_labels(request: Request, host: HostView) -> bool:
 
 
 def lacks_what_it_needs(request: Request, host: HostView) -> bool:
-    """Whether the host can never take it, whatever room it has: labels or a bridge that it does not have."""
-    return lacks_labels(request, host) or next(_bridges_missing(request, host), None) is not None
+    """Whether the host can never take it, whatever room it has: labels, firmware or a bridge that it does not have."""
+    if lacks_labels(request, host) or (request.uefi and not host.uefi):
+        return True
+    return next(_bridges_missing(request, host), None) is not None
 
 
 def _bridges_missing(request: Request, host: HostView) -> Iterator[str]:

@@ -318,7 +318,7 @@ def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
         vm_id=request.vm_id, profile=request.profile, start=taken.start, size=taken.size, tenant=request.tenant,
         isolation=request.isolation, priority=request.priority, migratable=request.migratable, since_s=request.now_s,
         vcpus=request.vcpus, memory_mib=request.memory_mib, disk_gib=request.disk_gib, scheduler=request.scheduler,
-        host_labels=request.host_labels, uplinks=request.uplinks,
+        host_labels=request.host_labels, uplinks=request.uplinks, uefi=request.uefi,
         pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
         huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
     )  # fmt: skip
@@ -330,7 +330,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         vm_id=item.vm_id, profile=item.profile, count=1 if item.profile.startswith("gpu:") else places,
         vcpus=item.vcpus, memory_mib=item.memory_mib, tenant=item.tenant, disk_gib=item.disk_gib,
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
-        scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks,
+        scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks, uefi=item.uefi,
         pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ class Ask:
     numa_strict: bool = False
     page_kib: int = 0
     """Size of the huge pages that its memory is made of; 0: ordinary ones."""
+    uefi: bool = False
 
     def floating(self, vcpus: int) -> int:
         """Of so many vCPUs those that share CPUs with other VMs."""
@@ -57,9 +58,9 @@ def ask_of(offering: Offering) -> Ask:
             kinds = ("time_sliced", "mixed")
     if offering.kind in {"mig", "mig_backed"}:
         kinds = ("mig",)
-    cpus = (offering.cpu == "pinned", offering.numa == "strict", offering.page_kib)
+    of_host = (offering.cpu == "pinned", offering.numa == "strict", offering.page_kib, offering.firmware == "uefi")
     if offering.kind == "passthrough":
-        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *cpus)
+        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *of_host)
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
         raise InvalidInput(
@@ -67,4 +68,4 @@ def ask_of(offering: Offering) -> Ask:
             f"profile {offering.name} names no vGPU type or MIG profile",
             hint="'vgpuctl profile list' shows what there is",
         )
-    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *cpus)
+    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *of_host)

@@ -44,6 +44,7 @@ _MESSAGES = {
     "gpu.other": "another GPU was asked for",
     "host.other": "another host was asked for",
     "host.labels": "the host is not labelled {labels}",
+    "host.no_uefi": "the host has no UEFI firmware for VMs",
     "host.anti_affinity": "a VM to stay apart from is on the host",
     "host.too_small": "the host itself has fewer than {vcpus} vCPUs",
     "host.vcpus": "too few free vCPUs for {vcpus}",

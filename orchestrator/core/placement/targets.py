@@ -43,9 +43,9 @@ def need_key(engine: PlacementEngine, request: Request) -> NeedKey:
 
 
 def _anywhere(request: Request) -> Request:
-    if request.gpu is None and not request.host_labels and not request.uplinks:
+    if request.gpu is None and not request.host_labels and not request.uplinks and not request.uefi:
         return request
-    return replace(request, gpu=None, host_labels=(), uplinks=())
+    return replace(request, gpu=None, host_labels=(), uplinks=(), uefi=False)
 
 
 def combinations(engine: PlacementEngine, request: Request) -> set[tuple[NeedKey, ...]]:

@@ -41,6 +41,8 @@ class Occupied:
     """Labels that a host must have to take it."""
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that a host must have to take it."""
+    uefi: bool = False
+    """It boots by UEFI: only a host that has such firmware takes it."""
     pinned: int = 0
     """vCPUs that have CPUs of their own; ``vcpus`` counts none of them."""
     numa_strict: bool = False
@@ -115,6 +117,8 @@ class HostView:
     """Those that some offering asks for; the others say nothing about placement."""
     bridges: tuple[Bridge, ...] = ()
     """Of the host's own, for networks that leave by one."""
+    uefi: bool = True
+    """Whether it has UEFI firmware for VMs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +157,8 @@ class Request:
     nic_vfs: int = 0
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that its networks leave by; none of networks that are made on any host."""
+    uefi: bool = False
+    """On no host without UEFI firmware for VMs."""
     scheduler: Scheduler | None = None
     """How the GPU shall divide its time; a GPU does it in one way for all that is on it."""
     priority: int = 0
@@ -174,7 +180,7 @@ class Request:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
         others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
         named = (self.isolation, self.scheduler)
-        more = self.pinned or self.page_kib or self.host_labels or self.uplinks
+        more = self.pinned or self.page_kib or self.host_labels or self.uplinks or self.uefi
         return bool(others or more) or any(one is not None for one in named)
 
     @property
@@ -247,7 +253,7 @@ class Refusal:
     ``host.no_hugepages`` · ``host.hugepages`` ·
     ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
-    ``host.no_bridge`` · ``host.openvswitch`` ·
+    ``host.no_bridge`` · ``host.openvswitch`` · ``host.no_uefi`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts).
     """
 

@@ -43,6 +43,13 @@ def test_what_a_vm_has_alone_is_read_as_it_was_stored(kept: SqlStore) -> None:
     assert (record.claims, record.vms) == ((own(one, 1, 4, 5),), (one,))
 
 
+def test_the_firmware_that_a_vm_boots_by_is_read_as_it_was_stored(kept: SqlStore) -> None:
+    one = replace(vm("a"), firmware="uefi")
+    put(kept, one, own(one, 1, 4, 5), KEPT)
+    with kept.read() as tx:
+        assert tx.vms.find_id(one.id) == one
+
+
 def test_a_cpu_is_one_vms_until_that_gives_its_place_back(kept: SqlStore) -> None:
     put(kept, vm("a"), own(vm("a"), 1, 4, 5), KEPT)
     with pytest.raises(ClaimLost):

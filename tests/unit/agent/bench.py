@@ -88,6 +88,7 @@ class Bench:
         )
         self.belongings = Belongings(storage, kinds, networks)
         parts = Parts(
+            self.host.paths,
             storage,
             kinds,
             GpuSwitches(

@@ -162,7 +162,7 @@ class Machine:
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger, HostBridges(self.host.paths))
         settler = Settler(self.ledger, storage, kinds, self.libvirt)
         made = (VgpuParameterFiles(files, kinds), ConsoleLogs(self.host.paths))
-        parts = Parts(storage, kinds, self.switches, self.libvirt, networks, settler, *made)
+        parts = Parts(self.host.paths, storage, kinds, self.switches, self.libvirt, networks, settler, *made)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 

@@ -18,6 +18,7 @@ from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.domain import METADATA_NAMESPACE
+from orchestrator.core.domain_xml.firmware import DEFAULT_WINDOW_MIB, MAX_WINDOW_MIB, window_for
 from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import InvalidInput
@@ -115,6 +116,49 @@ def test_where_a_vm_runs_is_as_golden_and_libvirt_takes_and_keeps_it(place: str,
     assert read_domain_xml(kept).memory_words == PLACES[place].memory_words
     for tag in ("memoryBacking", "cputune", "numatune", "cpu/topology"):
         assert (ET.fromstring(kept).find(tag) is None) == (ET.fromstring(text).find(tag) is None)
+
+
+@pytest.mark.parametrize("window_mib", [16384, 524288])
+def test_uefi_is_asked_for_as_golden_with_room_for_bars_only_where_the_firmware_keeps_too_little(
+    window_mib: int, judge: libvirt.virConnect
+) -> None:
+    wanted = replace(vm(DEVICES["passthrough"]), firmware="uefi")
+    text = domain_xml(wanted.id, wanted.domain, bar_window_mib=window_mib) + "\n"
+    path = GOLDEN / ("uefi.xml" if window_mib <= DEFAULT_WINDOW_MIB else "uefi_large_bars.xml")
+    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    domain = judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+    try:
+        kept = ET.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    finally:
+        domain.undefine()
+    assert kept.findtext("os/nvram") == f"/var/lib/vgpuctl-agent/nvram/{wanted.id}.fd"
+
+
+def test_a_guest_that_boots_by_bios_has_no_word_of_uefi_or_of_windows() -> None:
+    text = domain_xml(vm(DEVICES["passthrough"]).id, vm(DEVICES["passthrough"]).domain, bar_window_mib=1 << 20)
+    assert "efi" not in text
+    assert "commandline" not in text
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("bars", "mib"),
+    [
+        ([], 0),
+        ([0], 0),
+        ([256 << 20], 256),
+        ([128 * GIB + (48 << 20)], 256 * 1024),
+        ([128 * GIB + (48 << 20)] * 8, 2048 * 1024),
+        ([64 * GIB] * 3, 256 * 1024),
+        ([1 << 70], MAX_WINDOW_MIB),
+    ],
+)
+def test_the_window_is_a_power_of_two_in_which_each_gpu_finds_an_aligned_place(bars: list[int], mib: int) -> None:
+    assert window_for(bars) == mib
 
 
 def test_the_chain_that_is_written_down_stays_in_the_definition_and_has_an_end(judge: libvirt.virConnect) -> None:

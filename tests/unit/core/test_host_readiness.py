@@ -64,6 +64,12 @@ def test_a_host_that_confines_nothing_is_told_what_it_means_and_not_refused() ->
     assert "--allow-unconfined" in (wanting.remedy or "")
 
 
+def test_a_host_without_uefi_firmware_for_vms_is_told_which_package_brings_it() -> None:
+    (wanting,) = _wanting(uefi=False)
+    assert (wanting.name, wanting.state) == ("UEFI for VMs", "advice")
+    assert "edk2-ovmf" in (wanting.remedy or "")
+
+
 def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:
     bare = _wanting(
         iommu_groups=0, command_line="", modules=("nouveau",), libvirt=None, qemu=None, libvirt_listens=False,

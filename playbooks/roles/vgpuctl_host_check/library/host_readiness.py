@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
@@ -116,6 +117,26 @@ def confinement(root: Path) -> str | None:
     return "SELinux" if (root / "sys/fs/selinux/enforce").exists() else None
 
 
+def uefi(root: Path) -> bool:
+    """QEMU's firmware descriptions (docs/interop/firmware.json) name some for x86-64 without Secure Boot."""
+    described = {
+        file.name: file
+        for one in ("usr/share", "etc")
+        for file in sorted((root / one / "qemu/firmware").glob("*.json"))
+    }
+    return any(fits(text_of(file)) for file in described.values())
+
+
+def fits(text: str) -> bool:
+    try:
+        told = json.loads(text)
+        features, types = set(told["features"]), told["interface-types"]
+        machines = [name for one in told["targets"] if one["architecture"] == "x86_64" for name in one["machines"]]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return "uefi" in types and not features & {"secure-boot", "requires-smm"} and any("q35" in one for one in machines)
+
+
 def read(root: Path, python: str, storage: str) -> dict[str, object]:
     """All of it, as JSON."""
     kernel, release = platform.release(), os_release(root)
@@ -137,6 +158,7 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "headers": (root / "lib/modules" / kernel / "build").exists(),
         "secure_boot": secure_boot(root),
         "confinement": confinement(root),
+        "uefi": uefi(root),
         "gpus": gpus(root),
         "storage_free_bytes": free_bytes(root / storage.lstrip("/")),
     }

@@ -114,6 +114,11 @@ options:
     description: Size of the huge pages that the VM's memory is made of; ordinary ones otherwise.
     type: str
     choices: [2M, 1G]
+  firmware:
+    description: What its guests boot by; V(uefi) comes without Secure Boot.
+    type: str
+    choices: [bios, uefi]
+    default: bios
   anti_affinity:
     description: What two VMs of a tenant may not share.
     type: str
@@ -191,6 +196,7 @@ FORM = {
     "numa": {"type": "str", "choices": ["any", "prefer", "strict"], "default": "prefer"},
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
     "hugepages": {"type": "str", "choices": ["2M", "1G"]},
+    "firmware": {"type": "str", "choices": ["bios", "uefi"], "default": "bios"},
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
     "power_cap_w": {"type": "int"},
     "migratable": {"type": "bool", "default": False},

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the host has UEFI firmware for VMs without Secure Boot: what QEMU's firmware descriptions say, which libvirt
+chooses from (QEMU docs/interop/firmware.json). They are read, as packages come and go while libvirt runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import reading
+
+_DIRECTORIES: Final = ("usr/share/qemu/firmware", "etc/qemu/firmware")
+"""A description of a later one replaces one of the same name; an empty one takes it away."""
+_NOT_OURS: Final = frozenset({"secure-boot", "requires-smm"})
+
+
+def there(paths: Paths) -> bool:
+    """For x86-64 and the machine type of our VMs, with variables of each VM's own."""
+    found: dict[str, Path] = {}
+    for directory in _DIRECTORIES:
+        below = paths.root / directory
+        found |= {name: below / name for name in reading.names(below) if name.endswith(".json")}
+    return any(_fits(paths, file) for file in found.values())
+
+
+def _fits(paths: Paths, file: Path) -> bool:
+    try:
+        told = json.loads(reading.text(file) or "null")
+        if "uefi" not in told["interface-types"] or _NOT_OURS.intersection(told.get("features", ())):
+            return False
+        if not any(_is_target(one) for one in told["targets"]):
+            return False
+        files = tuple(_files(told["mapping"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return all((paths.root / name.removeprefix("/")).is_file() for name in files)
+
+
+def _is_target(target: Any) -> bool:
+    return target["architecture"] == "x86_64" and any(str(one).startswith("pc-q35") for one in target["machines"])
+
+
+def _files(mapping: Any) -> Iterator[str]:
+    """Of flash with code and variables apart; firmware in one piece would have no variables that are a VM's."""
+    if mapping["device"] != "flash" or mapping.get("mode", "split") != "split":
+        raise ValueError(mapping["device"])
+    yield str(mapping["executable"]["filename"])
+    yield str(mapping["nvram-template"]["filename"])

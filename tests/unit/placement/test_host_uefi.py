@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Only hosts with UEFI firmware take VMs that boot by it: new ones, those that are moved, and in every answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.advice.alike import OneOfEach
+from orchestrator.core.advice.explain import explain
+from orchestrator.core.placement.move_plans import plan_compaction, plan_drain
+from orchestrator.core.placement.place import place
+from orchestrator.core.placement.preemption import place_preempting
+from orchestrator.core.placement.views import HostView, Occupied, Placement, Refusal
+from tests.unit.placement.fleets import ask, gpus, host
+
+T4, Q8, Q16 = "Tesla T4", "GRID T4-8Q", "GRID T4-16Q"
+
+
+def empty(name: str, *, uefi: bool) -> HostView:
+    return replace(host(name, gpus(T4, 1, "time_sliced")), uefi=uefi)
+
+
+def holding(view: HostView, vm_id: str, profile: str = Q16, *, by_uefi: bool = True) -> HostView:
+    cut = "time_sliced:16384" if profile == Q16 else "time_sliced:8192"
+    item = Occupied(
+        vm_id=vm_id, profile=profile, start=0, size=1, tenant="t", migratable=True, vcpus=1, memory_mib=1024,
+        uefi=by_uefi,
+    )  # fmt: skip
+    return replace(view, gpus=(replace(view.gpus[0], cut=cut, occupied=(item,)),), vms=frozenset({vm_id}))
+
+
+def test_a_host_without_the_firmware_is_passed_over_and_named() -> None:
+    request = ask("vm", Q16, uefi=True)
+    refused = place(request, [empty("a", uefi=False)])
+    assert isinstance(refused, Refusal)
+    assert [(one.code, one.subjects) for one in refused.reasons] == [("host.no_uefi", ("a",))]
+    placed = place(request, [empty("a", uefi=False), empty("b", uefi=True)])
+    assert isinstance(placed, Placement)
+    assert placed.host_id == "b"
+    assert isinstance(place(ask("vm", Q16), [empty("a", uefi=False)]), Placement)
+
+
+def test_who_is_moved_away_goes_where_the_firmware_is() -> None:
+    source, wrong = holding(empty("a", uefi=True), "vm"), empty("b", uefi=False)
+    found = plan_drain([source, wrong], source)
+    assert found.moves == ()
+    ((stays,),) = [one.reasons for one in found.stays]
+    assert stays.code == "host.no_uefi"
+    assert [move.to_host for move in plan_drain([source, wrong, empty("z", uefi=True)], source).moves] == ["z"]
+    loose = holding(empty("a", uefi=True), "vm", by_uefi=False)
+    assert [move.to_host for move in plan_drain([loose, wrong], loose).moves] == ["b"]
+
+
+def test_gpus_are_not_freed_by_moving_vms_off_their_firmware() -> None:
+    with_it = holding(empty("a", uefi=True), "one", Q8)
+    loose = holding(empty("b", uefi=False), "two", Q8, by_uefi=False)
+    assert {move.vm_id for move in plan_compaction([with_it, loose]).moves} <= {"two"}
+
+
+def test_a_remedy_moves_nobody_off_its_firmware() -> None:
+    request = ask("vm", Q16, gpu_models=(T4,), uefi=True)
+    full = holding(empty("a", uefi=True), "by uefi")
+    assert {one.kind for one in explain(request, [full, empty("free", uefi=False)]).remedies} == {"deletions"}
+
+
+def test_nobody_is_stopped_on_a_host_without_the_firmware() -> None:
+    request = ask("vm", Q16, uefi=True, priority=5)
+    without = holding(empty("a", uefi=False), "low", by_uefi=False)
+    assert place_preempting(request, [without], {"low"}) is None
+    found = place_preempting(request, [without, holding(empty("b", uefi=True), "there")], {"low", "there"})
+    assert found is not None
+    assert found[1].victims == ("there",)
+
+
+def test_room_is_counted_where_the_firmware_is_and_is_proved_to_be_all() -> None:
+    each = OneOfEach.among([empty("a", uefi=False), empty("b", uefi=True), empty("c", uefi=True)])
+    assert each.room(ask("vm", Q16, uefi=True)) == (2, True)
+    assert each.room(ask("vm", Q16)) == (3, True)
