@@ -123,7 +123,7 @@ def test_as_many_vms_are_named_as_several_devices_take() -> None:
     hosts = [host("kvm1", *(gpu(f"4{n}", L4, "time_sliced:6144", *there) for n, there in enumerate(held)))]
     remedy = _of_kind(explain(asks("NVIDIA L4-24Q", count=2), hosts).remedies, "deletions")
     assert remedy is not None
-    named = {action.vm_id for action in remedy.actions}
+    named = {str(action.vm_id) for action in remedy.actions}
     assert len(named) == 8
     assert isinstance(place(asks("NVIDIA L4-24Q", count=2), _after_deletions(hosts, named)), Placement)
 
