@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,22 +35,23 @@ class PciGpu:
     """Others in its IOMMU group; None: it has none."""
 
 
-def _hex4(paths: Paths, address: str, name: str) -> str:
-    return f"{reading.number(paths.pci(address) / name) or 0:04x}"
+def _hex4(directory: str, name: str) -> str:
+    return f"{reading.number(f'{directory}/{name}') or 0:04x}"
 
 
-def _is_gpu(paths: Paths, address: str) -> bool:
-    if _hex4(paths, address, "vendor") != NVIDIA or (paths.pci(address) / "physfn").exists():
+def _is_gpu(directory: str) -> bool:
+    if _hex4(directory, "vendor") != NVIDIA or os.path.exists(f"{directory}/physfn"):  # noqa: PTH110 - hundreds are asked
         return False
-    code = reading.number(paths.pci(address) / "class") or 0
+    code = reading.number(f"{directory}/class") or 0
     return f"{code >> 8:04x}" in _GPU_CLASSES
 
 
 def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
     """Addresses of the GPU's enabled virtual functions, in the driver's order."""
-    links = [name for name in reading.names(paths.pci(address)) if name.startswith("virtfn")]
+    directory = str(paths.pci(address))
+    links = [name for name in reading.names(directory) if name.startswith("virtfn")]
     links.sort(key=lambda name: int(name[6:]) if name[6:].isdecimal() else -1)
-    found = [reading.link_name(paths.pci(address) / name) for name in links]
+    found = [reading.link_name(f"{directory}/{name}") for name in links]
     return tuple(vf for vf in found if vf is not None)
 
 
@@ -83,18 +85,18 @@ def _is_bridge(paths: Paths, address: str) -> bool:
 
 
 def _read(paths: Paths, address: str) -> PciGpu:
-    directory, vfs = paths.pci(address), virtual_functions(paths, address)
-    node = reading.number(directory / "numa_node")
+    directory, vfs = str(paths.pci(address)), virtual_functions(paths, address)
+    node = reading.number(f"{directory}/numa_node")
     return PciGpu(
         address=address,
         vendor=NVIDIA,
-        device=_hex4(paths, address, "device"),
-        subsystem_vendor=_hex4(paths, address, "subsystem_vendor"),
-        subsystem_device=_hex4(paths, address, "subsystem_device"),
+        device=_hex4(directory, "device"),
+        subsystem_vendor=_hex4(directory, "subsystem_vendor"),
+        subsystem_device=_hex4(directory, "subsystem_device"),
         numa_node=node if node is not None and node >= 0 else None,
-        driver=reading.link_name(directory / "driver"),
-        total_vfs=reading.number(directory / "sriov_totalvfs") or 0,
-        enabled_vfs=reading.number(directory / "sriov_numvfs") or 0,
+        driver=reading.link_name(f"{directory}/driver"),
+        total_vfs=reading.number(f"{directory}/sriov_totalvfs") or 0,
+        enabled_vfs=reading.number(f"{directory}/sriov_numvfs") or 0,
         virtual_functions=vfs,
         iommu_shared_with=iommu_shared_with(paths, address, vfs),
     )
@@ -102,4 +104,5 @@ def _read(paths: Paths, address: str) -> PciGpu:
 
 def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     """All physical NVIDIA GPUs in PCI order."""
-    return tuple(_read(paths, address) for address in reading.names(paths.pci_devices) if _is_gpu(paths, address))
+    below = str(paths.pci_devices)
+    return tuple(_read(paths, address) for address in reading.names(below) if _is_gpu(f"{below}/{address}"))
