@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,8 @@ class Fleet:
 
 
 def _text(host: Host) -> str:
-    return json.dumps(host.payload() | {"memory_mib": host.memory_mib, "vcpus": host.vcpus}, sort_keys=True)
+    machine = {"memory_mib": host.memory_mib, "vcpus": host.vcpus, "nics": [asdict(nic) for nic in host.nics]}
+    return json.dumps(host.payload() | machine, sort_keys=True)
 
 
 def _free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:

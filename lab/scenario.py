@@ -22,6 +22,7 @@ from lab.yaml_lines import Located, Mapping, read_yaml
 FRAMEWORKS = ("mdev_pf", "mdev_vf", "vendor_vfio")
 MAX_GPUS = 16
 MAX_VFS = 48
+MAX_NICS = 8
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 DRIVER_VERSION = re.compile(r"\d{3}\.\d{1,3}(\.\d{1,3})?")
 NO_DRIVER = "none"
@@ -48,6 +49,14 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Nic:
+    """A network card whose driver switches seven virtual functions on at most (Intel's 82576, as QEMU emulates it)."""
+
+    beside: int = 0
+    """Number of the GPU, from 1, whose PCIe switch it is under, with ACS; 0: a port of its own."""
+
+
+@dataclass(frozen=True)
 class Host:
     name: str
     driver_version: str
@@ -59,6 +68,7 @@ class Host:
     """On 127.0.0.1; 0: a free one."""
     baseboard: str = ""
     """An NVSwitch baseboard of fabric_partitions.csv; empty: the GPUs have no fabric."""
+    nics: tuple[Nic, ...] = ()
 
     def payload(self) -> dict[str, Any]:
         """What the host itself is told (lab/tools/README.md); the GPUs stand in PCI order."""
@@ -114,21 +124,31 @@ def read_scenario(file: Path, models: frozenset[str]) -> tuple[Host, ...]:
 
 
 def _host(host: Mapping, models: frozenset[str]) -> Host:
-    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port", "baseboard")
+    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port", "baseboard", "nics")
     name = host.need("name").matching(_NAME, "a host name: lower-case letters, digits and dashes, at most 32")
     gpus = host.need("gpus").sequence(1, MAX_GPUS)
-    board = host.get("baseboard")
+    made = tuple(_gpu(item.mapping(), name, number, models) for number, item in enumerate(gpus))
+    board, nics = host.get("baseboard"), host.get("nics")
     return Host(
         name=name,
         driver_version=host.need("driver_version").matching(
             _DRIVER, 'a driver version in quotes, like "550.163.02", and not none'
         ),
-        gpus=tuple(_gpu(item.mapping(), name, number, models) for number, item in enumerate(gpus)),
+        gpus=made,
         memory_mib=host.number("memory_mib", 6144, 2048, 262144),
         vcpus=host.number("vcpus", 2, 1, 64),
         ssh_port=host.number("ssh_port", 0, 0, 65535),
         baseboard=board.one_of(baseboards()) if board else "",
+        nics=tuple(_nic(item.mapping(), made) for item in nics.sequence(1, MAX_NICS)) if nics else (),
     )
+
+
+def _nic(nic: Mapping, gpus: tuple[Gpu, ...]) -> Nic:
+    nic.only("beside")
+    beside = nic.number("beside", 0, 0, len(gpus))
+    if beside and gpus[beside - 1].switch:
+        raise nic.mistake(f"GPU {beside} is behind a switch without ACS: no function beside it can be given away")
+    return Nic(beside=beside)
 
 
 def _gpu(gpu: Mapping, host: str, number: int, models: frozenset[str]) -> Gpu:

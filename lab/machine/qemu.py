@@ -14,6 +14,8 @@ from lab.scenario import Host
 _USER_NET = "user,id=user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
 _SWITCHES = 100
 """Slots of the root ports that carry switches follow those of GPUs."""
+_NIC_SWITCHES, _NICS = 120, 140
+"""The same of switches with a network card beside a GPU, and of network cards."""
 _GROUP = "230.77.0.1"
 _KERNEL_WORDS = (
     "console=ttyS0 intel_iommu=on iommu=pt quiet loglevel=4 mitigations=off selinux=0 nokaslr "
@@ -64,8 +66,14 @@ def arguments(machine: Machine) -> list[str]:
     for switch in sorted({gpu.switch for gpu in host.gpus} - {0}):
         words += _port("pcie-root-port", f"root{switch}", _SWITCHES + switch)
         words += ["-device", f"x3130-upstream,id=switch{switch},bus=root{switch}"]
+    shared = sorted({nic.beside for nic in host.nics} - {0})
+    for number in shared:
+        words += _port("pcie-root-port", f"root-nic{number}", _NIC_SWITCHES + number)
+        words += ["-device", f"x3130-upstream,id=beside{number},bus=root-nic{number}"]
     for number, gpu in enumerate(host.gpus, start=1):
-        if gpu.switch:
+        if number in shared:  # a root port below a switch is no machine's, but QEMU's other ports have no ACS
+            words += _port("pcie-root-port", f"port{number}", number, f",bus=beside{number},addr=0x0")
+        elif gpu.switch:
             # functions of one device: Linux keeps the ports of different slots in groups of their own
             function = sum(other.switch == gpu.switch for other in host.gpus[: number - 1])
             where = f",bus=switch{gpu.switch},addr=0x0.{function:#x},multifunction=on"
@@ -73,6 +81,10 @@ def arguments(machine: Machine) -> list[str]:
         else:
             words += _port("pcie-root-port", f"port{number}", number)
         words += _gpu(number, gpu.vfs)
+    for number, nic in enumerate(host.nics, start=1):
+        where = f",bus=beside{nic.beside},addr={number:#x}" if nic.beside else ""
+        words += _port("pcie-root-port", f"nic-port{number}", _NICS + number, where)
+        words += ["-device", f"igb,bus=nic-port{number},mac={mac(host.name, f'nic{number}')},romfile="]
     return words
 
 

@@ -20,7 +20,7 @@ from lab.machine.keys import key_pair, known_host_line, sha256_fingerprint
 from lab.machine.processes import Process, identify
 from lab.machine.qemu import Machine, arguments, mac
 from lab.places import places
-from lab.scenario import Gpu, Host
+from lab.scenario import Gpu, Host, Nic
 
 
 def host(vfs: int = 16) -> Host:
@@ -55,6 +55,18 @@ def test_gpus_of_one_switch_are_functions_of_one_port_device() -> None:
         "switch2,addr=0x0.0x0,multifunction=on",
     ]  # fmt: skip
     assert sum(word.startswith("x3130-upstream") for word in line) == 2
+
+
+def test_a_network_card_and_the_gpu_that_it_is_beside_are_under_one_switch_in_groups_of_their_own() -> None:
+    gpus = tuple(Gpu("L40S", "vendor_vfio", 1, "GPU-1", 0, 1) for _ in range(2))
+    host = Host("one", "550.1", gpus, nics=(Nic(beside=2), Nic()))
+    line = arguments(Machine(host, Path("/h"), Path("/k"), "tcg", 4022, 4023))
+    ports = {word.partition("id=")[2].partition(",")[0]: word for word in line if word.startswith("pcie-root-port")}
+    assert [name for name, port in ports.items() if "bus=beside2" in port] == ["port2", "nic-port1"]
+    assert len({port.partition("chassis=")[2].partition(",")[0] for port in ports.values()}) == len(ports)
+    cards = [word for word in line if word.startswith("igb,")]
+    assert [card.partition("bus=")[2].partition(",")[0] for card in cards] == ["nic-port1", "nic-port2"]
+    assert len({card.partition("mac=")[2] for card in cards}) == 2
 
 
 def test_a_gpu_without_vfs_has_no_sriov() -> None:

@@ -37,6 +37,17 @@ def test_a_scenario_says_what_its_hosts_are(tmp_path: Path) -> None:
     assert [(gpu.model, gpu.vfs, gpu.module_id) for gpu in host.gpus] == [("L40S", 32, 0), ("Tesla T4", 0, 0)]
 
 
+def test_network_cards_are_beside_gpus_or_alone(tmp_path: Path) -> None:
+    (host,) = read_scenario(written(tmp_path, GOOD + "    nics: [{beside: 2}, {}]\n"), MODELS)
+    assert [nic.beside for nic in host.nics] == [2, 0]
+    for wrong, reason in (("beside: 3", "beside"), ("vfs: 2", "unknown field vfs")):
+        with pytest.raises(LabError, match=reason):
+            read_scenario(written(tmp_path, f"{GOOD}    nics: [{{{wrong}}}]\n"), MODELS)
+    switched = GOOD.replace("vfs: 32", "vfs: 32\n        switch: 1")
+    with pytest.raises(LabError, match="behind a switch without ACS"):
+        read_scenario(written(tmp_path, switched + "    nics: [{beside: 1}]\n"), MODELS)
+
+
 def test_a_host_may_have_no_driver_and_then_only_the_driver_is_missing_in_what_it_boots_from(tmp_path: Path) -> None:
     (host,) = read_scenario(written(tmp_path, GOOD.replace('"550.163.02"', "none")), MODELS)
     assert host.payload()["driver_version"] == NO_DRIVER
