@@ -17,6 +17,8 @@ from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nic_links import IpLinks
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.mig import NvmlMig
 from orchestrator.agent.nvml.mixed_sizes import NvmlMixedSizes
 from orchestrator.agent.nvml.reading import Nvml
@@ -59,10 +61,11 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     kinds = kinds_of(files, mig, nvml)
     switches = GpuSwitches(paths, ledger, timing, nvml, kinds, Chosen(mig, NvmlSchedulers(nvml), NvmlMixedSizes(nvml)))
     turns, wanted = Turns(), RestoreList(paths, ledger, booted)
-    settler = Settler(ledger, storage, kinds, domains)
+    nics = NicFunctions(files, IpLinks())
+    settler = Settler(ledger, storage, kinds, domains, nics)
     parameters = VgpuParameterFiles(files, kinds)
     logs = ConsoleLogs(paths)
-    handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs).handlers
+    handlers = Parts(paths, storage, kinds, switches, domains, networks, settler, parameters, logs, nics).handlers
     return Agent(
         ledger=ledger,
         storage=storage,
@@ -79,6 +82,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             storage=storage,
             wanted=wanted,
             fabric=Fmpm(paths),
+            nics=nics,
         ),
         performer=Performer(ledger, turns, wanted, handlers),
         restorer=Restorer(

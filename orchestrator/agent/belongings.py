@@ -14,6 +14,7 @@ from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.libvirt.domain_parts import DomainParts
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.core.errors import Conflict, Denied
 
 
@@ -22,6 +23,7 @@ class Belongings:
     storage: Storage
     kinds: Kinds
     networks: LibvirtNetworks
+    nics: NicFunctions
 
     def check_defined(self, vm: str, parts: DomainParts) -> None:
         """Its files and network are its own, and no device is another VM's or of a GPU that is not ours. Its devices
@@ -37,7 +39,7 @@ class Belongings:
             owner = self._owner(device)
             if owner not in (None, vm):
                 raise _foreign(device, owner)
-            if owner is None:
+            if owner is None and not self.nics.is_function(device):
                 for kind in self.kinds.values():
                     kind.check_may_make(device)
 
@@ -81,7 +83,7 @@ class Belongings:
 
     def _owner(self, device: str) -> str | None:
         found = (kind.owner_of(device) for kind in self.kinds.values())
-        return next((owner for owner in found if owner is not None), None)
+        return next((owner for owner in found if owner is not None), None) or self.nics.owner_of(device)
 
 
 def _foreign(device: str, owner: str | None) -> Conflict:

@@ -16,6 +16,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.agent.paths import Paths
@@ -60,6 +61,7 @@ class Observer:
     storage: Storage
     wanted: RestoreList
     fabric: FabricManager
+    nics: NicFunctions
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()
@@ -100,4 +102,5 @@ class Observer:
             fabric=observe_fabric(self.paths, self.ledger, self.fabric, gpus),
             nodes=numa.read(self.paths),
             uefi=uefi.there(self.paths),
+            nics=self.nics.observe(),
         )

@@ -77,6 +77,7 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledg
         iommu_shared_with=gpu.iommu_shared_with,
         scheduler=said.scheduler,
         licences=said.licences,
+        bridges=gpu.bridges,
     )
 
 

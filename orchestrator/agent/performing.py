@@ -17,6 +17,7 @@ from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domain_parts import parts_of
 from orchestrator.agent.libvirt.domains import Domains
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.settling import Settler
 from orchestrator.agent.sysfs.bars import large_bar_bytes
@@ -75,6 +76,7 @@ class Parts:
     settler: Settler
     parameters: VgpuParameterFiles
     logs: ConsoleLogs
+    nics: NicFunctions
 
     def define(self, action: DefineDomain) -> ActionResult:
         """Out of what is the VM's, and nothing else."""
@@ -94,6 +96,7 @@ class Parts:
         )
         parts = parts_of(xml)
         names = tuple(device.name for device in action.domain.devices)
+        names += () if action.domain.nic is None else (action.domain.nic,)
         if parts.devices != names:
             raise InvalidInput(
                 "vm.domain_invalid", "a device of the VM is called otherwise than its kind wants", details=str(names)
@@ -122,7 +125,7 @@ class Parts:
 
     @property
     def _belongings(self) -> Belongings:
-        return Belongings(self.storage, self.kinds, self.networks)
+        return Belongings(self.storage, self.kinds, self.networks, self.nics)
 
     def adopt(self, action: AdoptDomain) -> ActionResult:
         """The devices first: as long as the domain is nobody's, nothing can be done to it. One without a device on a
@@ -172,6 +175,7 @@ class Parts:
             SettleLedger: self.settler.settle,
         }
         found |= {**switches.schedulers.handlers, **switches.mixed_sizes.handlers, **self.parameters.handlers}
+        found |= self.nics.handlers
         for kind in self.kinds.values():
             found |= kind.handlers
         return found

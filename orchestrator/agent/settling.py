@@ -7,6 +7,7 @@ from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.images.store import Storage
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.libvirt.domains import Domains
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.core.errors import VgpuctlError, WorldError
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.settle_ledger import KnownVm, SettleLedger
@@ -15,11 +16,12 @@ from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 class Settler:
     """Changes nothing but the ledger. What is not here, or is not as it was described, is left nobody's."""
 
-    def __init__(self, ledger: Ledger, storage: Storage, kinds: Kinds, domains: Domains) -> None:
+    def __init__(self, ledger: Ledger, storage: Storage, kinds: Kinds, domains: Domains, nics: NicFunctions) -> None:
         self._ledger = ledger
         self._storage = storage
         self._kinds = kinds
         self._domains = domains
+        self._nics = nics
 
     def settle(self, action: SettleLedger) -> ActionResult:
         """The performer says that it is settled when also what shall run after a boot is written down."""
@@ -42,3 +44,5 @@ class Settler:
                 raise  # the host could not be read: settled later, or not at all
             except VgpuctlError:
                 continue  # it is not there, as of a VM that is stopped
+        if vm.nic is not None:
+            self._nics.settle(vm.nic)

@@ -26,6 +26,7 @@ from orchestrator.core.host_actions import (
     UndefineDomain,
 )
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.nic_actions import GiveNicFunction
 from orchestrator.core.settle_ledger import SettleLedger
 from orchestrator.core.vgpu_settings import SetMixedSizes, SetVgpuScheduler
 from orchestrator.core.wire import action_from_dict, action_to_dict
@@ -156,11 +157,13 @@ class RestoreList:
             devices = one.devices if one.running else ()
             wanted = AdoptDomain(vm=one.vm, devices=devices, running=one.running, boot_policy=one.boot_policy)
             self.after(wanted)
+            if one.nic is not None and one.running:
+                self.after(one.nic)
 
     def _want_device(self, action: MakesDevice) -> None:
         self._set_devices(action.vm, lambda there: there if action in there else _in_order((*there, action)))
         gpu = pci.physical_gpu(self._paths, action.function)
-        if gpu != action.function:
+        if gpu != action.function and not isinstance(action, GiveNicFunction):  # that one sees to them itself
             self._want_functions(gpu)
 
     def _want_no_more(self, action: RemovesDevice) -> None:

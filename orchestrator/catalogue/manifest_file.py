@@ -32,6 +32,7 @@ from orchestrator.core.manifest import (
 )
 from orchestrator.core.names import check_name
 from orchestrator.core.network import MAX_CARDS, parse_subnet
+from orchestrator.core.nic import NicKind
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.priority import Priority
 from orchestrator.core.quota import check_resource, parse_amount
@@ -175,6 +176,7 @@ class VmForm(_ManifestPart):
     network: Name = "default"
     more_networks: list[Name] = Field(default=[], max_length=MAX_CARDS - 1)
     volumes: list[Name] = Field(default=[], max_length=MAX_ATTACHED)
+    nic: NicKind | None = None
     ssh_keys: list[SshKey] = Field(default=[], max_length=64)
     user_data: Annotated[str, _checked(user_data_type)] | None = None
     host: Name | None = None
@@ -205,6 +207,7 @@ class VmForm(_ManifestPart):
             network=self.network,
             more_networks=tuple(self.more_networks),
             volumes=tuple(self.volumes),
+            nic=self.nic,
             ssh_keys=tuple(dict.fromkeys(check_ssh_key(key) for key in self.ssh_keys)),
             host=self.host,
             gpu=None if self.gpu is None else parse_pci_address(self.gpu),

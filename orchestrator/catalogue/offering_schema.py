@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.core.guest_settings import MAX_SETTINGS
 from orchestrator.core.labels import KEY_PATTERN, MAX_LABELS, VALUE_PATTERN, check_labels
+from orchestrator.core.nic import NicKind
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
@@ -81,6 +82,7 @@ class OfferingForm(_OfferingPart):
     cpu: CpuPolicy = "shared"
     hugepages: HugePageSize | None = Field(default=None, description="What the VM's memory is made of, all of it")
     firmware: Firmware = Field(default="bios", description="What its guests boot by; uefi: without Secure Boot")
+    nic: NicKind | None = Field(default=None, description="A virtual function of a network card near the GPU")
     anti_affinity: AntiAffinity = Field(default="none", description="What two VMs of a tenant may not share")
     power_cap_w: int | None = Field(
         default=None, ge=1, le=10_000, description="Power limit of the GPU while it is taken"
@@ -119,6 +121,7 @@ class OfferingForm(_OfferingPart):
             cpu=self.cpu,
             hugepages=self.hugepages,
             firmware=self.firmware,
+            nic=self.nic,
             anti_affinity=self.anti_affinity,
             power_cap_w=self.power_cap_w,
             migratable=self.migratable,

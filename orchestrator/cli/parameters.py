@@ -31,6 +31,12 @@ class VmPriority(StrEnum):
     HIGH = "high"
 
 
+class NicChoice(StrEnum):
+    """As in core/nic."""
+
+    RDMA = "rdma"
+
+
 class TenantIsolation(StrEnum):
     """As in core/isolation."""
 
@@ -147,6 +153,10 @@ Networks = Annotated[
     typer.Option(
         "--network", help="Network of the VM; repeated, of a further network card each.", autocompletion=networks
     ),
+]
+Nic = Annotated[
+    NicChoice | None,
+    typer.Option("--nic", help="A virtual function of a network card near its GPU; its profile may have one."),
 ]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ADDRESS", help="Only this GPU will do; 'vgpuctl gpu list' has them.")

@@ -354,6 +354,10 @@ class ChangeHost(TypedDict):
     """
     CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none. While VMs have a place there it stays as it is
     """
+    rdma_nics: NotRequired[str | None]
+    """
+    Network cards whose virtual functions VMs may have: PCI addresses with commas; empty: none
+    """
     labels: NotRequired[dict[str, str | None]]
     """
     By key; null takes one away
@@ -556,6 +560,10 @@ class CreateVm(TypedDict):
     volumes: NotRequired[list[Volume]]
     """
     Data volumes of the tenant, in this order
+    """
+    nic: NotRequired[Literal["rdma"] | None]
+    """
+    A virtual function of a network card near its GPU; null: what its profile says
     """
     ssh_keys: NotRequired[list[SshKey]]
     """
@@ -1188,6 +1196,41 @@ class HostKey(TypedDict):
     """
 
 
+class HostNic(TypedDict):
+    """
+    A network card that can have virtual functions.
+    """
+
+    address: str
+    """
+    PCI address
+    """
+    interface: str | None
+    """
+    Its own one on the host; null: its driver makes none
+    """
+    numa_node: int | None
+    """
+    NUMA node that it is nearest to
+    """
+    given: bool
+    """
+    VMs may have functions of it
+    """
+    functions: int
+    """
+    Virtual functions that are switched on
+    """
+    taken: int
+    """
+    Those of them that VMs have, running or stopped
+    """
+    held: list[str]
+    """
+    Why others of them can be no VM's
+    """
+
+
 class HostUpgrade(TypedDict):
     """
     How far one host is.
@@ -1431,6 +1474,29 @@ class Network(TypedDict):
     shared: bool
     """
     Every tenant may put VMs on it, which do not reach each other there
+    """
+
+
+class NicFunction(TypedDict):
+    """
+    A virtual function of a network card that a VM has.
+    """
+
+    mac: str
+    """
+    Its hardware address where the card's driver lets somebody set it; stays the VM's
+    """
+    under_switch: bool
+    """
+    Under one PCIe switch with a GPU of the VM; else on its NUMA node
+    """
+    card: str | None
+    """
+    PCI address of the card; null for a tenant
+    """
+    function: str | None
+    """
+    PCI address; null for a tenant
     """
 
 
@@ -1680,6 +1746,10 @@ class Profile(TypedDict):
     firmware: Literal["bios", "uefi"]
     """
     What its guests boot by; uefi: without Secure Boot
+    """
+    nic: Literal["rdma"] | None
+    """
+    A virtual function of a network card near the GPU; null: none
     """
     provision: list[str]
     """
@@ -2331,6 +2401,14 @@ class Vm(TypedDict):
     """
     Data volumes that it has, in this order
     """
+    nic: Literal["rdma"] | None
+    """
+    Asked for with the VM; null: what its profile says
+    """
+    nic_function: NicFunction | None
+    """
+    Of a network card of its host; null: it has none
+    """
     ssh_keys: list[str]
     """
     OpenSSH public key lines for its first login
@@ -2903,6 +2981,14 @@ class Host(TypedDict):
     """
     Empty: not told; null: not seen yet
     """
+    rdma_nics: str
+    """
+    Network cards whose virtual functions VMs may have; empty: none
+    """
+    nics: list[HostNic] | None
+    """
+    Network cards that can have virtual functions; empty: none, or not told; null: not seen yet
+    """
     fabric: Fabric | None
     """
     null: no GPU of it hangs on NVSwitches, or that is not told
@@ -3090,6 +3176,10 @@ class Offering(TypedDict):
     """
     What its guests boot by; uefi: without Secure Boot
     """
+    nic: Literal["rdma"] | None
+    """
+    A virtual function of a network card near the GPU; null: none
+    """
     anti_affinity: Literal["none", "gpu", "host"]
     """
     What two VMs of this offering and tenant may not share
@@ -3188,6 +3278,10 @@ class OfferingForm(TypedDict):
     firmware: NotRequired[Literal["bios", "uefi"]]
     """
     What its guests boot by; uefi: without Secure Boot
+    """
+    nic: NotRequired[Literal["rdma"] | None]
+    """
+    A virtual function of a network card near the GPU
     """
     anti_affinity: NotRequired[Literal["none", "gpu", "host"]]
     """

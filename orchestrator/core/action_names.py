@@ -8,6 +8,7 @@ from typing import Final
 from orchestrator.core import (
     fabric_actions,
     host_actions,
+    nic_actions,
     placed_vgpus,
     settle_ledger,
     vgpu_settings,
@@ -15,7 +16,9 @@ from orchestrator.core import (
 )
 from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
 
-_HOMES: Final = (host_actions, fabric_actions, placed_vgpus, settle_ledger, vgpu_settings, volume_actions)
+_HOMES: Final = (
+    host_actions, fabric_actions, nic_actions, placed_vgpus, settle_ledger, vgpu_settings, volume_actions,
+)  # fmt: skip
 _KINDS: Final = (HostAction, MakesDevice, RemovesDevice)
 
 ACTIONS: Final[dict[str, type[HostAction]]] = {

@@ -34,6 +34,8 @@ class Claim:
     disk_bytes: int
     cpus: tuple[int, ...] = ()
     """That it has alone, whole cores. The database holds a row per CPU, unique per (host, CPU)."""
+    nic: str | None = None
+    """PCI address of the function of a network card that is its alone: unique per (host, function)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,8 @@ class DomainDescription:
     cpus: CpuPlace | None = None
     """None: it runs on any CPU, and its memory is where it happens to be."""
     firmware: Firmware = "bios"
+    nic: str | None = None
+    """PCI address of the virtual function of a network card that it has."""
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -54,3 +54,5 @@ class Host:
     """Of those managed GPUs that are kept for one; by address. No VM gets a part of them."""
     pinnable_cpus: tuple[int, ...] = ()
     """Kept for VMs that have theirs alone; VMs that share run on the others. None of them: VMs share all."""
+    rdma_nics: tuple[str, ...] = ()
+    """PCI addresses of network cards whose virtual functions VMs may have; no other card is ever touched."""

@@ -9,6 +9,7 @@ from orchestrator.core.attachments import observed_on
 from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.nic import HostNic
 from orchestrator.core.snapshot import GpuSnapshot, HostSnapshot
 from orchestrator.core.units import GIB
 
@@ -35,6 +36,8 @@ class HostFacts:
     """With all their huge pages: how many are free says nothing of what VMs that are stopped will take."""
     uefi: bool = False
     """It has UEFI firmware for VMs; an agent that does not tell writes no definition with any."""
+    nics: tuple[HostNic, ...] = ()
+    """Without owners: claims say which functions are taken."""
 
 
 def facts_of(snapshot: HostSnapshot) -> HostFacts:
@@ -50,6 +53,7 @@ def facts_of(snapshot: HostSnapshot) -> HostFacts:
         fabric=snapshot.fabric,
         nodes=tuple(_node_facts(node) for node in snapshot.nodes),
         uefi=snapshot.uefi is True,
+        nics=tuple(_nic_facts(nic) for nic in snapshot.nics),
     )
 
 
@@ -61,6 +65,10 @@ def disk_of(snapshot: HostSnapshot) -> int:
 
 def _node_facts(node: NumaNode) -> NumaNode:
     return replace(node, hugepages=tuple(replace(pages, free=0) for pages in node.hugepages))
+
+
+def _nic_facts(nic: HostNic) -> HostNic:
+    return replace(nic, functions=tuple(replace(one, owner=None) for one in nic.functions))
 
 
 def _gpu_facts(gpu: GpuSnapshot) -> GpuSnapshot:

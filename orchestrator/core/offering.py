@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from orchestrator.core.labels import Labels
+from orchestrator.core.nic import NicKind
 
 OfferingKind = Literal["time_sliced", "mig_backed", "mig", "passthrough"]
 """``mig``: a GPU-instance profile by its own name; a VM gets the MIG-backed type that takes all of such an instance.
@@ -81,6 +82,8 @@ class Offering:
     """What the VM's memory is made of; None: ordinary pages."""
     firmware: Firmware = "bios"
     """What its guests boot by."""
+    nic: NicKind | None = None
+    """A function of a network card near the GPU; None: what is asked for with the VM."""
     anti_affinity: AntiAffinity = "none"
     power_cap_w: int | None = None
     migratable: bool = False

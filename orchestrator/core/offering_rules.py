@@ -287,6 +287,7 @@ def _migration_is_possible(offering: Offering, _: OfferingFacts) -> Iterator[Vio
         "profiling": offering.parameters.profiling,
         "NVLink between vGPUs": offering.nvlink_p2p,
         "several vGPUs": offering.vgpu_count > 1,
+        "a network function": offering.nic is not None,
     }
     found = [name for name, blocks in blockers.items() if blocks]
     if found:

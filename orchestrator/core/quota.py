@@ -25,7 +25,7 @@ from orchestrator.core.volume import Volume
 Amounts = Mapping[str, int]
 """How much of every resource."""
 
-RESOURCES: Final = ("vms", "gpus", "vgpus", "framebuffer", "mig-slices", "vcpus", "memory", "disk")
+RESOURCES: Final = ("vms", "gpus", "vgpus", "framebuffer", "mig-slices", "vcpus", "memory", "disk", "nics")
 """``gpus:L40S`` are devices on GPUs of one model, ``vgpus:<profile>`` those of one offering or type."""
 SIZES: Final = frozenset({"framebuffer", "memory", "disk"})
 """Counted in MiB."""
@@ -89,6 +89,8 @@ def amounts_of(vm: Vm) -> Counter[str]:
     machine = machine_amounts(spec.vcpus, spec.memory_mib, spec.disk_bytes)
     if vm.deallocated is not None:
         return Counter({name: machine[name] for name in ("vms", "disk")})
+    if vm.nic is not None:
+        machine["nics"] = 1
     return sum((_device_amounts(device, spec.profile) for device in vm.devices), machine)
 
 

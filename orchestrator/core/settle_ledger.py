@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.core.device import Device
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.host_actions import HostAction
+from orchestrator.core.nic_actions import GiveNicFunction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class KnownVm:
     boot_policy: BootPolicy
     adopted: bool
     """Its files and its definition are somebody else's."""
+    nic: GiveNicFunction | None = None
+    """What gave it its function of a network card; None: it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.guest_licence import VgpuLicence
+from orchestrator.core.nic import HostNic
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.vgpu_scheduler import SchedulerState
 
@@ -130,6 +131,8 @@ class GpuSnapshot:
     """How it divides its time among its vGPUs; None: the driver lets nobody choose, as in MIG mode, or does not say."""
     licences: tuple[VgpuLicence, ...] = ()
     """Of the vGPUs that running VMs have open; none from a driver or an agent that does not tell."""
+    bridges: tuple[str, ...] = ()
+    """PCI addresses of the ports above it, from the root port on; none from an agent that does not tell."""
 
     @property
     def backs_vgpus_with_mig(self) -> bool:
@@ -223,6 +226,8 @@ class HostSnapshot:
     """Its NUMA nodes; none from an agent that does not tell, and of a kernel that knows none."""
     uefi: bool | None = None
     """Whether it has UEFI firmware for VMs, without Secure Boot. None from an agent that does not tell."""
+    nics: tuple[HostNic, ...] = ()
+    """Network cards that can have virtual functions; none from an agent that does not tell."""
 
     @property
     def agent_too_old(self) -> bool:

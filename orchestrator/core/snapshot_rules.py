@@ -13,6 +13,7 @@ from orchestrator.core.agent_error import one_line
 from orchestrator.core.cpus import MAX_CPU
 from orchestrator.core.errors import InvalidInput, Unknown
 from orchestrator.core.fabric import FabricSnapshot
+from orchestrator.core.nic import MAX_NICS
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import DomainSnapshot, FileSnapshot, GpuSnapshot, HostSnapshot, Unchanged, VgpuParent
 
@@ -54,6 +55,7 @@ def checked(snapshot: HostSnapshot) -> HostSnapshot:
         _check_address(address)
     _check_sizes(_sizes(snapshot))
     _check_nodes(snapshot)
+    _check_nics(snapshot)
     _check_licences(snapshot)
     if not 0 <= snapshot.epoch < _EPOCH:
         raise _invalid("an epoch that nobody can raise", str(snapshot.epoch))
@@ -87,6 +89,17 @@ def _check_nodes(snapshot: HostSnapshot) -> None:
     _check_once("CPU", [str(cpu) for cpu in cpus])
     if any(cpu > MAX_CPU for cpu in cpus) or not all(core for node in snapshot.nodes for core in node.cores):
         raise _invalid("CPUs that cannot be so", str(max(cpus, default=0)))
+
+
+def _check_nics(snapshot: HostSnapshot) -> None:
+    if len(snapshot.nics) > MAX_NICS:
+        raise _invalid("more network cards than a host can have", str(len(snapshot.nics)))
+    functions = [one.address for nic in snapshot.nics for one in nic.functions]
+    _check_once("network card", [nic.address for nic in snapshot.nics])
+    _check_once("function of a network card", functions)
+    ports = [port for nic in snapshot.nics for port in nic.bridges]
+    for address in (*(nic.address for nic in snapshot.nics), *functions, *ports):
+        _check_address(address)
 
 
 def _check_licences(snapshot: HostSnapshot) -> None:
@@ -124,6 +137,9 @@ def _names(snapshot: HostSnapshot) -> Iterator[str]:
         yield from (one.owner or "" for one in snapshot.fabric.partitions)
     for gpu in snapshot.gpus:
         yield from _gpu_names(gpu)
+    for nic in snapshot.nics:
+        yield from (nic.vendor, nic.device, nic.interface or "")
+        yield from (text or "" for one in nic.functions for text in (one.owner, one.held))
     for file in chain.from_iterable(_files(snapshot).values()):
         yield from (file.name, file.owner or "")
 
@@ -139,6 +155,7 @@ def _gpu_names(gpu: GpuSnapshot) -> Iterator[str]:
     for instance in gpu.instances:
         yield from (instance.profile, instance.owner or "", *instance.devices, *instance.capabilities)
     yield from gpu.iommu_shared_with or ()
+    yield from gpu.bridges
     yield from (one.vm for one in gpu.licences)
     for parent in gpu.parents:
         yield from _parent_names(parent)
@@ -159,6 +176,7 @@ def _sizes(snapshot: HostSnapshot) -> Iterator[int]:
         yield from (node.id, node.memory_mib, *node.cpus)
         for pages in node.hugepages:
             yield from (pages.size_kib, pages.total, pages.free)
+    yield from (nic.numa_node or 0 for nic in snapshot.nics)
     for gpu in snapshot.gpus:
         yield from (gpu.memory_mib, gpu.sriov_total_vfs, gpu.sriov_enabled_vfs, gpu.numa_node or 0, gpu.module_id or 0)
         yield 0 if gpu.scheduler is None else gpu.scheduler.time_slice_us or 0

@@ -19,5 +19,6 @@ def things_of(snapshot: HostSnapshot, vm_id: str) -> tuple[str, ...]:
     vgpus = [f"vGPU {one.device.name}" for one in there if one.owner == vm_id]
     fabric = () if snapshot.fabric is None else snapshot.fabric.partitions
     joined = [f"fabric partition {one.id}" for one in fabric if one.owner == vm_id]
+    nics = [f"network function {one.address}" for nic in snapshot.nics for one in nic.functions if one.owner == vm_id]
     unread = ["what libvirt has: it did not answer"] if snapshot.libvirt_version == NOT_TOLD else []
-    return (*unread, *domains, *vgpus, *joined, *files)
+    return (*unread, *domains, *vgpus, *nics, *joined, *files)

@@ -10,6 +10,7 @@ from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.domain import BootPolicy, DomainDescription
 from orchestrator.core.labels import Labels
+from orchestrator.core.nic import NicKind, NicPlace
 from orchestrator.core.offering import Firmware
 from orchestrator.core.priority import Priority
 from orchestrator.core.units import GIB, MIB, parse_size, show_size
@@ -76,6 +77,8 @@ class VmShape:
     volumes: tuple[str, ...] = ()
     """Data volumes that it has, in order: what its tenant calls them in a request and a file, ``name.id`` in a
     specification (core/volume.py)."""
+    nic: NicKind | None = None
+    """A function of a network card near its GPU; None: what its offering says."""
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -129,6 +132,8 @@ class Vm:
     """None: any. Of one without a claim, what it had last."""
     firmware: Firmware = "bios"
     """Of its first start: what is on its disk boots by that."""
+    nic: NicPlace | None = None
+    """The function of a network card that it has; of one without a claim, what it had last."""
 
     @property
     def domain_name(self) -> str:
@@ -186,4 +191,5 @@ class Vm:
             data=tuple(f"{one}.raw" for one in self.spec.volumes),
             cpus=self.cpus,
             firmware=self.firmware,
+            nic=None if self.nic is None else self.nic.function,
         )

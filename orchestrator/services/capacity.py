@@ -16,6 +16,7 @@ from orchestrator.core.bridges import Uplink
 from orchestrator.core.errors import Conflict, NotFound, Reason
 from orchestrator.core.names import check_name
 from orchestrator.core.network import DEFAULT_NAME
+from orchestrator.core.nic import NicKind
 from orchestrator.core.offering_support import check_supported, check_whole_pages, has_whole_pages, unsupported
 from orchestrator.core.placement.from_offering import ask_of
 from orchestrator.core.placement.move_plans import MovePlan, plan_compaction, plan_drain
@@ -56,6 +57,8 @@ class Asked:
     """What its tenant calls them, a network card each."""
     volumes: tuple[str, ...] = ()
     """Names of data volumes that it would be given."""
+    nic: NicKind | None = None
+    """A function of a network card near its GPU; None: what its profile says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +138,7 @@ class CapacityService:
             vcpus=question.vcpus,
             memory_mib=question.memory_mib,
             disk_bytes=question.disk_bytes,
+            nic=question.nic,
         )
 
     def capacity(self, question: Question | None, each: Asked | None = None) -> tuple[CapacityRow, ...]:
@@ -283,6 +287,7 @@ class CapacityService:
             memory_mib=ask.ordinary_mib(question.memory_mib),
             huge_mib=ask.huge_mib(question.memory_mib),
             page_kib=ask.page_kib,
+            nic=ask.nic or question.nic is not None,
             disk_gib=-(-ties.disk_bytes // GIB),
             tenant=question.tenant,
             isolation=self.index.isolation_of(question.tenant),

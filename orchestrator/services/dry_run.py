@@ -15,6 +15,7 @@ from orchestrator.core.host_actions import (
     WriteSeed,
 )
 from orchestrator.core.network import Network, dhcp_servers
+from orchestrator.core.nic_actions import giving_nic
 from orchestrator.core.vm import Vm
 from orchestrator.core.volume import Volume
 from orchestrator.operations.steps.storage import create_volume_action
@@ -43,5 +44,5 @@ def actions_of(
     if vm.spec.start:
         start = StartDomain(vm=vm.id, boot_policy=vm.spec.boot_policy)
         made = (action for device in vm.devices for action in make(vm.id, device))
-        return (*actions, *made, define, start)
+        return (*actions, *made, *giving_nic(vm.id, vm.nic), define, start)
     return (*actions, define)

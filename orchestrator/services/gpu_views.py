@@ -21,6 +21,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.store.fleet import HostRecord
 from orchestrator.services.fabric import reason_not_joined
 from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view
+from orchestrator.services.nic_rooms import with_nics
 from orchestrator.services.node_rooms import vms_coming, with_nodes
 
 _MOST_KEPT = 65_536
@@ -74,7 +75,7 @@ class Viewer:
         labels = tuple(one for one in seen.host.labels if one[0] in rules.label_keys)
         joinable = _partitions(facts, gpus, tables)
         view = replace(narrow, gpus=gpus, fabric_partitions=joinable, labels=labels)
-        return Viewed(seen=seen, facts=facts, view=view, rooms=self.rooms)
+        return Viewed(seen=seen, facts=facts, view=with_nics(view, seen, facts), rooms=self.rooms)
 
     def _gpus(
         self, seen: HostRecord, facts: HostFacts, tables: list[GpuTables], rules: SiteRules
@@ -117,8 +118,9 @@ class Viewer:
 
 
 def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: SiteRules) -> Occupied:
-    """``vm``: whose it is; None: somebody else made it. One with data volumes stays where those are."""
-    bound, networks = (True, ()) if vm is None else (bool(vm.spec.volumes), vm.spec.networks)
+    """``vm``: whose it is; None: somebody else made it. One with data volumes stays where those are, as
+    does one with a function of a network card."""
+    bound, networks = (True, ()) if vm is None else (bool(vm.spec.volumes or vm.nic), vm.spec.networks)
     return replace(
         item,
         migratable=offering is not None and offering.migratable and not bound,
@@ -126,6 +128,7 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
         uplinks=tuple(rules.uplinks[name] for name in networks if name in rules.uplinks),
         uefi=vm is not None and vm.firmware == "uefi",
         isolation=rules.apart(item.tenant) if item.tenant else None,
+        nic=vm.nic.card if vm is not None and vm.nic is not None else "",
     )
 
 

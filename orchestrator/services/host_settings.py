@@ -10,6 +10,7 @@ from orchestrator.core.cpu_place import check_pinnable
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import MAX_OVERCOMMIT, Host
 from orchestrator.core.labels import changed_labels
+from orchestrator.core.nic import check_given
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.messages import HostChange
 
@@ -22,7 +23,16 @@ def changed(host: Host, change: HostChange) -> Host:
         memory_overcommit=_overcommit(host.memory_overcommit, change.memory_overcommit),
         allow_unconfined=host.allow_unconfined if change.allow_unconfined is None else change.allow_unconfined,
         labels=changed_labels(host.labels, change.labels),
+        rdma_nics=host.rdma_nics if change.rdma_nics is None else change.rdma_nics,
     )
+
+
+def check_nics(tx: Transaction, host: Host, nics: tuple[str, ...]) -> None:
+    """Whether VMs may be given functions of these cards. VMs that have some keep them, whatever is said later.
+
+    :raises InvalidInput: ``nic.unknown``; :raises Conflict: ``nic.none_told``"""
+    snapshot = tx.hosts.snapshot(host.name)
+    check_given(() if snapshot is None else snapshot.nics, nics, host.name)
 
 
 def keep_cpus(tx: Transaction, host: Host, cpus: tuple[int, ...]) -> None:

@@ -24,7 +24,7 @@ from orchestrator.services.acting import actor
 from orchestrator.services.begin import new_operation, record
 from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.forgetting import forget
-from orchestrator.services.host_settings import changed, keep_cpus
+from orchestrator.services.host_settings import changed, check_nics, keep_cpus
 from orchestrator.services.messages import AddHost, HostChange, HostInfo, HostKey, Started
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
@@ -182,12 +182,15 @@ class HostService:
     def change(self, name: str, change: HostChange) -> HostInfo:
         """Set what is named. VMs that are there stay, even if they have more than the host may give now.
 
-        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``, ``host.cpus_invalid``
-        :raises Conflict: ``host.has_vms``, ``host.cpus_unknown``: CPUs are divided before VMs come"""
+        :raises InvalidInput: ``label.…``, ``host.overcommit_invalid``, ``host.cpus_invalid``, ``nic.unknown``
+        :raises Conflict: ``host.has_vms``, ``host.cpus_unknown``: CPUs are divided before VMs come
+        :raises Conflict: ``nic.none_told``"""
         with self.store.begin() as tx:
             host = tx.hosts.get(name)
             if change.pinnable_cpus not in {None, host.pinnable_cpus}:
                 keep_cpus(tx, host, change.pinnable_cpus)
+            if change.rdma_nics is not None:
+                check_nics(tx, host, change.rdma_nics)
             tx.hosts.update(changed(host, change))
             said = ", ".join(f"{key}={value}" for key, value in asdict(change).items() if value not in (None, {}))
             tx.audit.append(
@@ -197,6 +200,7 @@ class HostService:
 
     def _info(self, tx: Transaction, host: Host) -> HostInfo:
         vms, snapshot = tx.vms.list(host=host.name), tx.hosts.snapshot(host.name)
+        claims = tx.claims.of_host(host.name)
         claiming = [vm for vm in vms if vm.deallocated is None]
         agent = None if snapshot is None else snapshot.agent_version
         return HostInfo(
@@ -206,7 +210,8 @@ class HostService:
             capacity=None if snapshot is None else capacity_of(facts_of(snapshot), self.overcommit.of(host)),
             claimed_vcpus=sum(vm.floating_vcpus for vm in claiming),
             claimed_memory_mib=sum(vm.ordinary_mib for vm in claiming),
-            pinned_cpus=tuple(sorted(cpu for claim in tx.claims.of_host(host.name) for cpu in claim.cpus)),
+            pinned_cpus=tuple(sorted(cpu for claim in claims for cpu in claim.cpus)),
+            nic_functions={claim.nic: claim.vm for claim in claims if claim.nic is not None},
             agent_differs=agent is not None and self.own_agent() not in {None, agent},
         )
 

@@ -126,6 +126,8 @@ class HostInfo:
     """The agent is of another build than the server's."""
     pinned_cpus: tuple[int, ...] = ()
     """That VMs have alone."""
+    nic_functions: Mapping[str, str] = field(default_factory=dict)
+    """Functions of network cards that VMs have → ids of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,8 @@ class HostChange:
     allow_unconfined: bool | None = None
     pinnable_cpus: tuple[int, ...] | None = None
     """Kept for VMs that have theirs alone; none of them: VMs share all."""
+    rdma_nics: tuple[str, ...] | None = None
+    """PCI addresses of network cards whose virtual functions VMs may have."""
     labels: Mapping[str, str | None] = field(default_factory=dict)
     """By key; None takes one away."""
 

@@ -35,6 +35,7 @@ from orchestrator.services.fleet_index import FleetIndex, Reservation
 from orchestrator.services.fleet_view import capacity_of
 from orchestrator.services.gpu_views import Viewed
 from orchestrator.services.guest_runs import PlannedRun
+from orchestrator.services.nic_places import place_nic
 from orchestrator.services.places import check_place
 from orchestrator.services.sharing import check_neighbours
 from orchestrator.services.vm_volumes import place_with
@@ -156,6 +157,7 @@ class Planner:
             created_at=self.clock.now(),
             cpus=cpus.place,
             firmware=firmware,
+            nic=place_nic(viewed, placement, vm_id, leaving),
         )
         check_guest_driver(tx, vm)
         claim = Claim(
@@ -169,6 +171,7 @@ class Planner:
             memory_mib=vm.ordinary_mib,
             disk_bytes=spec.disk_bytes,
             cpus=cpus.claimed,
+            nic=None if vm.nic is None else vm.nic.function,
         )
         capacity = replace(capacity_of(viewed.facts, overcommit), node_memory=node_memory(vm, viewed, overcommit))
         return VmPlan(vm=vm, claim=claim, capacity=capacity, why=placement.why, victims=victims)
@@ -185,6 +188,7 @@ class Planner:
             memory_mib=ask.ordinary_mib(spec.memory_mib),
             huge_mib=ask.huge_mib(spec.memory_mib),
             page_kib=ask.page_kib,
+            nic=ask.nic or spec.nic is not None,
             tenant=spec.tenant,
             disk_gib=0 if keeps_disk else -(-spec.disk_bytes // GIB),
             host=spec.host,

@@ -290,7 +290,7 @@ class VmService:
 
     def _placed_again(self, tx: Transaction, vm: Vm, plan: VmPlan) -> Started:
         """Claimed like a new VM, on the host where its disk is."""
-        placed = replace(vm, devices=plan.vm.devices, cpus=plan.vm.cpus, deallocated=None)
+        placed = replace(vm, devices=plan.vm.devices, cpus=plan.vm.cpus, nic=plan.vm.nic, deallocated=None)
         within_quota(tx, placed, vm)
         plan.take(tx)
         before = [asdict(device) for device in vm.devices]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.catalogue.catalogue import Catalogue
 from orchestrator.catalogue.geometries import KINDS
-from orchestrator.sim.fleet import SimulatedFleet, new_machine, nodes_of
+from orchestrator.sim.fleet import SimulatedFleet, new_machine, nics_of, nodes_of
 from orchestrator.sim.hardware import GpuKind, gpu_kind
 from orchestrator.simulate_placement.fleet_file import HostGroup, host_names, partitions_of, read_groups
 
@@ -32,6 +32,7 @@ def fleet_of(fleet_file: Path, catalogue: Catalogue) -> SimulatedFleet:
             )
             machine.nodes = nodes_of(group.numa_nodes, machine.vcpus, machine.memory_mib, group.pages)
             machine.uefi = group.uefi
+            machine.kernel.nics = nics_of(machine, group.nics_per_host)
             machine.driver_version = group.driver or machine.driver_version
             machine.refuses_drivers = frozenset(group.refuses_drivers)
             fleet.add(f"{name}{DOMAIN}", machine)

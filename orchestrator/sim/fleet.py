@@ -12,7 +12,7 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.host import Host
 from orchestrator.core.units import GIB
 from orchestrator.sim.hardware import GpuKind
-from orchestrator.sim.kernel import Fabric, Kernel, SimulatedGpu
+from orchestrator.sim.kernel import Fabric, Kernel, SimulatedGpu, SimulatedNic
 from orchestrator.sim.machine import SimulatedMachine
 
 
@@ -80,6 +80,23 @@ def nodes_of(count: int, vcpus: int, memory_mib: int, pages: tuple[tuple[int, in
         )
         for number in range(count)
     )
+
+
+_NIC_FUNCTIONS = 7
+
+
+def nics_of(machine: SimulatedMachine, count: int) -> list[SimulatedNic]:
+    """The first cards are each under one switch with a GPU, the others under none; of NUMA nodes as GPUs are."""
+    gpus = machine.kernel.gpus
+    return [
+        SimulatedNic(
+            address=f"0000:{0xA1 + 2 * number:02x}:00.0",
+            functions=_NIC_FUNCTIONS,
+            numa_node=number * len(machine.nodes) // count,
+            bridges=(gpus[number].root_port,) if number < len(gpus) else (),
+        )
+        for number in range(count)
+    ]
 
 
 def enrolled(machine: SimulatedMachine, site: str) -> SimulatedMachine:

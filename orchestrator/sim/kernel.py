@@ -38,6 +38,11 @@ class SimulatedGpu:
     module_id: int = 0
     """On its baseboard; 0: it is on none."""
 
+    @property
+    def root_port(self) -> str:
+        """Above it, and above whatever is under one switch with it."""
+        return f"0000:00:{int(self.address[5:7], 16) % 32:02x}.0"
+
     def parents(self) -> list[str]:
         """PCI functions that vGPUs can be made on now."""
         if self.driver != "nvidia":
@@ -73,6 +78,20 @@ class Fabric:
 
 
 @dataclass(slots=True)
+class SimulatedNic:
+    """A network card. How many functions it has is the host's own configuration: a boot leaves that."""
+
+    address: str
+    functions: int
+    numa_node: int | None
+    bridges: tuple[str, ...]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(f"{self.address[:-4]}{1 + number // 8:02x}.{number % 8}" for number in range(self.functions))
+
+
+@dataclass(slots=True)
 class Kernel:
     """Everything here but the cards themselves is gone after a reboot."""
 
@@ -90,6 +109,9 @@ class Kernel:
     opened: set[str] = field(default_factory=set)
     """mdev UUIDs and functions that a QEMU holds open."""
     fabric: Fabric | None = None
+    nics: list[SimulatedNic] = field(default_factory=list)
+    nic_vfio: dict[str, str] = field(default_factory=dict)
+    """Functions of network cards that vfio-pci has → hardware address."""
     next_errno: int = 0
     """Answered to the next write instead of doing it; 0: none."""
     stuck_resets: set[str] = field(default_factory=set)
@@ -101,8 +123,8 @@ class Kernel:
         return next((gpu for gpu in self.gpus if gpu.has(address)), None)
 
     def devices(self) -> set[str]:
-        """What a domain can name as its hostdev: UUIDs, typed functions and GPUs that vfio-pci has."""
-        return {*self.mdevs, *self.typed, *(gpu.address for gpu in self.gpus if gpu.driver == VFIO)}
+        """What a domain can name as its hostdev: UUIDs, typed functions, and what vfio-pci has."""
+        return {*self.mdevs, *self.typed, *self.nic_vfio, *(gpu.address for gpu in self.gpus if gpu.driver == VFIO)}
 
     def types_on(self, gpu: SimulatedGpu) -> Iterator[str]:
         yield from (name for parent, name in self.mdevs.values() if gpu.has(parent))
@@ -326,6 +348,7 @@ class Kernel:
         self.parameters.clear()
         self.places.clear()
         self.opened.clear()
+        self.nic_vfio.clear()
         self.next_errno = 0
         self.stuck_resets.clear()
         if self.fabric is not None:

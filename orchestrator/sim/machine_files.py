@@ -63,6 +63,7 @@ def _to_dict(machine: SimulatedMachine) -> dict[str, Any]:
         "schedulers": [dataclasses.asdict(gpu.scheduler) for gpu in kernel.gpus],
         "mixes": [gpu.mixes for gpu in kernel.gpus],
         "places": {name: (place.start, place.stop) for name, place in kernel.places.items()},
+        "nic_vfio": kernel.nic_vfio,
         "opened": sorted(kernel.opened),
         "active_partitions": sorted(kernel.fabric.active) if kernel.fabric is not None else [],
         "boot": machine.boot,
@@ -96,6 +97,7 @@ def _onto(machine: SimulatedMachine, kept: dict[str, Any]) -> None:
         kernel.fabric.active = set(kept.get("active_partitions", ()))
     kernel.mdevs = {uuid: (parent, name) for uuid, (parent, name) in kept["mdevs"].items()}
     kernel.typed, kernel.opened = kept["typed"], set(kept["opened"])
+    kernel.nic_vfio = kept.get("nic_vfio", {})  # a file of before has none
     ledger = kept["ledger"]
     owners = {key: (vm, boot) for key, (vm, boot) in ledger["owners"].items()}
     passed = {gpu: (model, functions) for gpu, (model, functions) in ledger.get("passed", {}).items()}

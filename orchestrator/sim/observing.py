@@ -20,6 +20,7 @@ from orchestrator.core.snapshot import (
     Mdev,
     VgpuParent,
 )
+from orchestrator.sim import nics
 from orchestrator.sim.fabric import fabric_snapshot
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
@@ -56,6 +57,7 @@ def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
         fabric=fabric_snapshot(machine),
         nodes=tuple(_node(machine, node) for node in machine.nodes),
         uefi=machine.uefi,
+        nics=nics.observe(machine),
     )
 
 
@@ -131,6 +133,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
         heterogeneous=machine.kernel.mixed_sizes_of(gpu),
         module_id=gpu.module_id or None,
         types=kind.types,
+        bridges=(gpu.root_port,),
         parents=(
             (_passed(machine, gpu),)
             if gpu.driver == VFIO

@@ -38,3 +38,5 @@ def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
         if is_as_made(machine.kernel, device):
             for key in keys_of(device):
                 claim(machine, key, vm.vm, until_reboot=True)
+    if vm.nic is not None and vm.nic.vf in machine.kernel.nic_vfio:
+        claim(machine, f"nic:{vm.nic.vf}", vm.vm, until_reboot=True)

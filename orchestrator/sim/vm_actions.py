@@ -140,7 +140,7 @@ def _described(domain: DomainDescription) -> Domain:
     place = domain.cpus or CpuPlace(shared=())
     return Domain(
         name=domain.name,
-        devices=tuple(one.name for one in domain.devices),
+        devices=(*(one.name for one in domain.devices), *filter(None, (domain.nic,))),
         data=domain.data,
         affinity=() if domain.cpus is None else place.affinity,
         memory_words=place.memory_words,

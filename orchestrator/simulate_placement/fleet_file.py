@@ -49,6 +49,8 @@ class HostGroup(BaseModel):
     """Of the same: how much of the memory is kept as huge pages of a size."""
     uefi: bool = True
     """Of the same: whether it has UEFI firmware for VMs."""
+    nics_per_host: Annotated[int, Field(ge=0, le=16)] = 0
+    """Of the same: network cards of seven virtual functions each; the first is under the first GPU's PCIe switch, …"""
     modes_allowed: list[str] = Field(default_factory=lambda: sorted(ALL_KINDS), min_length=1)
 
     @property

@@ -50,6 +50,7 @@ from orchestrator.core.vgpu_settings import (
 from tests.fakes import fake_data_volumes
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
+from tests.fakes.fake_nics import NIC_FUNCTIONS
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
 
 
@@ -305,7 +306,7 @@ def _start(machine: FakeMachine, action: StartDomain) -> None:
     fake_data_volumes.check_data(machine, action.vm, xml)
     passed = {gpu.address for gpu in machine.gpus if gpu.passed_to is not None}
     for device in devices(xml):
-        if device not in {*machine.mdevs, *machine.vf_types, *passed}:
+        if device not in {*machine.mdevs, *machine.vf_types, *machine.nic_owners, *passed}:
             raise Fatal("vm.start_failed", f"device {device} is not there")
     machine.domains[action.vm] = (xml, not machine.guests_die)
 
@@ -375,6 +376,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SetVgpuParameters: _set_parameters,
     ClearVgpuParameters: _clear_parameters,
     **WHOLE_GPUS,
+    **NIC_FUNCTIONS,
     CreateVolume: _create_volume,
     DeleteVolume: _delete_volume,
     **fake_data_volumes.HANDLERS,

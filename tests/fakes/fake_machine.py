@@ -12,6 +12,7 @@ from orchestrator.core.bridges import Bridge
 from orchestrator.core.errors import Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.guest_licence import VgpuLicence
+from orchestrator.core.nic import HostNic, NicFunction
 from orchestrator.core.protocol import PROTOCOL_VERSION
 from orchestrator.core.snapshot import (
     Confinement,
@@ -106,6 +107,10 @@ class FakeMachine:
     """Files that a lost ledger does not know."""
     images: set[str] = field(default_factory=set)
     networks: set[str] = field(default_factory=set)
+    nics: tuple[HostNic, ...] = ()
+    """Network cards; whose their functions are is in ``nic_owners``."""
+    nic_owners: dict[str, str | None] = field(default_factory=dict)
+    """Function that vfio-pci has → VM."""
     bridges: tuple[Bridge, ...] = (Bridge(name="br0", kind="linux"),)
     attempts: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
@@ -226,9 +231,17 @@ def snapshot_of(machine: FakeMachine) -> HostSnapshot:
         images=tuple(FileSnapshot(name=name, size_bytes=0, owner=None) for name in sorted(machine.images)),
         networks=tuple(sorted(machine.networks)),
         bridges=machine.bridges,
+        nics=nics_of(machine),
         fabric=_fabric(machine),
         uefi=True,
     )
+
+
+def nics_of(machine: FakeMachine) -> tuple[HostNic, ...]:
+    def seen(one: NicFunction) -> NicFunction:
+        return replace(one, owner=machine.nic_owners.get(one.address))
+
+    return tuple(replace(nic, functions=tuple(map(seen, nic.functions))) for nic in machine.nics)
 
 
 def _fabric(machine: FakeMachine) -> FabricSnapshot | None:

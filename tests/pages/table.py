@@ -133,6 +133,14 @@ TABLE: Final[dict[str, Page]] = {
         elsewhere={"vgpuctl login": "an identity provider; tests/unit/cli/test_login.py has one"}
     ),
     "docs/howto/logs.md": Page(elsewhere={"journalctl": "a server that systemd runs"}),
+    "docs/howto/network-functions.md": Page(
+        elsewhere={
+            "echo 8": LOOKS_AT_HOST,
+            "vgpuctl host set gpu-1 --rdma-nics": "wants a card; tests/simulated/test_network_functions.py gives one",
+            "vgpuctl explain": "the same",
+            "vgpuctl create-vm": "the same",
+        }
+    ),
     "docs/howto/pin-cpus.md": Page(after=("vgpuctl host set gpu-1 --pinnable-cpus none",)),
     "docs/howto/plan-capacity.md": Page(shown={"fleet.yaml": 0, "requests.csv": 1}),
     "docs/howto/provision-guests.md": Page(

@@ -54,6 +54,7 @@ def _is_empty(snapshot: HostSnapshot) -> bool:
         or snapshot.seeds
         or snapshot.problems
         or _fabric_speaks(snapshot.fabric)
+        or any(one.owner is not None for nic in snapshot.nics for one in nic.functions)
         or any(gpu.instances or any(observed_on(gpu)) for gpu in snapshot.gpus)
     )
 

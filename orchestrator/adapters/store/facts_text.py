@@ -14,14 +14,16 @@ from orchestrator.core.bridges import Bridge
 from orchestrator.core.cpus import NumaNode
 from orchestrator.core.fabric import FabricSnapshot
 from orchestrator.core.host_facts import HostFacts
+from orchestrator.core.nic import HostNic
 from orchestrator.core.snapshot import GpuSnapshot
 
-_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems"}
+_OWN: Final = {"address", "numa_node", "module_id", "parents", "instances", "problems", "bridges"}
 """What tells the GPUs of a host apart; the rest is alike for all of a kind."""
 _WRITTEN: Final = TypeAdapter(GpuSnapshot)
 _GPU: Final = _WRITTEN.validator
 _FABRIC: Final = TypeAdapter(FabricSnapshot | None)
 _NODE: Final = TypeAdapter(NumaNode)
+_NIC: Final = TypeAdapter(HostNic)
 
 
 def facts_text(facts: HostFacts) -> str:
@@ -34,7 +36,8 @@ def facts_text(facts: HostFacts) -> str:
     own = ("vcpus", "memory_mib", "agent_too_old", "unconfined", "bridges", "fabric", "uefi")
     of_host = {name: getattr(facts, name) for name in own}
     nodes = [_NODE.dump_json(node).decode() for node in facts.nodes]
-    return to_json({**of_host, "nodes": nodes, "kinds": list(kinds), "gpus": gpus}).decode()
+    nics = [_NIC.dump_json(nic).decode() for nic in facts.nics]
+    return to_json({**of_host, "nodes": nodes, "nics": nics, "kinds": list(kinds), "gpus": gpus}).decode()
 
 
 def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
@@ -52,6 +55,7 @@ def facts_from_text(text: str, disk_bytes: int) -> HostFacts:
         fabric=_FABRIC.validate_python(found.get("fabric")),
         nodes=tuple(_node(text) for text in found.get("nodes", ())),
         uefi=found.get("uefi", False),
+        nics=tuple(_nic(text) for text in found.get("nics", ())),
     )
 
 
@@ -60,13 +64,20 @@ def _node(text: str) -> NumaNode:
     return _NODE.validate_json(text)
 
 
+@lru_cache(maxsize=1024)
+def _nic(text: str) -> HostNic:
+    return _NIC.validate_json(text)
+
+
 @lru_cache(maxsize=65_536)
 def _gpu(kind: str, own: str) -> GpuSnapshot:
     """One object for equal GPUs, so that what is worked out for one of them is found again for the next."""
     bare = _kind(kind)
     mine: dict[str, Any] = from_json(own)
     if not mine["parents"] and not mine.get("instances"):
-        return replace(bare, **{**mine, "parents": (), "instances": (), "problems": tuple(mine["problems"])})
+        ports = tuple(mine.get("bridges", ()))  # a server that did not ask has written none
+        told = {"parents": (), "instances": (), "problems": tuple(mine["problems"]), "bridges": ports}
+        return replace(bare, **{**mine, **told})
     read: GpuSnapshot = _GPU.validate_python({**asdict(bare), **mine})
     return replace(read, types=bare.types)
 
@@ -74,6 +85,14 @@ def _gpu(kind: str, own: str) -> GpuSnapshot:
 @lru_cache(maxsize=1024)
 def _kind(text: str) -> GpuSnapshot:
     read: GpuSnapshot = _GPU.validate_python(
-        {**from_json(text), "address": "", "numa_node": None, "module_id": None, "parents": (), "problems": ()}
+        {
+            **from_json(text),
+            "address": "",
+            "numa_node": None,
+            "module_id": None,
+            "parents": (),
+            "problems": (),
+            "bridges": (),
+        }
     )
     return read

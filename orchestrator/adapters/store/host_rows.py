@@ -81,6 +81,7 @@ _PLACEMENT: Final = kept(
         hosts.c.memory_overcommit,
         hosts.c.allow_unconfined,
         hosts.c.labels,
+        hosts.c.rdma_nics,
     ).where(hosts.c.name == bindparam("host"))
 )
 _CLAIMED: Final = select(slot_claims.c.vm).where(slot_claims.c.host == bindparam("host")).limit(1)
@@ -153,10 +154,10 @@ class SqlHosts:
     def update(self, host: Host) -> None:
         """Everything but the list of managed GPUs, their layouts, and the CPUs that are kept."""
         overcommit = (host.vcpu_overcommit, host.memory_overcommit)
-        seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, dict(host.labels))
+        values = host_values(host)
+        seen = (host.state, host.cordoned, *overcommit, host.allow_unconfined, values["labels"], values["rdma_nics"])
         if self._db.execute(_PLACEMENT, {"host": host.name}).one_or_none() != seen:
             self._usage.touch(host.name)
-        values = host_values(host)
         del values["pinnable_cpus"]
         self._db.execute(_CHANGE, {"its_name": host.name, **values})
 

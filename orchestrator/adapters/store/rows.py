@@ -26,6 +26,7 @@ from orchestrator.core.host import Host
 from orchestrator.core.image import Image
 from orchestrator.core.mig_layout import MigLayout
 from orchestrator.core.network import Network
+from orchestrator.core.nic import NicPlace
 from orchestrator.core.offering import Offering
 from orchestrator.core.operation import FINISHED, HostWait, Operation, StepRecord
 from orchestrator.core.vm import Vm, VmSpec
@@ -36,7 +37,8 @@ AnyRow = Row[Any]
 def host_values(host: Host) -> dict[str, Any]:
     values = asdict(host)
     del values["managed_gpus"], values["mig_layouts"]
-    return values | {"labels": dict(host.labels), "pinnable_cpus": cpus_text(host.pinnable_cpus) or None}
+    lists = {"pinnable_cpus": cpus_text(host.pinnable_cpus) or None, "rdma_nics": ",".join(host.rdma_nics) or None}
+    return values | {"labels": dict(host.labels), **lists}
 
 
 def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
@@ -47,6 +49,7 @@ def host_of(row: AnyRow, gpus: Sequence[tuple[str, Any]]) -> Host:
             **values,
             "labels": tuple(sorted(values["labels"].items())),
             "pinnable_cpus": parse_cpus(values["pinnable_cpus"] or ""),
+            "rdma_nics": tuple(filter(None, (values["rdma_nics"] or "").split(","))),
         },
         managed_gpus=tuple(address for address, _ in gpus),
         mig_layouts=tuple(layout_of(address, stored) for address, stored in gpus if stored is not None),
@@ -80,6 +83,7 @@ def vm_values(vm: Vm) -> dict[str, Any]:
         "deallocated": vm.deallocated,
         "cpus": None if vm.cpus is None else asdict(vm.cpus),
         "firmware": None if vm.firmware == "bios" else vm.firmware,
+        "nic": None if vm.nic is None else asdict(vm.nic),
     }
 
 
@@ -97,12 +101,14 @@ VM_COLUMNS: Final = (
     vms.c.deallocated,
     cast(vms.c.cpus, Text),
     vms.c.firmware,
+    cast(vms.c.nic, Text),
 )
 """What :func:`vm_of` reads. JSON stays text here: values are made from it at once, and only when they are new."""
 _spec_of: Final = TypeAdapter(VmSpec).validator.validate_json
 _devices_of: Final = TypeAdapter(tuple[Device, ...]).validator.validate_json
 _addresses_of: Final = TypeAdapter(tuple[str, ...]).validator.validate_json
 _cpus_of: Final = TypeAdapter(CpuPlace).validator.validate_json
+_nic_of: Final = TypeAdapter(NicPlace).validator.validate_json
 
 
 def vm_of(row: AnyRow) -> Vm:
@@ -114,7 +120,7 @@ def vm_of(row: AnyRow) -> Vm:
 def _vm_of(columns: tuple[Any, ...]) -> Vm:
     """Planning reads all VMs, and hardly one has changed since: the same row is the same value."""
     vm_id, spec, state, host, devices, addresses, operation, created_at, wanted, lease_end, deallocated, *kept = columns
-    cpus, firmware = kept
+    cpus, firmware, nic = kept
     return Vm(
         id=vm_id,
         spec=_spec_of(spec),
@@ -129,6 +135,7 @@ def _vm_of(columns: tuple[Any, ...]) -> Vm:
         deallocated=deallocated,
         cpus=None if cpus is None else _cpus_of(cpus),
         firmware=firmware or "bios",
+        nic=None if nic is None else _nic_of(nic),
     )
 
 
@@ -250,6 +257,7 @@ def claim_of(slots: Sequence[AnyRow]) -> Claim:
         memory_mib=one.memory_mib,
         disk_bytes=one.disk_bytes,
         cpus=parse_cpus(one.cpus or ""),
+        nic=one.nic,
     )
 
 

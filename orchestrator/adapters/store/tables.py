@@ -53,9 +53,9 @@ hosts = Table(
     Column("memory_overcommit", Float),
     Column("allow_unconfined", Boolean, nullable=False),
     Column("labels", JSON, nullable=False),
-    Column("pinnable_cpus", Text),
+    Column("pinnable_cpus", Text), Column("rdma_nics", Text),
     UniqueConstraint("address", "port"),
-)
+)  # fmt: skip
 
 gpus = Table(
     "gpus",
@@ -178,10 +178,10 @@ vms = Table(
     Column("wanted", String(10), nullable=False),
     Column("lease_end", Float, index=True),
     Column("freed", String(20), key="deallocated"),
-    Column("cpus", JSON(none_as_null=True)),
+    Column("cpus", JSON(none_as_null=True)), Column("nic", JSON(none_as_null=True)),
     Column("firmware", String(10)),
     UniqueConstraint("tenant", "name"),
-)
+)  # fmt: skip
 
 guests = Table(
     "guests",
@@ -229,15 +229,15 @@ function_claims = Table(
 )
 
 host_claims = Table(
-    "host_claims",
-    metadata,
+    "host_claims", metadata,
     Column("vm", ForeignKey("vms.id"), primary_key=True),
     Column("host", ForeignKey("hosts.name"), nullable=False, index=True),
-    Column("vcpus", Integer, nullable=False),
-    Column("memory_mib", Integer, nullable=False),
+    Column("vcpus", Integer, nullable=False), Column("memory_mib", Integer, nullable=False),
     Column("disk_bytes", BigInteger, nullable=False),
-    Column("cpus", Text),
-)
+    Column("cpus", Text), Column("nic", String(12)),
+    Index("ix_host_claims_nic", "host", "nic", unique=True),
+)  # fmt: skip
+"""``nic``: the function of a network card that is the VM's alone."""
 
 cpu_claims = Table(
     "cpu_claims", metadata,

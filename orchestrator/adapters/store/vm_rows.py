@@ -243,7 +243,7 @@ _NEIGHBOURS: Final = kept(
     .distinct()
 )
 
-_NOTHING: Final = {"vcpus": 0, "memory_mib": 0, "cpus": None}
+_NOTHING: Final = {"vcpus": 0, "memory_mib": 0, "cpus": None, "nic": None}
 """Of one that kept its disk."""
 _Cuts = tuple[tuple[str, str], ...]
 """GPU and how it is cut, for each of several GPUs."""
@@ -340,8 +340,7 @@ class SqlClaims:
 
 def _share_row(claim: Claim) -> dict[str, Any]:
     share: dict[str, Any] = {"vcpus": claim.vcpus, "memory_mib": claim.memory_mib, "disk_bytes": claim.disk_bytes}
-    share["cpus"] = cpus_text(claim.cpus) or None
-    return {"vm": claim.vm, "host": claim.host, **share}
+    return {"vm": claim.vm, "host": claim.host, **share, "cpus": cpus_text(claim.cpus) or None, "nic": claim.nic}
 
 
 def _slot_rows(claim: Claim) -> list[dict[str, Any]]:

@@ -79,6 +79,12 @@ def move(paths: Paths, write: KernelWrite, address: str, driver: str | None) -> 
         )
 
 
+def probe(paths: Paths, write: KernelWrite, address: str) -> None:
+    """Let the kernel find a driver for a function that has none; that none knows it is fine."""
+    if driver_of(paths, address) is None:
+        _settled_write(paths, write, paths.pci_drivers.parent / "drivers_probe", address)
+
+
 def _settled_write(paths: Paths, write: KernelWrite, file: Path, address: str) -> None:
     """Drivers that are busy with a function keep whoever unbinds them waiting: nobody writes again meanwhile."""
     if is_being_written(paths, file):

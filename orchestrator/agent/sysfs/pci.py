@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import reading
+from orchestrator.core.pci import is_pci_address
 
 NVIDIA = "10de"
 _GPU_CLASSES = ("0300", "0302")
@@ -33,14 +34,17 @@ class PciGpu:
     virtual_functions: tuple[str, ...]
     iommu_shared_with: tuple[str, ...] | None
     """Others in its IOMMU group; None: it has none."""
+    bridges: tuple[str, ...] = ()
+    """The ports above it, from the root port on."""
 
 
-def _hex4(directory: str, name: str) -> str:
+def hex4(directory: str, name: str) -> str:
+    """A number of the function that the directory is of, as four lower-case hex digits."""
     return f"{reading.number(f'{directory}/{name}') or 0:04x}"
 
 
 def _is_gpu(directory: str) -> bool:
-    if _hex4(directory, "vendor") != NVIDIA or os.path.exists(f"{directory}/physfn"):  # noqa: PTH110 - hundreds are asked
+    if hex4(directory, "vendor") != NVIDIA or os.path.exists(f"{directory}/physfn"):  # noqa: PTH110 - hundreds are asked
         return False
     code = reading.number(f"{directory}/class") or 0
     return f"{code >> 8:04x}" in _GPU_CLASSES
@@ -53,6 +57,12 @@ def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
     links.sort(key=lambda name: int(name[6:]) if name[6:].isdecimal() else -1)
     found = [reading.link_name(f"{directory}/{name}") for name in links]
     return tuple(vf for vf in found if vf is not None)
+
+
+def bridges_above(paths: Paths, address: str) -> tuple[str, ...]:
+    """The ports between the root complex and it, from the root port on: the directories that its own lies in."""
+    found = tuple(part for part in paths.pci(address).resolve().parts if is_pci_address(part))
+    return found[:-1]
 
 
 def physical_gpu(paths: Paths, address: str) -> str:
@@ -90,15 +100,16 @@ def _read(paths: Paths, address: str) -> PciGpu:
     return PciGpu(
         address=address,
         vendor=NVIDIA,
-        device=_hex4(directory, "device"),
-        subsystem_vendor=_hex4(directory, "subsystem_vendor"),
-        subsystem_device=_hex4(directory, "subsystem_device"),
+        device=hex4(directory, "device"),
+        subsystem_vendor=hex4(directory, "subsystem_vendor"),
+        subsystem_device=hex4(directory, "subsystem_device"),
         numa_node=node if node is not None and node >= 0 else None,
         driver=reading.link_name(f"{directory}/driver"),
         total_vfs=reading.number(f"{directory}/sriov_totalvfs") or 0,
         enabled_vfs=reading.number(f"{directory}/sriov_numvfs") or 0,
         virtual_functions=vfs,
         iommu_shared_with=iommu_shared_with(paths, address, vfs),
+        bridges=bridges_above(paths, address),
     )
 
 

@@ -15,6 +15,7 @@ from orchestrator.core.advice.explain import TenantExplanation
 from orchestrator.core.advice.gpu_map import GpuRow
 from orchestrator.core.advice.remedies import Remedy, RemedyKind
 from orchestrator.core.network import DEFAULT_NAME
+from orchestrator.core.nic import NicKind
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.placement.planned_action import Action
 from orchestrator.core.placement.views import Part, Request
@@ -47,6 +48,7 @@ class _Query(BaseModel):
         default=None, max_length=600, description="Of its further network cards, with commas between them"
     )
     volumes: str | None = Field(default=None, max_length=1300, description="Data volumes, with commas between them")
+    nic: NicKind | None = Field(default=None, description="A function of a network card near its GPU")
 
     def to_asked(self, tenant: str) -> Asked:
         """What the service takes, of whatever profile."""
@@ -57,6 +59,7 @@ class _Query(BaseModel):
             disk_bytes=self.disk_bytes,
             networks=(self.network, *_names(self.more_networks)),
             volumes=_names(self.volumes),
+            nic=self.nic,
         )
 
 

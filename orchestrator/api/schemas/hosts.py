@@ -11,9 +11,11 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Name, RequestBody, moment_or_none
 from orchestrator.api.schemas.fabric import FabricAnswer
 from orchestrator.api.schemas.host_cpus import NumaNodeAnswer
+from orchestrator.api.schemas.host_nics import HostNicAnswer
 from orchestrator.core.cpus import cpus_text, parse_cpus
 from orchestrator.core.host import MAX_OVERCOMMIT, HostState
 from orchestrator.core.host_readiness import ReadinessState, Requirement
+from orchestrator.core.nic import parse_nics
 from orchestrator.core.snapshot import Confinement, HostSnapshot
 from orchestrator.services.messages import AddHost, HostChange, HostInfo
 
@@ -146,6 +148,11 @@ class ChangeHostBody(RequestBody):
         description="CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none. While VMs have a place there "
         "it stays as it is",
     )
+    rdma_nics: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Network cards whose virtual functions VMs may have: PCI addresses with commas; empty: none",
+    )
     labels: dict[str, str | None] = Field(default={}, max_length=64, description="By key; null takes one away")
 
     def to_request(self) -> HostChange:
@@ -155,6 +162,7 @@ class ChangeHostBody(RequestBody):
             memory_overcommit=self.memory_overcommit,
             allow_unconfined=self.allow_unconfined,
             pinnable_cpus=None if self.pinnable_cpus is None else parse_cpus(self.pinnable_cpus),
+            rdma_nics=None if self.rdma_nics is None else parse_nics(self.rdma_nics),
             labels=self.labels,
         )
 
@@ -239,6 +247,10 @@ class HostAnswer(AnswerBody):
     pinnable_cpus: str = Field(description="CPUs kept for VMs that have theirs alone, as ``4-31``; empty: none")
     pinned_cpus: str = Field(description="Those of them that VMs have, running or stopped")
     numa_nodes: tuple[NumaNodeAnswer, ...] | None = Field(description="Empty: not told; null: not seen yet")
+    rdma_nics: str = Field(description="Network cards whose virtual functions VMs may have; empty: none")
+    nics: tuple[HostNicAnswer, ...] | None = Field(
+        description="Network cards that can have virtual functions; empty: none, or not told; null: not seen yet"
+    )
     fabric: FabricAnswer | None = Field(description="null: no GPU of it hangs on NVSwitches, or that is not told")
     gpus: tuple[HostGpuAnswer, ...]
     vms: tuple[str, ...]
@@ -276,6 +288,8 @@ class HostAnswer(AnswerBody):
             pinnable_cpus=cpus_text(host.pinnable_cpus),
             pinned_cpus=cpus_text(info.pinned_cpus),
             numa_nodes=tuple(map(NumaNodeAnswer.of, seen.nodes)) if seen else None,
+            rdma_nics=",".join(host.rdma_nics),
+            nics=tuple(HostNicAnswer.of(one, info) for one in seen.nics) if seen else None,
             fabric=FabricAnswer.of(seen) if seen else None,
             gpus=tuple(
                 HostGpuAnswer(address=gpu.address, model=gpu.model, managed=gpu.address in host.managed_gpus)

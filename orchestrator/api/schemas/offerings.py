@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.nic import NicKind
 from orchestrator.core.offering import (
     AntiAffinity,
     CpuPolicy,
@@ -44,6 +45,7 @@ class OfferingAnswer(AnswerBody):
         description="Huge pages that the VM's memory is made of; null: ordinary ones"
     )
     firmware: Firmware = Field(description="What its guests boot by; uefi: without Secure Boot")
+    nic: NicKind | None = Field(description="A virtual function of a network card near the GPU; null: none")
     anti_affinity: AntiAffinity
     power_cap_w: int | None
     migratable: bool

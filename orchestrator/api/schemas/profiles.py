@@ -6,6 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.api.schemas.base import AnswerBody
+from orchestrator.core.nic import NicKind
 from orchestrator.core.offering import CpuPolicy, Firmware, HugePageSize, NumaPolicy, OfferingKind, Origin
 from orchestrator.core.offering_support import unsupported
 from orchestrator.services.messages import ProfileInfo
@@ -31,6 +32,7 @@ class ProfileAnswer(AnswerBody):
         description="Huge pages that the VM's memory is made of; null: ordinary ones"
     )
     firmware: Firmware = Field(description="What its guests boot by; uefi: without Secure Boot")
+    nic: NicKind | None = Field(description="A virtual function of a network card near the GPU; null: none")
     provision: tuple[str, ...] = Field(description="Roles that are run in the guest of a new VM")
     hosts: tuple[str, ...] = Field(description="Hosts that offer it; none are named to a tenant")
     free: int | None = Field(
@@ -59,6 +61,7 @@ class ProfileAnswer(AnswerBody):
             numa=offering.numa,
             hugepages=offering.hugepages,
             firmware=offering.firmware,
+            nic=offering.nic,
             provision=offering.provision,
             hosts=info.hosts if watching else (),
             free=info.free if watching else None,

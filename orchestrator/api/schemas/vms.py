@@ -20,6 +20,7 @@ from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.labels import MAX_LABELS, Labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
+from orchestrator.core.nic import NicKind, NicPlace
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     DEFAULT_DISK_BYTES,
@@ -60,6 +61,9 @@ def wanted_end(lease_s: int | None, until: str | None) -> WantedEnd:
     return WantedEnd(after_s=lease_s, at=None if until is None else parse_moment(until, field="until"))
 
 
+NIC = "A virtual function of a network card near its GPU; null: what its profile says"
+
+
 class CreateVmBody(RequestBody):
     """A wanted VM. The same name and values again mean the same VM."""
 
@@ -94,6 +98,7 @@ class CreateVmBody(RequestBody):
     volumes: tuple[Name, ...] = Field(
         default=(), max_length=MAX_ATTACHED, strict=False, description="Data volumes of the tenant, in this order"
     )
+    nic: NicKind | None = Field(default=None, description=NIC)
     ssh_keys: tuple[Annotated[str, Field(max_length=16384)], ...] = Field(
         default=(), max_length=MAX_SSH_KEYS, strict=False, description="OpenSSH public key lines"
     )
@@ -193,6 +198,15 @@ class CardAnswer(AnswerBody):
     network_tenant: str | None = Field(description="Whose the network is; null: the site's")
 
 
+class NicFunctionAnswer(AnswerBody):
+    """A virtual function of a network card that a VM has."""
+
+    mac: str = Field(description="Its hardware address where the card's driver lets somebody set it; stays the VM's")
+    under_switch: bool = Field(description="Under one PCIe switch with a GPU of the VM; else on its NUMA node")
+    card: str | None = Field(description="PCI address of the card; null for a tenant")
+    function: str | None = Field(description="PCI address; null for a tenant")
+
+
 class VmAnswer(AnswerBody):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
@@ -214,6 +228,8 @@ class VmAnswer(AnswerBody):
     more_networks: tuple[str, ...] = Field(description="Networks of its further network cards, in their order")
     cards: tuple[CardAnswer, ...] = Field(description="Its network cards, in the order in which the guest sees them")
     volumes: tuple[str, ...] = Field(description="Data volumes that it has, in this order")
+    nic: NicKind | None = Field(description="Asked for with the VM; null: what its profile says")
+    nic_function: NicFunctionAnswer | None = Field(description="Of a network card of its host; null: it has none")
     ssh_keys: tuple[str, ...]
     has_user_data: bool
     boot_policy: BootPolicy
@@ -271,6 +287,8 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "more_networks": [short_name(name) for name in spec.more_networks],
         "cards": _cards(vm),
         "volumes": attached_names(vm),
+        "nic": spec.nic,
+        "nic_function": _nic_members(vm.nic, watching=watching),
         "ssh_keys": spec.ssh_keys,
         "has_user_data": spec.user_data is not None,
         "boot_policy": spec.boot_policy,
@@ -293,6 +311,13 @@ def _cards(vm: Vm) -> list[dict[str, object]]:
         {"mac": mac_address(vm.id, card), "network": short_name(name), "network_tenant": tenant_of(name)}
         for card, name in enumerate(networks)
     ]
+
+
+def _nic_members(nic: NicPlace | None, *, watching: bool) -> dict[str, object] | None:
+    if nic is None:
+        return None
+    where = {"card": nic.card, "function": nic.function} if watching else {"card": None, "function": None}
+    return {"mac": nic.mac, "under_switch": nic.under_switch, **where}
 
 
 def _device_members(device: Device, *, watching: bool) -> dict[str, object]:

@@ -19,6 +19,7 @@ from orchestrator.cli.complete import hosts
 from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.host_cpus import PinnableCpus, checked_cpus, numa_lines, pinned_line, shared_cpus
+from orchestrator.cli.host_nics import RdmaNics, checked_nics, nic_lines
 from orchestrator.cli.output import render_details, show, show_plain, shown, text_width
 from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel, check_model
 from orchestrator.cli.progress import follow
@@ -225,6 +226,7 @@ def details(host: Mapping[str, Any]) -> list[str]:
     pairs += [("NUMA node", line) for line in numa_lines(host)]
     if (host["software"] or {}).get("uefi") is False:  # an older server does not say
         pairs.append(("UEFI for VMs", "no: install OVMF"))
+    pairs += [("network card", line) for line in nic_lines(host)]
     pairs += [("bridge", _bridge_line(bridge)) for bridge in host["bridges"] or ()]
     pairs += [("fabric", line) for line in _fabric_lines(host["fabric"])]
     pairs += [("GPU", _gpu_line(gpu)) for gpu in host["gpus"]]
@@ -297,17 +299,19 @@ def set_host(
     memory_overcommit: MemoryOvercommit = None,
     allow_unconfined: AllowUnconfined = None,
     pinnable_cpus: PinnableCpus = None,
+    rdma_nics: RdmaNics = None,
     label: Label = None,
     unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set a host's overcommit, confinement, CPUs to pin, labels."""
+    """Set a host's overcommit, confinement, CPUs to pin, network cards, labels."""
     labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
         "memory_overcommit": enrolment.overcommit(memory_overcommit),
         "allow_unconfined": allow_unconfined,
         "pinnable_cpus": checked_cpus(pinnable_cpus),
+        "rdma_nics": checked_nics(rdma_nics),
         "labels": labels,
     }
     if all(value is None or value == {} for value in wanted.values()):

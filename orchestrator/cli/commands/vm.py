@@ -22,6 +22,7 @@ from orchestrator.cli.parameters import (
     Name,
     Networks,
     NewName,
+    Nic,
     Tenant,
     VmPriority,
     Volumes,
@@ -76,6 +77,7 @@ def create(
     user_data: Annotated[Path | None, typer.Option("--user-data", help="File for cloud-init.")] = None,
     on_host: Annotated[str | None, typer.Option("--host", help="Only this host will do.", autocompletion=hosts)] = None,
     gpu: Gpu = None,
+    nic: Nic = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, or only define it.")] = True,
     boot_policy: Annotated[
         BootPolicy, typer.Option("--boot-policy", help="Who starts it again after a reboot of its host.")
@@ -129,6 +131,8 @@ def create(
         wanted["host"] = check_name(on_host, what="host")
     if gpu is not None:
         wanted["gpu"] = parse_pci_address(gpu)
+    if nic is not None:
+        wanted["nic"] = nic.value
     wanted["image"] = check_name(image, what="image") if image is not None else _only_image(session)
     if dry_run:
         plan = session.client.plan_vm(wanted)

@@ -98,6 +98,7 @@ def details(
             ("memory", show_size(vm["memory_mib"] * MIB)),
             ("disk", _disk(vm["disk_bytes"])),
             *_cards(vm, subnets),
+            *_nic(vm),
             *([("volumes", shown(vm["volumes"]))] if vm["volumes"] else []),
             ("labels", shown(show_labels(vm["labels"]))),
             ("id", shown(vm["id"])),
@@ -123,6 +124,16 @@ def _cards(vm: Mapping[str, Any], subnets: Mapping[str, str | None] | None) -> l
         )
         for number, card in enumerate(vm["cards"], start=1)
     ]
+
+
+def _nic(vm: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nothing of a VM without a function of a network card of its host."""
+    nic = vm.get("nic_function")
+    if nic is None:
+        return []
+    where = "under its GPU's PCIe switch" if nic["under_switch"] else "on its GPU's NUMA node"
+    function = f", {shown(nic['function'])}" if nic["function"] else ""
+    return [("network function", f"{shown(nic['mac'])}, {where}{function}")]
 
 
 def _addresses_in(subnet: str | None, addresses: Iterable[str]) -> list[str]:

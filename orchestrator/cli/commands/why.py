@@ -9,7 +9,17 @@ import typer
 
 from orchestrator.cli.complete import hosts, profiles
 from orchestrator.cli.output import show_plain, text_width
-from orchestrator.cli.parameters import Gpu, Networks, Sort, Tenant, VmPriority, Volumes, tenant_if_named
+from orchestrator.cli.parameters import (
+    Gpu,
+    Networks,
+    Nic,
+    NicChoice,
+    Sort,
+    Tenant,
+    VmPriority,
+    Volumes,
+    tenant_if_named,
+)
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import show_list
 from orchestrator.core.errors import InvalidInput
@@ -36,6 +46,7 @@ def capacity(
     disk: Disk = DEFAULT_DISK,
     volume: Volumes = None,
     network: Networks = None,
+    nic: Nic = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="How many this tenant could create.", callback=tenant_if_named)
     ] = None,
@@ -53,7 +64,7 @@ def capacity(
             "vcpus": vcpus,
             "memory_mib": memory_mib(memory),
             "disk_bytes": disk_bytes(disk),
-            **_tied_to(network, volume),
+            **_tied_to(network, volume, nic),
         }
     )
     from orchestrator.cli.advice.capacity import capacity_columns
@@ -62,13 +73,14 @@ def capacity(
     show_list(rows, capacity_columns(rows), output, "no GPUs that VMs could be given", sort)
 
 
-def _tied_to(network: list[str] | None, volume: list[str] | None) -> dict[str, str | None]:
+def _tied_to(network: list[str] | None, volume: list[str] | None, nic: NicChoice | None) -> dict[str, str | None]:
     """As the API takes it in a query; what was not given is left out."""
     named = [check_name(one, what="network") for one in network or ()]
     return {
         "network": next(iter(named), None),
         "more_networks": ",".join(named[1:]) or None,
         "volumes": ",".join(check_name(one, what="volume") for one in volume or ()) or None,
+        "nic": None if nic is None else nic.value,
     }
 
 
@@ -89,6 +101,7 @@ def explain(
         VmPriority | None, typer.Option("--priority", help="Say whom it would preempt with this priority.")
     ] = None,
     network: Networks = None,
+    nic: Nic = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Where a VM would go and why, or why not and what would make it fit; exit code 8 when nothing fits."""
@@ -107,7 +120,7 @@ def explain(
             "host": None if on_host is None else check_name(on_host, what="host"),
             "gpu": None if gpu is None else parse_pci_address(gpu),
             "priority": None if priority is None else priority.value,
-            **_tied_to(network, volume),
+            **_tied_to(network, volume, nic),
         }
     )
     from orchestrator.cli.advice.explain import render_explanation

@@ -101,6 +101,7 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
         "network": vm.network,
         "more_networks": list(vm.more_networks),
         "volumes": list(vm.volumes),
+        "nic": vm.nic,
         "ssh_keys": list(vm.ssh_keys),
         "boot_policy": vm.boot_policy,
         "priority": vm.priority,
@@ -109,4 +110,4 @@ def _vm(found: ExistingVm) -> dict[str, Any]:
     }
     if found.lease_end is not None:
         members["until"] = show_moment(found.lease_end)
-    return {key: value for key, value in members.items() if value not in ([], {})}
+    return {key: value for key, value in members.items() if value not in ([], {}, None)}

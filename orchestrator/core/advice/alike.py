@@ -178,7 +178,8 @@ def _most_beside(host: FleetHost, request: Request) -> int:
         return 0
     own = (sum(host.numa_vcpus.values()), needed(request, host.view))
     huge = (sum(host.pages.get(request.page_kib, {}).values()), request.huge_mib)
-    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own, huge)
+    nics = (sum(host.nics.values()), int(request.nic))
+    rooms = ((host.vcpus, request.vcpus), (host.memory_mib, request.memory_mib), own, huge, nics)
     return min((max(0, free) // each for free, each in rooms if each > 0), default=len(host.gpus) * _MAX_ON_A_GPU)
 
 
@@ -189,7 +190,7 @@ def _offers(host: HostView, request: Request) -> bool:
 def _room_of(host: HostView) -> Hashable:
     """Everything of a host but names, ids, reasons and what its GPUs can be cut into."""
     return (
-        host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nic_vfs,
+        host.vcpus, host.free_vcpus, host.free_memory_mib, host.free_disk_gib, host.cordoned, host.free_nics,
         host.numa_free_vcpus, host.numa_free_memory, host.numa_shared, host.core_threads, host.pinnable,
         host.free_pages, host.fabric_partitions, host.whole_gpus, host.labels, host.bridges, host.uefi,
         tuple(_held_on(gpu) for gpu in host.gpus),
@@ -214,4 +215,4 @@ def _held_on(gpu: GpuView) -> Hashable:
         for one in gpu.occupied
     )
     whole = gpu.reason_not_whole is None
-    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, gpu.takes_schedulers, held
+    return gpu.cut, gpu.numa, gpu.module_id, gpu.usable, whole, gpu.takes_schedulers, gpu.near_nics, held

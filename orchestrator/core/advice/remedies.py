@@ -22,7 +22,9 @@ RemedyKind = Literal["moves", "deletions"]
 
 _MAX_TRIED = 64
 """Sets of VMs tried per kind of remedy, cheapest first."""
-_CURABLE = frozenset({"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.anti_affinity"})
+_CURABLE = frozenset({
+    "host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.nics_taken", "host.anti_affinity",
+})  # fmt: skip
 """What the going of a VM may cure; a host with another obstacle is not looked at."""
 
 

@@ -11,6 +11,7 @@ from orchestrator.core.diff.finding import ExpectedHost, Finding, Repair, Whose
 from orchestrator.core.fabric_actions import DeactivateFabricPartition
 from orchestrator.core.host_actions import DeleteSeed, DeleteVolume, HostAction, UndefineDomain
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.nic_actions import TakeNicFunction
 from orchestrator.core.snapshot import HostSnapshot
 
 _NO_REPAIR: dict[Whose, str] = {
@@ -81,6 +82,7 @@ def _objects(wanted: ExpectedHost, snapshot: HostSnapshot) -> Iterator[_Object]:
         )  # fmt: skip
     yield from _partitions(snapshot)
     yield from _vgpus(wanted, snapshot)
+    yield from _network_functions(snapshot)
     for file in snapshot.volumes:
         delete = DeleteVolume(vm=file.owner or "", volume=file.name)
         yield _Object(code="orphan.volume", name=f"volume {file.name}", owner=file.owner, used=False, remove=(delete,))
@@ -99,6 +101,17 @@ def _partitions(snapshot: HostSnapshot) -> Iterator[_Object]:
                 code="orphan.partition", name=f"fabric partition {one.id}", owner=one.owner,
                 used=not held.isdisjoint(gpus),
                 remove=(DeactivateFabricPartition(vm=one.owner or "", partition=one.id, gpus=gpus),),
+            )  # fmt: skip
+
+
+def _network_functions(snapshot: HostSnapshot) -> Iterator[_Object]:
+    """Ours alone: what others do with a host's network cards is told where somebody asks about the cards."""
+    held = {name for one in snapshot.domains if one.active for name in one.devices}
+    for card, one in ((nic.address, one) for nic in snapshot.nics for one in nic.functions):
+        if one.owner is not None:
+            yield _Object(
+                code="orphan.nic", name=f"network function {one.address}", owner=one.owner, used=one.address in held,
+                remove=(TakeNicFunction(vm=one.owner, card=card, vf=one.address),),
             )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.fabric import partition_findings
 from orchestrator.core.diff.finding import ExpectedVm, Finding, Repair, vm_finding
+from orchestrator.core.diff.nics import nic_findings
 from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot
 from orchestrator.core.vgpu_scheduler import is_so, words
 from orchestrator.core.vm import Vm
@@ -45,6 +46,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
         if vm.deallocated is None:  # what it had is somebody else's now
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
+            yield from nic_findings(wanted, snapshot, active=domain.state in _ACTIVE)
             yield from _cpus(wanted, domain)
             yield from _memory(wanted, domain)
         yield from _definition(wanted, domain)
@@ -146,7 +148,7 @@ def _mixed_sizes(vm: Vm, device: Device, placement_id: int | None, snapshot: Hos
 
 def _definition(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
     vm = wanted.vm
-    ours = tuple(device.name for device in vm.devices)
+    ours = tuple(device.name for device in vm.devices) + (() if vm.nic is None else (vm.nic.function,))
     if domain.name != vm.domain_name or domain.devices != ours:
         observed = f"{domain.name} with {', '.join(domain.devices) or 'no device'}"
         differ = (f"{vm.domain_name} with {', '.join(ours)}", observed)

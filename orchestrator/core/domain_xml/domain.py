@@ -12,7 +12,7 @@ from orchestrator.core.domain_xml.console import serial_console
 from orchestrator.core.domain_xml.cpus import cpu, cpu_tuning, memory_backing, vcpu
 from orchestrator.core.domain_xml.disk import STORAGE, data_disks, seed_disk, volume_disk
 from orchestrator.core.domain_xml.firmware import large_bars, system
-from orchestrator.core.domain_xml.interface import interface
+from orchestrator.core.domain_xml.interface import interface, nic_hostdev
 from orchestrator.core.domain_xml.rules import check_domain, check_image
 
 METADATA_NAMESPACE = "urn:vgpuctl:vm:1"
@@ -59,6 +59,8 @@ def domain_xml(
         devices.append(interface(vm_id, network, card, servers.get(network, ())))
     devices.extend(serial_console(vm_id))
     devices.extend(hostdev(device) for device in domain.devices)
+    if domain.nic is not None:
+        devices.append(nic_hostdev(domain.nic))
     ET.SubElement(ET.SubElement(devices, "rng", model="virtio"), "backend", model="random").text = "/dev/urandom"
     _nothing_unused(devices)
     ET.SubElement(root, "seclabel", type="dynamic", relabel="yes")

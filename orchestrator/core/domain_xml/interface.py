@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
+from orchestrator.core.attachments.functions import pci_source
 from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.network import tenant_of
 
@@ -19,6 +20,15 @@ def mac_address(vm_id: str, card: int = 0) -> str:
     its network cards, from 0."""
     digest = hashlib.sha256(f"mac {vm_id}{f' {card}' if card else ''}".encode()).hexdigest()
     return f"{_PREFIX}:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
+
+
+def nic_hostdev(function: str) -> ET.Element:
+    """The virtual function of a network card. The agent binds it and sets its hardware address, not libvirt: it alone
+    has written down what there was before, and InfiniBand has no such address."""
+    element = ET.Element("hostdev", mode="subsystem", type="pci", managed="no")
+    ET.SubElement(element, "driver", name="vfio")
+    element.append(pci_source(function))
+    return element
 
 
 def interface(vm_id: str, network: str, card: int, dhcp_servers: Iterable[str]) -> ET.Element:

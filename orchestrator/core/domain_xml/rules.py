@@ -50,6 +50,8 @@ def check_domain(vm: str, domain: DomainDescription) -> None:
         ("huge pages", domain.cpus, domain.cpus is None or _is_of_pages(domain.cpus, domain.memory_mib)),
         ("firmware", domain.firmware, domain.firmware in {"bios", "uefi"}),
         ("devices", "one twice", len({one.name for one in domain.devices}) == len(domain.devices)),
+        ("network card's function", domain.nic, domain.nic is None or is_pci_address(domain.nic)),
+        ("devices", "one twice", domain.nic not in {one.name for one in domain.devices}),
     )
     for field, value, holds in rules:
         if not holds:

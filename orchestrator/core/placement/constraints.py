@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.core.bridges import bridge_of
 from orchestrator.core.placement.fleet import FleetHost, Gpu
-from orchestrator.core.placement.nodes import kept_off_nodes, numa_fits
+from orchestrator.core.placement.nodes import kept_off_near_nics, kept_off_nics, kept_off_nodes, numa_fits
 from orchestrator.core.placement.sharing import kept_off_gpu, kept_off_host, scheduled_otherwise
 from orchestrator.core.placement.views import HostView, Request
 
@@ -31,7 +31,6 @@ _HOST_RULES: tuple[tuple[str, _HostRule], ...] = (
     ("host.memory", lambda r, h: h.memory_mib < r.memory_mib),
     ("host.disk", lambda r, h: h.disk_gib < r.disk_gib),
     ("host.other_tenant", kept_off_host),
-    ("host.nic_vfs", lambda r, h: r.nic_vfs > 0 and h.nic_vfs is not None and h.nic_vfs < r.nic_vfs),
 )  # fmt: skip
 
 
@@ -62,9 +61,7 @@ def host_obstacles(request: Request, host: FleetHost) -> Iterator[str]:
     for code, breaks in _HOST_RULES:
         if breaks(request, host):
             yield code
-    nodes = kept_off_nodes(request, host)
-    if nodes is not None:
-        yield nodes
+    yield from filter(None, (kept_off_nodes(request, host), kept_off_nics(request, host)))
 
 
 def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
@@ -81,6 +78,9 @@ def gpu_obstacles(request: Request, gpu: Gpu) -> Iterator[str]:
         yield "gpu.other_scheduler"
     if request.numa_strict and not numa_fits(request, gpu):
         yield "host.numa"
+    nics = kept_off_near_nics(request, gpu)
+    if nics is not None:
+        yield nics
 
 
 def is_other_gpu(request: Request, gpu: Gpu) -> bool:

@@ -106,7 +106,9 @@ class PlacementEngine:
             before = self.vms.get(vm_id)
             if before is not None:  # it has moved here, and the host that it was on is not seen anew yet
                 self.count(before.request, -1)
-            self.vms[vm_id] = HeldClaim(request, host, tuple(gpus[vm_id]), OfNodes(item.cpus, item.node_memory))
+            self.vms[vm_id] = HeldClaim(
+                request, host, tuple(gpus[vm_id]), OfNodes(item.cpus, item.node_memory, item.nic)
+            )
             self.count(request, 1)
 
     def count(self, request: Request, sign: int) -> None:
@@ -124,13 +126,14 @@ class PlacementEngine:
         """The best place for a request, None when nothing fits. Changes nothing. Quotas are asked separately."""
         fleet = self.fleet
         fleet.learn_amounts(request.vcpus, request.memory_mib)
-        several = request.count > 1 or (request.numa_strict and request.whole_gpus > 0)
+        several = request.count > 1 or ((request.numa_strict or request.nic) and request.whole_gpus > 0)
         if several or request.host is not None or request.gpu is not None:
             return self._plan_host_by_host(request)
         if not fleet.classes.any_host(request.vcpus, request.memory_mib):
             return None
         found = self._walk(request, _filter(self, request))
-        if found is None and request.numa_strict:  # of a host's empty GPUs the walk offers one, on whichever node it is
+        if found is None and (request.numa_strict or request.nic):
+            # of a host's empty GPUs the walk offers one, on whichever node it is
             return self._plan_host_by_host(request)
         return found
 
@@ -139,7 +142,7 @@ class PlacementEngine:
 
         Whole GPUs that must be on one NUMA node are not looked for: nothing here says which GPUs a host would give.
         """
-        if request.numa_strict and request.whole_gpus:
+        if (request.numa_strict or request.nic) and request.whole_gpus:
             return None
         return self._walk(request, accept)
 
@@ -235,7 +238,9 @@ class PlacementEngine:
         host.vms.add(request.vm_id)
         self.vms[request.vm_id] = HeldClaim(request, host, tuple(gpus), nodes)
         self.count(request, 1)
-        return Placement(host.view.host_id, tuple(parts), why=_why(request, host, tuple(dict.fromkeys(gpus))))
+        return Placement(
+            host.view.host_id, tuple(parts), _why(request, host, tuple(dict.fromkeys(gpus)), nodes.nic), nodes.nic
+        )
 
     def _occupy(self, gpu: Gpu, step: StateStep | None) -> tuple[Taken, tuple[int, ...]]:
         if step is None:
@@ -252,8 +257,6 @@ class PlacementEngine:
         host.vcpus -= sign * request.vcpus
         host.memory_mib -= sign * request.memory_mib
         host.disk_gib -= sign * request.disk_gib
-        if host.nic_vfs is not None:
-            host.nic_vfs -= sign * request.nic_vfs
 
     def release(self, vm_id: str) -> None:
         """Give back what a VM has."""
@@ -302,7 +305,15 @@ def _with_room(
     )
 
 
-def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
+def _why(request: Request, host: FleetHost, gpus: Sequence[Gpu], nic: str) -> str:
+    if not nic:
+        return _why_there(request, host, gpus)
+    under = any(gpu.view.nics_under_switch and nic in gpu.view.near_nics for gpu in gpus)
+    where = "under the GPU's own PCIe switch" if under else "on the GPU's NUMA node, as none is under its PCIe switch"
+    return f"{_why_there(request, host, gpus)}; its network card is {where}"
+
+
+def _why_there(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> str:
     if gpus[0].whole:
         chosen = "the GPU" if len(gpus) == 1 else f"the {len(gpus)} GPUs"
         return f"takes {chosen} of {host.view.name} without which the most useful set stays free"
@@ -321,6 +332,7 @@ def _occupied_of(request: Request, taken: Taken, nodes: OfNodes) -> Occupied:
         host_labels=request.host_labels, uplinks=request.uplinks, uefi=request.uefi,
         pinned=request.pinned, numa_strict=request.numa_strict, cpus=nodes.cpus,
         huge_mib=request.huge_mib, page_kib=request.page_kib, node_memory=nodes.memory,
+        nic=nodes.nic,
     )  # fmt: skip
 
 
@@ -332,6 +344,7 @@ def _request_of(item: Occupied, places: int) -> Request:
         isolation=item.isolation, priority=item.priority, migratable=item.migratable, now_s=item.since_s,
         scheduler=item.scheduler, host_labels=item.host_labels, uplinks=item.uplinks, uefi=item.uefi,
         pinned=item.pinned, numa_strict=item.numa_strict, huge_mib=item.huge_mib, page_kib=item.page_kib,
+        nic=bool(item.nic),
     )  # fmt: skip
 
 

@@ -54,11 +54,12 @@ class FleetHost:
     vcpus: int
     memory_mib: int
     disk_gib: int
-    nic_vfs: int | None
     numa_vcpus: dict[int, int]
     numa_memory: dict[int, int]
     pages: dict[int, dict[int, int]]
     """KiB of a huge page → NUMA node → MiB of them that are free."""
+    nics: dict[str, int] = field(default_factory=dict)
+    """Network card → functions of it that are free."""
     gpus: list[Gpu] = field(default_factory=list)
     busy: int = 0
     blocked: int = 0
@@ -180,7 +181,8 @@ class Fleet:
         board = self._board(view, tables)
         host = FleetHost(
             number, view, board.number, view.free_vcpus, view.free_memory_mib, view.free_disk_gib,
-            view.free_nic_vfs, dict(view.numa_free_vcpus), dict(view.numa_free_memory), _pages(view), vms=set(view.vms),
+            dict(view.numa_free_vcpus), dict(view.numa_free_memory), _pages(view), dict(view.free_nics),
+            vms=set(view.vms),
         )  # fmt: skip
         self._by_name[view.host_id] = host
         self._by_name.setdefault(view.name, host)

@@ -25,6 +25,8 @@ class Ask:
     page_kib: int = 0
     """Size of the huge pages that its memory is made of; 0: ordinary ones."""
     uefi: bool = False
+    nic: bool = False
+    """Whether it has a function of a network card."""
 
     def floating(self, vcpus: int) -> int:
         """Of so many vCPUs those that share CPUs with other VMs."""
@@ -59,8 +61,9 @@ def ask_of(offering: Offering) -> Ask:
     if offering.kind in {"mig", "mig_backed"}:
         kinds = ("mig",)
     of_host = (offering.cpu == "pinned", offering.numa == "strict", offering.page_kib, offering.firmware == "uefi")
+    rest = (*of_host, offering.nic is not None)
     if offering.kind == "passthrough":
-        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *of_host)
+        return Ask(f"gpu:{offering.gpu_count}", 1, kinds, offering.hosts, *rest)
     profile = offering.vgpu_type or offering.mig_profile
     if profile is None:
         raise InvalidInput(
@@ -68,4 +71,4 @@ def ask_of(offering: Offering) -> Ask:
             f"profile {offering.name} names no vGPU type or MIG profile",
             hint="'vgpuctl profile list' shows what there is",
         )
-    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *of_host)
+    return Ask(profile, offering.vgpu_count, kinds, offering.hosts, *rest)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted by NUMA node of a host: CPUs that VMs have alone, memory of who insists on a node, huge pages."""
+"""What is counted near GPUs: by NUMA node CPUs that VMs have alone, memory of who insists on a node, huge pages; by
+network card its functions."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ class OfNodes:
     cpus: ByNode = ()
     memory: ByNode = ()
     """Of huge pages, or of ordinary ones where it insists on the node."""
+    nic: str = ""
+    """The network card that it has a function of; empty: none."""
 
 
 NOTHING = OfNodes()
@@ -63,13 +66,45 @@ def numa_fits(request: Request, gpu: Gpu) -> bool:
     return has_cpus and _memory(request, host).get(node, 0 if request.page_kib else wanted) >= wanted
 
 
+def kept_off_nics(request: Request, host: FleetHost) -> str | None:
+    """Code of why no GPU of the host has a network card for it; None: one has, or it wants none."""
+    if not request.nic:
+        return None
+    if not any(gpu.view.near_nics for gpu in host.gpus):
+        return "host.no_nic"
+    return None if nic_for(host, host.gpus) else "host.nics_taken"
+
+
+def kept_off_near_nics(request: Request, gpu: Gpu) -> str | None:
+    """The same of one GPU. Of whole GPUs it is enough that one of a set has a card."""
+    if not request.nic or request.whole_gpus or nic_for(gpu.host, (gpu,)):
+        return None
+    return "gpu.nics_taken" if gpu.view.near_nics else "gpu.no_nic"
+
+
+def nic_for(host: FleetHost, gpus: Sequence[Gpu], more: Iterable[str] = ()) -> str:
+    """The nearest card with a function that is free, one under a switch with a GPU first; empty: there is none.
+
+    ``more``: cards of functions that are given back first."""
+    given = set(more)
+    for gpu in sorted(gpus, key=lambda one: not one.view.nics_under_switch):
+        for card in gpu.view.near_nics:
+            if host.nics.get(card, 0) > 0 or card in given:
+                return card
+    return ""
+
+
 def missing(
     request: Request, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[tuple[Request, OfNodes]]
-) -> tuple[int, int] | None:
-    """CPUs and MiB that are too few for it on these GPUs, of what is counted by node, when these VMs have left.
+) -> tuple[int, int, int] | None:
+    """CPUs, MiB and functions of network cards that are too few for it near these GPUs when these VMs have left.
 
-    None: it insists on one node, and these GPUs are not of one, or of one with too few CPUs to share."""
+    None: it insists on one node, and these GPUs are not of one, or of one with too few CPUs to share; or it wants a
+    network card, and none is near them."""
     near, gone = {node_of(gpu) for gpu in gpus}, tuple(leaving)
+    if request.nic and not any(gpu.view.near_nics for gpu in gpus):
+        return None
+    nics = int(request.nic and not nic_for(host, gpus, (held.nic for _, held in gone)))
     strict = request.numa_strict
     if strict and (len(near) != 1 or None in near):
         return None
@@ -83,9 +118,9 @@ def missing(
     cpus = needed(request, host.view) - free(host.numa_vcpus, (held.cpus for _, held in gone))
     memory, wanted = _memory(request, host), request.huge_mib or request.memory_mib
     if not request.page_kib and (not strict or near.isdisjoint(memory)):
-        return max(0, cpus), 0
+        return max(0, cpus), 0, nics
     alike = (held.memory for other, held in gone if other.page_kib == request.page_kib)
-    return max(0, cpus), max(0, wanted - free(memory, alike))
+    return max(0, cpus), max(0, wanted - free(memory, alike)), nics
 
 
 def _memory(request: Request, host: FleetHost) -> dict[int, int]:
@@ -98,20 +133,22 @@ def taken_by(request: Request, host: FleetHost, gpus: Sequence[Gpu]) -> OfNodes:
     if not request.of_nodes:
         return NOTHING
     near = [node for node in map(node_of, gpus) if node is not None]
-    need = needed(request, host.view)
+    need, nic = needed(request, host.view), nic_for(host, gpus) if request.nic else ""
     cpus = (shares(host.numa_vcpus, near, need, strict=request.numa_strict) or {}) if need else {}
     near = [*cpus, *near]
     if request.page_kib:
         pages = shares(_memory(request, host), near, request.huge_mib, strict=request.numa_strict) or {}
-        return OfNodes(tuple(cpus.items()), tuple(pages.items()))
+        return OfNodes(tuple(cpus.items()), tuple(pages.items()), nic)
     counted = request.numa_strict and near and near[0] in host.numa_memory
-    return OfNodes(tuple(cpus.items()), ((near[0], request.memory_mib),) if counted else ())
+    return OfNodes(tuple(cpus.items()), ((near[0], request.memory_mib),) if counted else (), nic)
 
 
 def spend(request: Request, host: FleetHost, taken: OfNodes, sign: int) -> None:
     """Take it (1), or give it back (-1)."""
     for node, count in taken.cpus:
         host.numa_vcpus[node] = host.numa_vcpus.get(node, 0) - sign * count
+    if taken.nic:
+        host.nics[taken.nic] = host.nics.get(taken.nic, 0) - sign
     memory = _memory(request, host)
     for node, mib in taken.memory:
         if node in memory:

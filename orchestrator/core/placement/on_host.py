@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from orchestrator.core.geometry.board import other_models
 from orchestrator.core.placement.constraints import gpu_obstacles
 from orchestrator.core.placement.fleet import FleetHost, Gpu
+from orchestrator.core.placement.nodes import nic_for
 from orchestrator.core.placement.rankings import Rankings
 from orchestrator.core.placement.state_table import Demand, StateStep
 from orchestrator.core.placement.views import Request
@@ -131,7 +132,7 @@ def _one_set(
         for choice in board.cut.choices(busy | closed | others, shape)
     ):
         gpus = [gpu for gpu in host.gpus if choice.mask >> gpu.position & 1]
-        if any(_other_node(request, gpu, gpus[0]) for gpu in gpus):
+        if any(_other_node(request, gpu, gpus[0]) for gpu in gpus) or (request.nic and not nic_for(host, gpus)):
             continue
         after = busy | choice.mask
         score = rankings.scores.of_board(board.cut, board.number, busy, after, opens=False)

@@ -102,7 +102,9 @@ def _together(engine: PlacementEngine, request: Request, host: FleetHost) -> tup
 
 def _one_more(engine: PlacementEngine, request: Request, host: FleetHost) -> tuple[str, ...]:
     """Who makes room for one device more; where nobody does, the cheapest VM, for what else the host lacks."""
-    one = replace(request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False, huge_mib=0, page_kib=0)
+    one = replace(
+        request, count=1, vcpus=0, memory_mib=0, pinned=0, numa_strict=False, huge_mib=0, page_kib=0, nic=False
+    )
     sets = _Sets(engine, one)
     found = min(filter(None, (sets.cheapest(gpu) for gpu in host.gpus)), default=None)
     if found is not None:
@@ -162,7 +164,7 @@ def slot_hours(engine: PlacementEngine, vm_id: str, now_s: float) -> float:
     return held.gib * max(0.0, now_s - held.request.now_s) / _SECONDS
 
 
-_NOTHING = (0, 0, 0, 0)
+_NOTHING = (0, 0, 0, 0, 0)
 _Room = tuple[Sequence[Gpu], Sequence[str]]
 """GPUs, and who has to leave them."""
 _Found = tuple[float, int, int, int, tuple[str, ...]]
@@ -214,9 +216,9 @@ class _Sets:
         return all(vm_id in vms and vms[vm_id].request.priority < most for vm_id in victims)
 
     def _short(self, host: FleetHost, gpus: Sequence[Gpu], leaving: Iterable[str]) -> tuple[int, ...] | None:
-        """vCPUs, MiB, CPUs and MiB counted by node that are too few when these have left; None: it may not be there."""
+        """vCPUs, MiB, what is counted near GPUs: what is short when these have left; None: it may not be there."""
         given = [self.engine.vms[vm_id] for vm_id in leaving]
-        of_nodes: tuple[int, int] | None = (0, 0)
+        of_nodes: tuple[int, int, int] | None = (0, 0, 0)
         if self.request.of_nodes:
             of_nodes = missing(self.request, host, gpus, [(one.request, one.nodes) for one in given])
         if of_nodes is None:
@@ -287,6 +289,6 @@ def _gib(gpu: Gpu, vm_id: str) -> float:
 def _closed(request: Request, host: FleetHost) -> bool:
     """Whether a rule keeps the request off the host that no victim could lift."""
     return any(
-        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages"}
+        code not in {"host.vcpus", "host.memory", "host.disk", "host.cpus", "host.hugepages", "host.nics_taken"}
         for code in host_obstacles(request, host)
     )

@@ -56,7 +56,10 @@ _MESSAGES = {
     "host.no_hugepages": "the host has no huge pages of {page}",
     "host.hugepages": "too few free huge pages of {page} for {huge_mib} MiB",
     "host.numa": "the GPU's NUMA node has too few free CPUs for {own_vcpus} vCPUs, or too little memory",
-    "host.nic_vfs": "too few free network functions for {nic_vfs}",
+    "host.no_nic": "no network card that may be given to VMs is near a GPU of the host",
+    "host.nics_taken": "every function of the network cards near the host's GPUs is taken",
+    "gpu.no_nic": "no network card that may be given to VMs is near the GPU",
+    "gpu.nics_taken": "every function of the network cards near the GPU is taken",
     "host.devices": "the host has room for fewer than {devices} devices of {profile}",
 }
 
@@ -130,7 +133,8 @@ def _of_board(engine: PlacementEngine, request: Request, host: FleetHost) -> Ite
     elif free < request.whole_gpus:
         code = "gpu.too_few"
     elif any(board.choices(mask, request.profile) for mask in masks):
-        code = "host.numa" if request.numa_strict else "host.devices" if request.count > 1 else "profile.unsupported"
+        code = "host.numa" if request.numa_strict else "gpu.nics_taken" if request.nic else "profile.unsupported"
+        code = "host.devices" if request.count > 1 and not request.numa_strict else code
     else:
         code = "gpu.no_partition"
     yield code, _message(code, request, free=free), host.view.name
@@ -175,7 +179,7 @@ def _message(code: str, request: Request, detail: str | None = None, *, free: in
         profile=request.profile, vcpus=request.vcpus, own_vcpus=request.pinned or request.vcpus,
         page=show_size(request.page_kib * 1024), huge_mib=request.huge_mib,
         memory_mib=request.memory_mib, disk_gib=request.disk_gib,
-        nic_vfs=request.nic_vfs, count=free, devices=request.count, scheduler=words(request.scheduler),
+        count=free, devices=request.count, scheduler=words(request.scheduler),
         labels=show_labels(dict(request.host_labels)),
     )  # fmt: skip
     return f"{text}: {detail}" if detail else text

@@ -26,10 +26,10 @@ class _HostBefore:
     vcpus: int
     memory_mib: int
     disk_gib: int
-    nic_vfs: int | None
     numa: dict[int, int]
     numa_memory: dict[int, int]
     pages: dict[int, dict[int, int]]
+    nics: dict[str, int]
     vms: frozenset[str]
 
 
@@ -84,8 +84,8 @@ class Trial:
         seen = dict.fromkeys(gpus)
         before = tuple(_GpuBefore(g, g.cut, g.state, g.whole, tuple(g.held)) for g in seen)
         hosts = tuple(
-            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, h.nic_vfs, dict(h.numa_vcpus), dict(h.numa_memory),
-                        _copied(h.pages), frozenset(h.vms))
+            _HostBefore(h, h.vcpus, h.memory_mib, h.disk_gib, dict(h.numa_vcpus), dict(h.numa_memory),
+                        _copied(h.pages), dict(h.nics), frozenset(h.vms))
             for h in dict.fromkeys(g.host for g in seen)
         )  # fmt: skip
         self._log.append((vm_id, held, before, hosts))
@@ -103,7 +103,7 @@ class Trial:
             for host in hosts:
                 now = host.host
                 now.vcpus, now.memory_mib, now.disk_gib = host.vcpus, host.memory_mib, host.disk_gib
-                now.nic_vfs, now.numa_vcpus, now.vms = host.nic_vfs, dict(host.numa), set(host.vms)
+                now.nics, now.numa_vcpus, now.vms = dict(host.nics), dict(host.numa), set(host.vms)
                 now.numa_memory, now.pages = dict(host.numa_memory), _copied(host.pages)
                 self.engine.fleet.reindex(now)
             for gpu in gpus:

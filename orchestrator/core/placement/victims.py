@@ -49,6 +49,8 @@ class VmOnHost:
     page_kib: int = 0
     node_memory: tuple[tuple[int, int], ...] = ()
     """By NUMA node, what must come from there: huge pages, or of who insists on the node."""
+    nic: str = ""
+    """The network card that it has a function of."""
 
 
 def vms_on(host: HostView) -> dict[str, VmOnHost]:
@@ -70,7 +72,7 @@ def vms_on(host: HostView) -> dict[str, VmOnHost]:
                 vm_id=item.vm_id, tenant=item.tenant, profile=item.profile, gpu_ids=(gpu.gpu_id,),
                 migratable=item.migratable, gpu_mib=size, vcpus=item.vcpus, memory_mib=item.memory_mib,
                 disk_gib=item.disk_gib, cpus=item.cpus, huge_mib=item.huge_mib, page_kib=item.page_kib,
-                node_memory=item.node_memory,
+                node_memory=item.node_memory, nic=item.nic,
             )  # fmt: skip
     return found
 
@@ -94,6 +96,7 @@ def without(host: HostView, vms: Iterable[VmOnHost]) -> HostView:
             host.numa_free_memory, (one for vm in gone.values() if not vm.page_kib for one in vm.node_memory)
         ),
         free_pages=_pages_with(host, gone.values()),
+        free_nics=tuple((nic, free + sum(vm.nic == nic for vm in gone.values())) for nic, free in host.free_nics),
     )  # fmt: skip
 
 
@@ -249,8 +252,8 @@ def _alike(request: Request, gpu: GpuView, short: bool) -> Hashable:
     return (gpu.geometry.key, gpu.cut, held, short)
 
 
-_Short = tuple[int, int, int, int, int]
-"""vCPUs, MiB of memory, GiB of disk, CPUs of their own, MiB of huge pages."""
+_Short = tuple[int, int, int, int, int, int]
+"""vCPUs, MiB of memory, GiB of disk, CPUs of their own, MiB of huge pages, functions of network cards."""
 
 
 def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> _Short:
@@ -264,12 +267,13 @@ def _shortage(request: Request, host: HostView, gone: Sequence[VmOnHost]) -> _Sh
         max(0, request.disk_gib - host.free_disk_gib - sum(vm.disk_gib for vm in gone)),
         max(0, needed(request, host) - own),
         max(0, request.huge_mib - pages),
+        max(0, int(request.nic) - sum(free for _, free in host.free_nics) - sum(bool(vm.nic) for vm in gone)),
     )
 
 
 def _missing(vm: VmOnHost, short: _Short) -> float:
     """What is still short after the VM is gone, as a share of what is short now, over all of them."""
-    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus), vm.huge_mib)
+    gives = (vm.vcpus, vm.memory_mib, vm.disk_gib, sum(count for _, count in vm.cpus), vm.huge_mib, int(bool(vm.nic)))
     return sum(max(0, lack - give) / lack for lack, give in zip(short, gives, strict=True) if lack)
 
 

@@ -53,6 +53,8 @@ class Occupied:
     page_kib: int = 0
     node_memory: tuple[tuple[int, int], ...] = ()
     """(NUMA node, MiB of it) that must come from there: of huge pages, or of who insists on the node."""
+    nic: str = ""
+    """The network card that it has a function of; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,10 @@ class GpuView:
     """Why parts of it may be given out and all of it may not; None: it may."""
     takes_schedulers: bool = True
     """Whether its driver lets somebody choose how it divides its time."""
+    near_nics: tuple[str, ...] = ()
+    """Network cards near it whose functions may be given, nearest first."""
+    nics_under_switch: bool = False
+    """Whether these are under one PCIe switch with it; else they are on its NUMA node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +97,8 @@ class HostView:
     """Why it is cordoned or not ready; None with ``cordoned``: no reason was given."""
     reason_code: str = "host.not_ready"
     """Of ``reason``."""
-    free_nic_vfs: int | None = None
-    """None: not counted."""
+    free_nics: tuple[tuple[str, int], ...] = ()
+    """(network card whose functions may be given, those of them that are free)."""
     vcpus: int | None = None
     """How many it has; no VM has more. None: not known."""
     numa_free_vcpus: tuple[tuple[int, int], ...] = ()
@@ -154,7 +160,8 @@ class Request:
     huge_mib: int = 0
     """Memory that shall be huge pages of ``page_kib``; ``memory_mib`` counts none of it."""
     page_kib: int = 0
-    nic_vfs: int = 0
+    nic: bool = False
+    """A function of a network card near one of its GPUs."""
     uplinks: tuple[Uplink, ...] = ()
     """The bridges that its networks leave by; none of networks that are made on any host."""
     uefi: bool = False
@@ -178,15 +185,15 @@ class Request:
     @property
     def is_filtered(self) -> bool:
         """Whether some hosts or GPUs are ruled out for reasons other than room."""
-        others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic_vfs or self.disk_gib
+        others = self.host or self.gpu or self.apart_from_vms or self.numa_strict or self.nic or self.disk_gib
         named = (self.isolation, self.scheduler)
         more = self.pinned or self.page_kib or self.host_labels or self.uplinks or self.uefi
         return bool(others or more) or any(one is not None for one in named)
 
     @property
     def of_nodes(self) -> bool:
-        """Whether it takes something that is counted by NUMA node."""
-        return bool(self.pinned or self.numa_strict or self.page_kib)
+        """Whether it takes something that is counted near GPUs: by NUMA node, or by network card."""
+        return bool(self.pinned or self.numa_strict or self.page_kib or self.nic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,8 @@ class Placement:
     parts: tuple[Part, ...]
     why: str
     """One sentence for people."""
+    nic: str = ""
+    """The network card of which it gets a function; empty: none."""
 
     @property
     def gpu_ids(self) -> tuple[str, ...]:
@@ -251,7 +260,8 @@ class Refusal:
     ``host.other_tenant`` · ``host.vcpus`` · ``host.too_small`` · ``host.memory`` · ``host.no_gpus`` (of the host that
     was named) · ``host.disk`` · ``host.cpus`` · ``host.none_pinnable`` · ``host.cpus_unknown`` ·
     ``host.no_hugepages`` · ``host.hugepages`` ·
-    ``host.numa`` · ``host.nic_vfs`` · ``host.devices`` · ``host.cordoned`` ·
+    ``host.numa`` · ``host.no_nic`` · ``host.nics_taken`` · ``gpu.no_nic`` · ``gpu.nics_taken`` ·
+    ``host.devices`` · ``host.cordoned`` ·
     ``host.not_ready`` · ``host.unconfined`` · ``host.anti_affinity`` · ``host.labels`` ·
     ``host.no_bridge`` · ``host.openvswitch`` · ``host.no_uefi`` ·
     ``host.other`` (another host was named) · ``host.none`` (there are no hosts).

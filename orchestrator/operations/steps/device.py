@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from orchestrator.core.attachments import draw, make, remove, still_free
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Fatal, NoCapacity, Reason
 from orchestrator.core.host_actions import EnableVirtualFunctions
+from orchestrator.core.nic_actions import giving_nic
 from orchestrator.core.snapshot import GpuSnapshot
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
@@ -29,7 +31,15 @@ def _create(context: Context) -> str:
                 raise
             vm = _redraw(context, vm, number, error)
             _make(context, vm.devices[number])
-    return ", ".join(f"{device.type_name} on {device.parent}" for device in vm.devices)
+    for action in giving_nic(vm.id, vm.nic):
+        context.perform(action)
+    return ", ".join(_shown(vm))
+
+
+def _shown(vm: Vm) -> Iterator[str]:
+    yield from (f"{device.type_name} on {device.parent}" for device in vm.devices)
+    if vm.nic is not None:
+        yield f"network function {vm.nic.function}"
 
 
 def _make(context: Context, device: Device) -> None:
@@ -110,6 +120,8 @@ def _remove(context: Context) -> None:
     vm = context.vm()
     if vm is None or vm.deallocated is not None:  # what a deallocated one had may be somebody else's now
         return
+    for given in giving_nic(vm.id, vm.nic):
+        context.perform(given.inverse())
     for device in reversed(vm.devices):
         for action in remove(vm.id, device):
             context.perform(action)
@@ -119,8 +131,10 @@ def _remains(context: Context) -> tuple[str, ...]:
     vm = context.vm()
     if vm is None:
         return ()
-    return tuple(
-        f"vGPU {device.name} ({device.type_name}) on GPU {device.gpu} of host {vm.host}" for device in vm.devices
+    nic = () if vm.nic is None else (f"network function {vm.nic.function} of host {vm.host}",)
+    return (
+        *(f"vGPU {device.name} ({device.type_name}) on GPU {device.gpu} of host {vm.host}" for device in vm.devices),
+        *nic,
     )
 
 

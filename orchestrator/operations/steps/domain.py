@@ -22,9 +22,10 @@ def _define(context: Context) -> str:
 
 
 def _define_as_before(context: Context) -> None:
-    """With the devices that it had before it was placed again. CPUs that it had alone may be another's by now."""
+    """With the devices that it had before it was placed again. CPUs that it had alone and its function of a
+    network card may be another's by now."""
     vm = context.known_vm()
-    before = replace(vm.domain, devices=context.devices_before(), cpus=None)
+    before = replace(vm.domain, devices=context.devices_before(), cpus=None, nic=None)
     context.perform(DefineDomain(vm=vm.id, domain=before))
 
 

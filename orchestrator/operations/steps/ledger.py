@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
+from orchestrator.core.nic_actions import giving_nic
 from orchestrator.core.settle_ledger import KnownVm, KnownVolume, SettleLedger
 from orchestrator.core.vm import Vm
 from orchestrator.operations.context import Context
@@ -48,6 +49,7 @@ def _known(vm: Vm) -> KnownVm:
         running=vm.wanted == "running",
         boot_policy=vm.spec.boot_policy,
         adopted=vm.spec.adopted is not None,
+        nic=next(iter(giving_nic(vm.id, vm.nic if vm.deallocated is None else None)), None),
     )
 
 

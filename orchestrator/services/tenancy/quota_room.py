@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orchestrator.catalogue.quota_names import board_name
 from orchestrator.core.access import EVERYWHERE
 from orchestrator.core.errors import QuotaExceeded, Reason
+from orchestrator.core.nic import NicKind
 from orchestrator.core.offering import Offering
 from orchestrator.core.quota import (
     Amounts,
@@ -68,7 +69,9 @@ class QuotaRoom:
         )
 
 
-def amounts_asked(offering: Offering, *, count: int, vcpus: int, memory_mib: int, disk_bytes: int) -> Counter[str]:
+def amounts_asked(
+    offering: Offering, *, count: int, vcpus: int, memory_mib: int, disk_bytes: int, nic: NicKind | None = None
+) -> Counter[str]:
     """What a VM with ``count`` times the offering would hold."""
     devices: Counter[str] = Counter()
     if offering.vgpu_type is not None:
@@ -78,4 +81,6 @@ def amounts_asked(offering: Offering, *, count: int, vcpus: int, memory_mib: int
         one, number = whole_gpu_amounts(board), count * max(1, offering.gpu_count)
     for name, amount in one.items():
         devices[name] = amount * number
+    if offering.nic is not None or nic is not None:
+        devices["nics"] = 1
     return devices + machine_amounts(vcpus, memory_mib, disk_bytes)

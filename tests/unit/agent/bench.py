@@ -24,6 +24,7 @@ from orchestrator.agent.libvirt.connection import Libvirt
 from orchestrator.agent.libvirt.console_log import ConsoleLogs
 from orchestrator.agent.libvirt.domains import Domains, domain_key
 from orchestrator.agent.libvirt.networks import LibvirtNetworks
+from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.nvml.reading import Nvml
 from orchestrator.agent.performing import Parts, Performer
 from orchestrator.agent.settling import Settler
@@ -44,6 +45,7 @@ from orchestrator.core.host_actions import (
 )
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
+from tests.fakes.fake_nics import FakeNicLinks
 from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -86,7 +88,9 @@ class Bench:
         networks = LibvirtNetworks(
             connection, self.ledger, HostBridges(self.host.paths, self.drivers_of_interfaces.__getitem__)
         )
-        self.belongings = Belongings(storage, kinds, networks)
+        self.links = FakeNicLinks()
+        self.nics = NicFunctions(files, self.links)
+        self.belongings = Belongings(storage, kinds, networks, self.nics)
         parts = Parts(
             self.host.paths,
             storage,
@@ -101,9 +105,10 @@ class Bench:
             ),
             self.domains,
             networks,
-            Settler(self.ledger, storage, kinds, self.domains),
+            Settler(self.ledger, storage, kinds, self.domains, self.nics),
             VgpuParameterFiles(files, kinds),
             ConsoleLogs(self.host.paths),
+            self.nics,
         )
         self.handlers = parts.handlers
         self.storage = storage

@@ -47,6 +47,7 @@ from orchestrator.core.host_actions import (
 )
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
+from tests.fakes.fake_nics import network_functions
 from tests.fakes.fake_schedulers import BEST_EFFORT, FakeSchedulers
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
@@ -152,17 +153,16 @@ class Machine:
     def _start_agent(self) -> None:
         boot = f"boot-{self.boots}"
         self.ledger = Ledger(self.root / "ledger", site="s", epoch=1, boot_id=boot)
-        self.timing = FakeTiming()
-        self.turns = Turns()
+        self.timing, self.turns = FakeTiming(), Turns()
         self.wanted = RestoreList(self.host.paths, self.ledger, boot)
         self.switches = FakeSwitches(self.host, self.ledger, self.mig)
         files = DeviceFiles(self.host.paths, self.ledger, self.timing, dict, self.host.write)
         kinds = kinds_of(files, self.mig, Nvml())
         storage = Storage(self.host.paths, self.ledger)
         networks = LibvirtNetworks(Libvirt("test:///default"), self.ledger, HostBridges(self.host.paths))
-        settler = Settler(self.ledger, storage, kinds, self.libvirt)
-        made = (VgpuParameterFiles(files, kinds), ConsoleLogs(self.host.paths))
-        parts = Parts(self.host.paths, storage, kinds, self.switches, self.libvirt, networks, settler, *made)
+        nics, logs = network_functions(files), ConsoleLogs(self.host.paths)
+        made = (Settler(self.ledger, storage, kinds, self.libvirt, nics), VgpuParameterFiles(files, kinds), logs, nics)
+        parts = Parts(self.host.paths, storage, kinds, self.switches, self.libvirt, networks, *made)
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 

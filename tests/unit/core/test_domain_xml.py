@@ -23,6 +23,7 @@ from orchestrator.core.domain_xml.guard import GUARD
 from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.network import bridged_xml, network_xml
+from orchestrator.core.nic import NicPlace
 from orchestrator.core.vm import Vm, VmSpec
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "domain_xml"
@@ -159,6 +160,25 @@ GIB = 1 << 30
 )
 def test_the_window_is_a_power_of_two_in_which_each_gpu_finds_an_aligned_place(bars: list[int], mib: int) -> None:
     assert window_for(bars) == mib
+
+
+def test_a_function_of_a_network_card_is_as_golden_and_libvirt_takes_it(judge: libvirt.virConnect) -> None:
+    nic = NicPlace(card="0000:05:00.0", function="0000:05:00.1", functions=8, mac="52:54:01:00:00:01")
+    text = text_of(replace(vm(DEVICES["vendor_vfio"]), nic=nic)) + "\n"
+    path = GOLDEN / "network_function.xml"
+    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    domain = judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+    try:
+        kept = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    finally:
+        domain.undefine()
+    assert read_domain_xml(kept).devices == ("0000:81:01.4", "0000:05:00.1")
+    with pytest.raises(InvalidInput):
+        text_of(replace(vm(DEVICES["vendor_vfio"]), nic=replace(nic, function="0000:81:01.4")))
+    with pytest.raises(InvalidInput):
+        text_of(replace(vm(DEVICES["vendor_vfio"]), nic=replace(nic, function="eth0")))
 
 
 def test_the_chain_that_is_written_down_stays_in_the_definition_and_has_an_end(judge: libvirt.virConnect) -> None:

@@ -110,6 +110,8 @@ FORBIDDEN: list[tuple[str, Offering]] = [
     ("gpu_count.range", Offering(name="x", kind="passthrough", gpu_count=17)),
     ("migratable.blocked", Offering(name="x", kind="passthrough", gpu_count=1, migratable=True)),
     ("migratable.blocked", Offering(
+        name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48Q", nic="rdma", migratable=True)),
+    ("migratable.blocked", Offering(
         name="x", kind="time_sliced", vgpu_type="NVIDIA L40S-48C", parameters=UVM, migratable=True)),
     ("power_cap.passthrough", Offering(name="x", kind="passthrough", gpu_count=1, power_cap_w=300)),
     ("power_cap.shared_gpu", Offering(name="x", kind="time_sliced", vgpu_type="GRID A100X-20C", power_cap_w=300)),

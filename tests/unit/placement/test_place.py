@@ -89,7 +89,7 @@ def test_devices_that_fit_no_single_host_are_refused_with_that_reason() -> None:
         ({"free_disk_gib": 5}, {"disk_gib": 6}, "host.disk"),
         ({"cordoned": True, "reason": "being upgraded"}, {}, "host.not_ready"),
         ({"cordoned": True}, {}, "host.cordoned"),
-        ({"free_nic_vfs": 0}, {"nic_vfs": 1}, "host.nic_vfs"),
+        ({"free_nics": (("0000:05:00.0", 1),)}, {"nic": True}, "host.no_nic"),
         ({"vms": frozenset({"other"})}, {"apart_from_vms": ("other",)}, "host.anti_affinity"),
         ({"numa_shared": ((0, 1),)}, {"numa_strict": True, "vcpus": 2}, "host.numa"),
         ({}, {"host": "elsewhere"}, "host.other"),

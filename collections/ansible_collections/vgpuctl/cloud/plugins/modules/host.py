@@ -65,6 +65,12 @@ options:
         have a place there it stays as it is.
     type: str
     version_added: 0.3.0
+  rdma_nics:
+    description:
+      - PCI addresses of network cards whose virtual functions VMs may have, with commas between them; V(none) gives no
+        more. VMs that have one keep it.
+    type: str
+    version_added: 0.3.0
   state:
     description: A host with VMs cannot be made V(absent).
     type: str
@@ -110,7 +116,7 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
 
 FIXED = ("address", "port", "user")
 OVERCOMMIT = ("vcpu_overcommit", "memory_overcommit")
-SHOWN = (*FIXED, "name", "cordoned", "labels", "allow_unconfined", "pinnable_cpus", *OVERCOMMIT)
+SHOWN = (*FIXED, "name", "cordoned", "labels", "allow_unconfined", "pinnable_cpus", "rdma_nics", *OVERCOMMIT)
 MAX_CPU = 8191
 
 
@@ -128,7 +134,7 @@ def _present(site, before):
         _settled(site, before)
         before = site.get("hosts", name)
     new = {"name": name, **given(params, FIXED), "port": params["port"] or 22, "user": params["user"] or "root"}
-    unset = {"cordoned": False, "labels": {}, "allow_unconfined": False, "pinnable_cpus": ""}
+    unset = {"cordoned": False, "labels": {}, "allow_unconfined": False, "pinnable_cpus": "", "rdma_nics": ""}
     there = before or {**new, **unset, **dict.fromkeys(OVERCOMMIT)}
     return _changed(site, there)
 
@@ -165,6 +171,9 @@ def _changed(site, there):
     cpus = params["pinnable_cpus"]
     if cpus is not None and _cpus(cpus) != _cpus(there["pinnable_cpus"] or "none"):
         wanted["pinnable_cpus"] = "" if cpus == "none" else cpus
+    nics = params["rdma_nics"]
+    if nics is not None and _addresses(nics) != _addresses(there["rdma_nics"]):
+        wanted["rdma_nics"] = "" if nics == "none" else nics
     shown = {key: None if value == "site" else value for key, value in wanted.items()}
     labels = merged(there["labels"], texts(params["labels"]))
     cordoned = there["cordoned"] if params["cordoned"] is None else params["cordoned"]
@@ -183,6 +192,10 @@ def _overcommit(name, text):
         return text if text == "site" else float(text)
     except ValueError as error:
         raise ApiError("request.invalid", f"{name} {text!a} is neither a number nor 'site'") from error
+
+
+def _addresses(text):
+    return set() if text in ("", "none") else {part.strip() for part in text.split(",")}
 
 
 def _cpus(text):
@@ -231,6 +244,7 @@ def main():
             "memory_overcommit": {"type": "str"},
             "allow_unconfined": {"type": "bool"},
             "pinnable_cpus": {"type": "str"},
+            "rdma_nics": {"type": "str"},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         _work,

@@ -119,6 +119,10 @@ options:
     type: str
     choices: [bios, uefi]
     default: bios
+  nic:
+    description: A virtual function of a network card near the GPU.
+    type: str
+    choices: [rdma]
   anti_affinity:
     description: What two VMs of a tenant may not share.
     type: str
@@ -197,6 +201,7 @@ FORM = {
     "cpu": {"type": "str", "choices": ["shared", "pinned"], "default": "shared"},
     "hugepages": {"type": "str", "choices": ["2M", "1G"]},
     "firmware": {"type": "str", "choices": ["bios", "uefi"], "default": "bios"},
+    "nic": {"type": "str", "choices": ["rdma"]},
     "anti_affinity": {"type": "str", "choices": ["none", "gpu", "host"], "default": "none"},
     "power_cap_w": {"type": "int"},
     "migratable": {"type": "bool", "default": False},

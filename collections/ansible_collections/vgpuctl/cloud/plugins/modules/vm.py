@@ -52,6 +52,11 @@ options:
   network:
     description: A network that the tenant may use.
     type: str
+  nic:
+    description: A virtual function of a network card near its GPU; what the profile says when left out.
+    type: str
+    choices: [rdma]
+    version_added: 0.3.0
   ssh_keys:
     description: OpenSSH public key lines.
     type: list
@@ -144,7 +149,7 @@ from ansible_collections.vgpuctl.cloud.plugins.module_utils.site import (
     texts,
 )
 
-SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "boot_policy", "priority")
+SHAPE = ("profile", "image", "vcpus", "memory_mib", "disk_bytes", "network", "nic", "boot_policy", "priority")
 NEW = (*SHAPE, "name", "ssh_keys", "user_data", "host", "gpu", "preempt", "lease_s", "until")
 SHOWN = (*SHAPE, "name", "tenant", "state", "labels")
 ON_THE_WAY = ("creating", "adopting", "starting", "stopping", "deleting")
@@ -257,6 +262,7 @@ def main():
         "user_data": {"type": "str", "no_log": True},
         "boot_policy": {"type": "str", "choices": ["local", "ask-controller"]},
         "priority": {"type": "str", "choices": ["low", "normal", "high"]},
+        "nic": {"type": "str", "choices": ["rdma"]},
         "preempt": {"type": "bool", "default": False},
         "labels": {"type": "dict"},
         "lease_s": {"type": "int"},

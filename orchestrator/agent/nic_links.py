@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hardware addresses of a card's virtual functions, set on the card itself: iproute2's ``ip link set DEV vf N``."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, run
+
+_SECONDS = 20.0
+_MOST_OUTPUT = 256 * 1024
+"""A card with 256 functions takes less than 64 KiB."""
+
+
+class NicLinks(Protocol):
+    """What is asked of the host's network cards."""
+
+    def mac_of(self, interface: str, number: int) -> str | None:
+        """Of the card's function of that number; None: the card does not tell."""
+
+    def set_mac(self, interface: str, number: int, mac: str) -> str | None:
+        """What the card's driver had against it; None: it is so. The guest cannot change it, nor send as another where
+        the driver checks that (``spoofchk``)."""
+
+
+class IpLinks:
+    """Starts ``ip`` for each question."""
+
+    def mac_of(self, interface: str, number: int) -> str | None:
+        code, output = _ip("-j", "link", "show", "dev", interface)
+        try:
+            functions = json.loads(output)[0].get("vfinfo_list", ()) if code == 0 else ()
+            mac = next((one.get("address", one.get("mac")) for one in functions if one.get("vf") == number), None)
+        except (ValueError, LookupError, AttributeError, TypeError):
+            return None
+        return mac if isinstance(mac, str) else None
+
+    def set_mac(self, interface: str, number: int, mac: str) -> str | None:
+        wanted = ("link", "set", "dev", interface, "vf", str(number), "mac", mac)
+        code, output = _ip(*wanted, "spoofchk", "on")
+        if code != 0:  # some drivers set addresses and check nothing
+            code, output = _ip(*wanted)
+        return None if code == 0 else " ".join(output.split())[:200]
+
+
+def _ip(*words: str) -> tuple[int, str]:
+    try:
+        done = run(["ip", *words], limit_s=_SECONDS, most_bytes=_MOST_OUTPUT)
+    except (OSError, ChildHangs, ChildTalksTooMuch) as error:
+        return 1, str(error)
+    return done.code, done.output

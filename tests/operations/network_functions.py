@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMs with a vGPU and a function of a network card near it. For scenes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.core.errors import Bug
+from orchestrator.services.messages import HostChange
+from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
+from tests.fakes.fake_nics import CARD
+
+PROFILE = "NVIDIA L40S-12Q"
+
+
+def _prepare(plane: ControlPlane) -> None:
+    plane.add_host(L40S_HOST)
+    plane.machine(L40S_HOST).nics = (CARD,)
+    plane.observer.observe(L40S_HOST)
+    plane.services.hosts.change(L40S_HOST, HostChange(rdma_nics=(CARD.address,)))
+
+
+def _with_vm(plane: ControlPlane) -> None:
+    _prepare(plane)
+    _create(plane)
+    plane.engine.drain()
+    nic = plane.services.vms.get("default", "train").nic
+    if nic is None or plane.machine(L40S_HOST).nic_owners.keys() != {nic.function}:
+        raise Bug("test.scene", "the VM has no function of a network card")
+
+
+def _create(plane: ControlPlane) -> str | None:
+    return plane.services.vms.create(replace(create_vm(profile=PROFILE), nic="rdma")).operation
+
+
+def _stop(plane: ControlPlane) -> str | None:
+    return plane.services.vms.stop("default", "train").operation
+
+
+def _restart(plane: ControlPlane) -> str | None:
+    return plane.services.vms.restart("default", "train").operation
+
+
+def _delete(plane: ControlPlane) -> str | None:
+    return plane.services.vms.delete("default", "train").operation
+
+
+CASES = (
+    ("create network function", "create_vm", _prepare, _create),
+    ("stop network function", "stop_vm", _with_vm, _stop),
+    ("restart network function", "restart_vm", _with_vm, _restart),
+    ("delete network function", "delete_vm", _with_vm, _delete),
+)
+"""Name, kind, the world before, what begins it."""
