@@ -49,7 +49,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "host set": ("host set gpu-1 --vcpu-overcommit 2 --label rack=3", "host set gpu-1 --vcpu-overcommit site"),
     "host remove": ("host remove gpu-1",),
     "host forget": ("host forget gpu-1 --confirm gpu-1",),
-    "host upgrade-agent": ("host upgrade-agent gpu-1",),
+    "host upgrade-agent": ("host upgrade-agent gpu-1 gpu-2",),
     "host provision": ("host provision gpu-1 gpu-2",),
     "host cordon": ("host cordon gpu-1",),
     "host uncordon": ("host uncordon gpu-1",),

@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.core.errors import InvalidInput
 
-_PART: Final = re.compile(r"\.(?P<member>[A-Za-z0-9_-]+)|\[(?P<index>-?[0-9]{1,9}|\*)\]|\['(?P<quoted>[^']+)'\]")
+_PART: Final = re.compile(r"\.(?P<member>[A-Za-z0-9_-]+)|\.?\[(?P<index>-?[0-9]{1,9}|\*)\]|\['(?P<quoted>[^']+)'\]")
 _EVERY: Final = "*"
 
 Part = str | int
@@ -18,7 +18,7 @@ Part = str | int
 
 
 def parse_path(text: str) -> tuple[Part, ...]:
-    """Braces and a ``$`` around it mean nothing, as kubectl writes them.
+    """Braces and a ``$`` around it mean nothing, as kubectl writes them; nor does a dot before ``[``, as jq does.
 
     :raises InvalidInput: ``cli.jsonpath``
     """

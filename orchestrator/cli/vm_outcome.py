@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of VMs that a command changes: one or several, waited for or not."""
+"""What becomes of VMs or hosts that a command changes: one or several, waited for or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.cli.commands.vm_views import details
 from orchestrator.cli.output import show, shown
 from orchestrator.cli.progress import follow
-from orchestrator.cli.session import CliSession
+from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import Reason, VgpuctlError
 
@@ -58,10 +58,14 @@ def each(
     names: Sequence[str],
     begin: Callable[[str], Json],
     end: Callable[[str, Json], Outcome],
+    *,
+    wait: bool,
+    of: str = "VMs",
 ) -> None:
     """All are begun, then waited for one after the other; one that fails keeps none of the others.
 
-    :raises VgpuctlError: of the only one; of several ``vm.partial``, in the family of the first that failed
+    :raises VgpuctlError: of the only one; of several ``vm.partial`` or ``host.partial``, in the family of the first
+        that failed
     """
     begun: dict[str, Json] = {}
     failed: dict[str, VgpuctlError] = {}
@@ -72,6 +76,8 @@ def each(
             failed[name] = error
     found: list[Outcome] = []
     for name, started in begun.items():
+        if wait and len(set(names)) > 1 and session.format is Format.TABLE:
+            print(f"{name}:", file=sys.stderr)  # whose steps follow
         try:
             found.append(end(name, started))
         except VgpuctlError as error:
@@ -83,14 +89,14 @@ def each(
         return
     show([data for data, _ in found], session.format, lambda: [_line(data, lines) for data, lines in found])
     if failed:
-        raise _partial(failed, len(set(names)))
+        raise _partial(failed, len(set(names)), of)
 
 
 def change_each(
     session: CliSession, names: Sequence[str], begin: Callable[[str], Json], tenant: str, *, wait: bool
 ) -> None:
     """As :func:`each`; of each is shown how the VM is then."""
-    each(session, names, begin, lambda _, started: outcome_of(session, started, tenant, wait=wait))
+    each(session, names, begin, lambda _, started: outcome_of(session, started, tenant, wait=wait), wait=wait)
 
 
 def _line(data: object, lines: Sequence[str]) -> str:
@@ -100,12 +106,12 @@ def _line(data: object, lines: Sequence[str]) -> str:
     return lines[0]
 
 
-def _partial(failed: Mapping[str, VgpuctlError], asked: int) -> VgpuctlError:
+def _partial(failed: Mapping[str, VgpuctlError], asked: int, of: str) -> VgpuctlError:
     reasons = tuple(Reason(code=one.code, message=one.message, subjects=(name,)) for name, one in failed.items())
     first = next(iter(failed.values()))
     return type(first)(
-        "vm.partial",
-        f"{len(failed)} of {asked} VMs could not be done",
+        "vm.partial" if of == "VMs" else "host.partial",
+        f"{len(failed)} of {asked} {of} could not be done",
         hint=first.hint or "the others are done",
         reasons=reasons,
     )

@@ -66,7 +66,9 @@ def parse_duration(text: str, *, field: str, at_most_s: int) -> int:
 
 
 def show_size(size: int) -> str:
-    """Bytes as the shortest exact size people can type back, down to MiB: ``4GiB``, ``4.5GiB``, ``4100MiB``."""
+    """Bytes as the shortest exact size people can type back, down to MiB: ``4GiB``, ``4.5GiB``, ``4100MiB``, ``0``."""
+    if size == 0:
+        return "0"
     for unit in ("TiB", "GiB", "MiB"):
         if size >= _FACTORS[unit] and 2 * size % _FACTORS[unit] == 0:
             return f"{size / _FACTORS[unit]:.15g}{unit}"

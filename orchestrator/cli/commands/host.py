@@ -25,6 +25,7 @@ from orchestrator.cli.parameters import Label, OfModel, Selector, Sort, Unlabel,
 from orchestrator.cli.progress import follow
 from orchestrator.cli.session import CliSession, Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, age, field
+from orchestrator.cli.vm_outcome import Outcome, each
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput
@@ -40,7 +41,14 @@ def _host_name(text: str) -> str:
     return check_name(text, what="host")
 
 
+def _host_names(texts: list[str]) -> list[str]:
+    return [_host_name(text) for text in texts]
+
+
 Name = Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts, callback=_host_name)]
+Names = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="Names of hosts.", autocompletion=hosts, callback=_host_names)
+]
 NewName = Annotated[str, typer.Argument(help="Name of the new host.", callback=_host_name)]
 Address = Annotated[str, typer.Option("--address", help="IP address or DNS name.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of its ssh server.")]
@@ -60,7 +68,7 @@ AllowUnconfined = Annotated[
 ]
 
 _NAMES: Final = {"apparmor": "by AppArmor", "selinux": "by SELinux"}
-_STATES: Final = (*get_args(HostState), "cordoned")
+_STATES: Final = (*get_args(HostState), "cordoned", "other-agent")
 
 
 def _claimed(host: Mapping[str, Any], what: str) -> str:
@@ -141,19 +149,26 @@ app.command("check")(check)
 
 
 def _finish(session: CliSession, started: Json, *, wait: bool) -> None:
+    data, lines = _ended(session, started, wait=wait)
+    show(data, session.format, lambda: lines)
+
+
+def _ended(session: CliSession, started: Json, *, wait: bool) -> Outcome:
+    """The host as it is then."""
     if started["operation"] is not None:
         if not wait:
-            show(started, session.format, lambda: [f"{started['name']}: operation {started['operation']} started"])
-            return
+            return started, [f"{shown(started['name'])}: operation {shown(started['operation'])} started"]
         follow(session, started["operation"])
     host = session.client.host(started["name"])
-    show(host, session.format, lambda: details(host))
+    return host, details(host)
 
 
 @app.command("list")
 def list_hosts(
     ctx: typer.Context,
-    state: Annotated[str | None, typer.Option("--state", help="Only those in this state, or cordoned.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only those in this state, cordoned, or of other-agent.")
+    ] = None,
     model: OfModel = None,
     selector: Selector = None,
     sort: Sort = None,
@@ -184,13 +199,13 @@ def show_host(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> 
 
 def _filter(state: str | None, model: str | None, selector: str | None) -> Callable[[Mapping[str, Any]], bool]:
     if state is not None and state not in _STATES:
-        raise InvalidInput(
-            "cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=f"one of {', '.join(_STATES)}"
-        )
+        hint = f"one of {', '.join(_STATES)}"
+        raise InvalidInput("cli.usage", f"{ascii(state)[:40]} is no state of a host", hint=hint)
     terms = () if selector is None else parse_selector(selector)
 
     def picks(host: Mapping[str, Any]) -> bool:
-        in_state = state in {None, host["state"]} or (state == "cordoned" and host["cordoned"])
+        also = {"cordoned": host["cordoned"], "other-agent": host["agent_differs"]}
+        in_state = state in {None, host["state"]} or also.get(str(state), False)
         has_model = model is None or any(model.lower() in gpu["model"].lower() for gpu in host["gpus"])
         return in_state and has_model and selects(terms, tuple(host["labels"].items()))
 
@@ -353,10 +368,14 @@ def forget(
 
 
 @app.command("upgrade-agent")
-def upgrade_agent(ctx: typer.Context, name: Name, wait: Wait = True, output: Output = Format.TABLE) -> None:
+def upgrade_agent(ctx: typer.Context, names: Names, wait: Wait = True, output: Output = Format.TABLE) -> None:
     """Install this version's agent; VMs are left alone."""
     session = session_of(ctx)
-    _finish(session, session.client.upgrade_agent(name), wait=wait)
+
+    def end(_: str, started: Json) -> Outcome:
+        return _ended(session, started, wait=wait)
+
+    each(session, names, session.client.upgrade_agent, end, wait=wait, of="hosts")
 
 
 app.command("provision")(provision)

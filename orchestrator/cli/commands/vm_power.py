@@ -47,7 +47,7 @@ def delete(
     if len(names) == 1:
         session.client.vm(names[0], tenant)
     confirm("delete VM" if len(names) == 1 else "delete VMs", names, yes=yes)
-    each(session, names, begin, end)
+    each(session, names, begin, end, wait=wait)
 
 
 def start_vm(

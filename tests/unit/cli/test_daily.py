@@ -78,6 +78,7 @@ def test_a_list_of_what_does_not_exist_is_an_error_and_not_empty(cli: Cli, words
 def test_a_list_is_printed_in_every_way(cli: Cli) -> None:
     assert cli("ls", "-o", "csv", "-l", "team=b").out.splitlines()[1].startswith("vm-2,default,stopped,t4-small,gpu1,")
     assert cli("ls", "-o", "jsonpath=[*].devices[0].gpu").out.split() == ["0000:41:00.0"] * 3
+    assert cli("ls", "-o", "jsonpath=.[0].devices[0].gpu").out == "0000:41:00.0\n"
     assert cli("ls", "-o", "jsonpath={.labels.team}").out.split() == ["a", "a", "b"]
     assert cli("show-vm", "vm-1", "-o", "jsonpath=.state").out == "running\n"
     assert cli("show-vm", "vm-1", "-o", "name").out == "vm-1\n"
@@ -110,6 +111,7 @@ def test_several_vms_are_stopped_by_one_command_and_one_that_is_not_there_keeps_
     done = cli("stop-vm", "vm-1", "nobody", "vm-10")
     assert (done.code, done.out) == (4, "vm-1 is stopped\nvm-10 is stopped\n")
     assert "1 of 3 VMs could not be done [vm.partial]" in done.err
+    assert [line for line in done.err.splitlines() if line.endswith(":")] == ["vm-1:", "vm-10:"], "whose steps follow"
     assert cli("start-vm", "vm-1", "vm-10", "-o", "jsonpath=.state").out == "running\nrunning\n"
 
 
@@ -204,6 +206,13 @@ def test_a_host_with_another_servers_agent_says_what_to_do(cli: Cli) -> None:
     assert any("agent      0.1.0 (not this server's" in line for line in details({**host, "agent_differs": True}))
     (state,) = (column for column in COLUMNS if column.header == "STATE")
     assert state.text({**host, "agent_differs": True, "cordoned": True}) == "ready (cordoned, other agent)"
+
+
+def test_agents_of_several_hosts_are_upgraded_by_one_command(cli: Cli) -> None:
+    done = cli("host", "upgrade-agent", "gpu1", "nobody")
+    assert (done.code, done.out) == (4, "gpu1 is ready\n")
+    assert "1 of 2 hosts could not be done [host.partial]" in done.err
+    assert cli("host", "list", "--state", "other-agent").out == "no such hosts\n"
 
 
 def test_a_repair_that_was_begun_is_told_by_as_many_digits_as_commands_take() -> None:
