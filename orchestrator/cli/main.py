@@ -82,6 +82,7 @@ def main() -> None:
             Format.TABLE,
         )
         _discard_output()
+    gc.freeze()  # what is there goes with the process: nobody need search it for garbage at the end
     sys.exit(code)
 
 
