@@ -69,6 +69,8 @@ class Host:
     baseboard: str = ""
     """An NVSwitch baseboard of fabric_partitions.csv; empty: the GPUs have no fabric."""
     nics: tuple[Nic, ...] = ()
+    numa_nodes: int = 1
+    """Among which processors and memory are divided evenly."""
 
     def payload(self) -> dict[str, Any]:
         """What the host itself is told (lab/tools/README.md); the GPUs stand in PCI order."""
@@ -124,11 +126,14 @@ def read_scenario(file: Path, models: frozenset[str]) -> tuple[Host, ...]:
 
 
 def _host(host: Mapping, models: frozenset[str]) -> Host:
-    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port", "baseboard", "nics")
+    host.only("name", "driver_version", "gpus", "memory_mib", "vcpus", "ssh_port", "baseboard", "nics", "numa_nodes")
     name = host.need("name").matching(_NAME, "a host name: lower-case letters, digits and dashes, at most 32")
     gpus = host.need("gpus").sequence(1, MAX_GPUS)
     made = tuple(_gpu(item.mapping(), name, number, models) for number, item in enumerate(gpus))
     board, nics = host.get("baseboard"), host.get("nics")
+    vcpus, nodes = host.number("vcpus", 2, 1, 64), host.number("numa_nodes", 1, 1, 8)
+    if vcpus % nodes:
+        raise host.mistake(f"{vcpus} vcpus cannot be divided among {nodes} numa_nodes evenly")
     return Host(
         name=name,
         driver_version=host.need("driver_version").matching(
@@ -136,10 +141,11 @@ def _host(host: Mapping, models: frozenset[str]) -> Host:
         ),
         gpus=made,
         memory_mib=host.number("memory_mib", 6144, 2048, 262144),
-        vcpus=host.number("vcpus", 2, 1, 64),
+        vcpus=vcpus,
         ssh_port=host.number("ssh_port", 0, 0, 65535),
         baseboard=board.one_of(baseboards()) if board else "",
         nics=tuple(_nic(item.mapping(), made) for item in nics.sequence(1, MAX_NICS)) if nics else (),
+        numa_nodes=nodes,
     )
 
 

@@ -23,10 +23,16 @@ PROCESSOR: dict[str, list[str]] = {
 }
 
 
-def processors(kind: str, wanted: int) -> int:
-    """One under TCG. The kernel rewrites its own code while it runs (jump labels), and emulated processors beside
-    each other now and then still run the breakpoint it wrote meanwhile: it panics, rarely when the machine is quiet."""
-    return 1 if kind == "tcg" else wanted
+def processors(kind: str, wanted: int, nodes: int) -> int:
+    """One under TCG, but on a host of several NUMA nodes. The kernel rewrites its own code while it runs (jump labels),
+    and emulated processors beside each other now and then still run the breakpoint it wrote meanwhile: it panics,
+    rarely when the machine is quiet."""
+    return 1 if kind == "tcg" and nodes == 1 else wanted
+
+
+def processor(kind: str, nodes: int) -> list[str]:
+    """On a host of several NUMA nodes all emulated processors take turns in one thread, so that none runs beside."""
+    return [word.replace("tcg,", "tcg,thread=single,") if nodes > 1 else word for word in PROCESSOR[kind]]
 
 
 def has_virtualisation(cpuinfo: str) -> bool:

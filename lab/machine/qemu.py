@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.machine.accelerator import PROCESSOR, processors
+from lab.machine.accelerator import processor, processors
 from lab.scenario import Host
 
 # Restricted user networking: the host is reached through the forwarded port and reaches nothing outside.
@@ -46,10 +46,11 @@ def mac(host: str, network: str) -> str:
 
 def arguments(machine: Machine) -> list[str]:
     host = machine.host
-    cpus = processors(machine.accelerator, host.vcpus)
+    cpus = processors(machine.accelerator, host.vcpus, host.numa_nodes)
     words = [
         "-nodefaults", "-no-user-config", "-display", "none", "-name", f"vgpu-lab-{host.name}",
-        *PROCESSOR[machine.accelerator], "-smp", str(cpus), "-m", f"{host.memory_mib}M",
+        *processor(machine.accelerator, host.numa_nodes), "-smp", f"{cpus}{_sockets(host)}",
+        "-m", f"{host.memory_mib}M", *_numa(host, cpus),
         "-device", "intel-iommu,intremap=on",
         "-kernel", str(machine.kernel), "-initrd", "initrd", "-append", _KERNEL_WORDS,
         "-blockdev", "qcow2,node-name=root,file.driver=file,file.filename=disk.qcow2,file.cache.no-flush=on",
@@ -85,6 +86,20 @@ def arguments(machine: Machine) -> list[str]:
         where = f",bus=beside{nic.beside},addr={number:#x}" if nic.beside else ""
         words += _port("pcie-root-port", f"nic-port{number}", _NICS + number, where)
         words += ["-device", f"igb,bus=nic-port{number},mac={mac(host.name, f'nic{number}')},romfile="]
+    return words
+
+
+def _sockets(host: Host) -> str:
+    return f",sockets={host.numa_nodes}" if host.numa_nodes > 1 else ""
+
+
+def _numa(host: Host, cpus: int) -> list[str]:
+    """Processors and memory of each node; none where there is one."""
+    nodes, words = host.numa_nodes, list[str]()
+    for node in range(nodes if nodes > 1 else 0):
+        first, size = node * cpus // nodes, host.memory_mib // nodes
+        words += ["-object", f"memory-backend-ram,id=memory{node},size={size}M"]
+        words += ["-numa", f"node,nodeid={node},cpus={first}-{first + cpus // nodes - 1},memdev=memory{node}"]
     return words
 
 

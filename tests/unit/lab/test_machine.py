@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,19 @@ def test_interrupt_remapping_is_on_with_either_accelerator(kind: str, chip: str)
     line = words(kind)
     assert "intel-iommu,intremap=on" in line
     assert f"q35,{chip}" in line
+
+
+def test_a_host_of_several_numa_nodes_has_its_processors_take_turns_where_it_is_emulated() -> None:
+    wide = replace(host(), vcpus=4, numa_nodes=2, memory_mib=4096)
+    line = " ".join(arguments(Machine(wide, Path("/h"), Path("/k"), "tcg", 4022, 4023)))
+    assert "tcg,thread=single,tb-size" in line
+    assert "-smp 4,sockets=2 -m 4096M" in line
+    assert "-numa node,nodeid=1,cpus=2-3,memdev=memory1" in line
+    assert "memory-backend-ram,id=memory1,size=2048M" in line
+    one = " ".join(words("tcg"))
+    assert "-smp 1 -m" in one
+    assert "numa" not in one
+    assert "thread" not in one
 
 
 def test_every_network_of_a_host_is_on_the_loopback_interface() -> None:

@@ -81,6 +81,11 @@ BAD = [
     ("hosts: 7\n", 1, "a list is wanted here"),
     ("host: []\n", 1, "unknown field host; known: hosts"),
     ("hosts: []\nhosts: []\n", 2, "hosts is there twice"),
+    (
+        GOOD.replace("name: one", "name: one\n    numa_nodes: 4"),
+        2,
+        "2 vcpus cannot be divided among 4 numa_nodes evenly",
+    ),
     (GOOD.replace("name: one", "name: One"), 2, "'One' is not a host name"),
     (GOOD.replace("name: one", "name: ../one"), 2, "'../one' is not a host name"),
     (GOOD.replace("name: one", "names: one"), 2, "unknown field names"),
