@@ -232,18 +232,20 @@ def _engine(
     server = settings.database_server
     name = controller_name(settings.state)
     queue = settings.state / "queue.sqlite"
-    import_later("orchestrator.adapters.engine.work_queue")
+    bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
+    if server is not None:
+        import_later("orchestrator.adapters.engine.work_queue")
 
-    def open_queue(run: Callable[[str], None]) -> WorkQueue:
+    def open_queue(run: Callable[[str, str], None]) -> WorkQueue:
         from orchestrator.adapters.engine.work_queue import WorkQueue  # slow to import: not before it serves
 
         queue.touch(mode=0o600)
-        bounds = Bounds(workers=settings.workers, per_host=settings.operations_per_host)
         return WorkQueue(QueueDatabase(server or url_of(queue)), name, bounds, run)
 
     return DurableEngine(
         store,
         runner,
+        bounds=bounds,
         open_queue=open_queue,
         living=LiveControllers(store, name, alone=server is None),
         afterwards=afterwards,

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a durable queue: bounded in all and per host, one at a time per VM or host it is about.
+"""Runs of operations: bounded in all and per host, one at a time per VM or host it is about.
 
-The operations themselves say what has to run; a poll of them puts what is due into the queue. So an operation that was
-stored is run whatever happened after, and one that waits for another takes a row and no thread. What this process has
-stored is asked for by name, and the end of a run makes a poll only while some operation waits for another.
+The operations themselves say what has to run; a poll of them finds what is due. So an operation that was stored is run
+whatever happened after, and one that waits for another takes a row and no thread. What this process has stored is asked
+for by name, and the end of a run makes a poll only while some operation waits for another.
+
+While no other controller lives, what is due is run on threads of this process. Several share a durable queue.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
+from orchestrator.adapters.engine.own_runs import OwnRuns
+from orchestrator.adapters.engine.places import Bounds
 from orchestrator.adapters.engine.timer import Course
 from orchestrator.core.contained import Contained
 from orchestrator.core.errors import WorldError
@@ -50,14 +54,16 @@ class DurableEngine:
         store: Store,
         runner: Runs,
         *,
-        open_queue: Callable[[Callable[[str], None]], WorkQueue],
+        bounds: Bounds,
+        open_queue: Callable[[Callable[[str, str], None]], WorkQueue],
         living: LiveControllers,
         afterwards: Callable[[str, str], None],
     ) -> None:
-        """``open_queue`` is given what runs one operation; ``afterwards`` is given the host's name and the
+        """``open_queue`` is given what runs one operation of a host; ``afterwards`` is given the host's name and the
         operation's subject after a run."""
         self._store = store
         self._runner = runner
+        self._own = OwnRuns(bounds, self._run)
         self._open_queue = open_queue
         self._living = living
         self._afterwards = afterwards
@@ -74,6 +80,9 @@ class DurableEngine:
         self._running = 0
         self._changed = threading.Condition()
         self._queue: WorkQueue | None = None
+        self._left_alone: frozenset[str] | None = None
+        """Operations that had begun before this controller did, and that are in no queue: whoever was there before may
+        run them. None: that is not known yet."""
         self._idle_beats = 0
         self._course = Course("operations", POLL_S)
         self._beats, self._next_beat = 0, 0.0
@@ -108,14 +117,14 @@ class DurableEngine:
         self._stopping.set()
         self._wake.set()
         self._thread.join()
-        if self._queue is not None:
-            self._queue.begin_no_more()
+        self._own.begin_no_more()
         with self._changed:
             self._changed.wait_for(lambda: self._running == 0)
+        self._own.close()
         if self._queue is not None:
             self._queue.close()
-            with _outlived("leaving"):
-                self._living.leave()
+        with _outlived("leaving"):
+            self._living.leave()
 
     def _attend(self) -> None:
         while not self._stopping.is_set():
@@ -131,29 +140,54 @@ class DurableEngine:
             self._beats, self._next_beat = self._beats + 1, now + POLL_S
 
     def _poll(self, *, beat: bool, forget: bool) -> None:
-        due = self._due(whole=beat)
-        if self._queue is None:
-            with self._living.beat():  # first: what nobody who lives has begun is taken over by the others
-                pass
-            if not due:  # a server that is only asked does without the queue
-                return
-            self._queue = self._open_queue(self._run)
         if beat:
-            with self._living.beat() as living:
-                taken = self._queue.take_over(living)
-            if taken:
-                log.warning("queued %d operations again whose run has gone", taken)
+            self._beat()
+        if not self._living.known:  # what this one has stored is due for the others, too
+            self._left_alone = None
+            return
+        if not self._living.alone:
+            self._own.give_up_waiting()
+        due = self._due(whole=beat)
         if due:
-            self._queue.offer(due, thorough=beat, alone=self._living.alone)
-        if beat and forget:
-            self._queue.forget_ended()
-        if due:  # asked for by name, it may not have begun to run yet
-            self._idle_beats = 0
+            self._offer(due, thorough=beat)
+            self._idle_beats = 0  # asked for by name, it may not have begun to run yet
         elif beat:
             self._idle_beats += 1
-        if self._idle_beats >= RESTED_AFTER and not self._running:
-            self._queue.forget_ended()  # one that rests often is seldom open when it is time for that
-            queue, self._queue = self._queue, None
+        if self._queue is not None:
+            self._tidy(self._queue, forget=beat and forget)
+
+    def _beat(self) -> None:
+        with self._living.beat() as living:  # first: what nobody who lives has begun is taken over by the others
+            taken = 0 if self._queue is None else self._queue.take_over(living, self._own.running())
+        if taken:
+            log.warning("queued %d operations again whose run has gone", taken)
+
+    def _offer(self, due: tuple[DueOperation, ...], *, thorough: bool) -> None:
+        if self._living.alone:
+            queued = self._queue.live() if thorough and self._queue is not None else frozenset[str]()
+            self._own.offer(one for one in due if one.operation not in queued)
+            return
+        if self._queue is None:  # a server that is alone, or only asked, does without
+            self._queue = self._open_queue(self._own.run_once)
+        others = self._of_others(due, self._queue) if thorough else self._left_alone or frozenset()
+        self._queue.offer(due, thorough=thorough, running=self._own.running() | others)
+
+    def _of_others(self, due: tuple[DueOperation, ...], queue: WorkQueue) -> frozenset[str]:
+        """Of what is due: what a controller may run on threads of its own that was alone before this one began. It is
+        due for the oldest of those that live, whether it runs or not."""
+        if self._left_alone is None:
+            self._left_alone = frozenset(one.operation for one in due if one.attempt) - queue.live()
+        still = self._left_alone.intersection(one.operation for one in due)
+        self._left_alone = still if self._living.elders else frozenset()
+        return self._left_alone
+
+    def _tidy(self, queue: WorkQueue, *, forget: bool) -> None:
+        """One that rests often is seldom open when it is time to forget."""
+        rests = self._idle_beats >= RESTED_AFTER and not self._running
+        if forget or rests:
+            queue.forget_ended()
+        if rests:
+            self._queue = None
             queue.close()
 
     def _due(self, *, whole: bool) -> tuple[DueOperation, ...]:

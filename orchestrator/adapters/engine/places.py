@@ -19,14 +19,6 @@ class Bounds:
     per_host: int
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A run that has a place. ``run``: its id."""
-
-    due: DueOperation
-    run: str
-
-
 class RunPlaces:
     """Counted in memory; safe for threads. An operation stands in one line or has one place."""
 
@@ -38,20 +30,20 @@ class RunPlaces:
         self._taken: Counter[str] = Counter()
         """Places, by host."""
         self._running: set[str] = set()
-        self._lines: dict[str, deque[Begun]] = {}
+        self._lines: dict[str, deque[DueOperation]] = {}
         self._in_line: set[str] = set()
         self._closed = False
 
-    def stand_in_line(self, new: Iterable[Begun]) -> None:
+    def stand_in_line(self, new: Iterable[DueOperation]) -> None:
         """Those that neither wait nor have a place."""
         with self._lock:
             for one in new:
-                operation = one.due.operation
+                operation = one.operation
                 if operation not in self._in_line and operation not in self._hosts:
                     self._in_line.add(operation)
-                    self._lines.setdefault(one.due.host, deque()).append(one)
+                    self._lines.setdefault(one.host, deque()).append(one)
 
-    def take(self) -> Begun | None:
+    def take(self) -> DueOperation | None:
         """One for whom there is a place, which it has from now on: first come, first served on each host."""
         with self._lock:
             if self._closed or len(self._hosts) >= self._bounds.workers:
@@ -63,16 +55,14 @@ class RunPlaces:
             one = line.popleft()
             if line:
                 self._lines[host] = line  # now behind the other hosts
-            self._in_line.discard(one.due.operation)
-            self._have(one.due.operation, host)
+            self._in_line.discard(one.operation)
+            self._have(one.operation, host)
             return one
 
-    def give_up_waiting(self) -> list[Begun]:
-        """Nobody stands in line any more; who did."""
+    def give_up_waiting(self) -> None:
+        """Nobody stands in line any more."""
         with self._lock:
-            waiting = [one for line in self._lines.values() for one in line]
             self._lines, self._in_line = {}, set()
-        return waiting
 
     def close(self) -> None:
         """No place is given to anybody any more."""
@@ -98,11 +88,6 @@ class RunPlaces:
                 self._taken[host] -= 1
                 if not self._taken[host]:
                     del self._taken[host]
-
-    def kept(self) -> frozenset[str]:
-        """Operations with a place that have not begun to run."""
-        with self._lock:
-            return frozenset(self._hosts.keys() - self._running)
 
     def known(self) -> frozenset[str]:
         """Operations that have a place or wait for one."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The durable queue: one run of an operation is one workflow of DBOS, queued in the partition of its host.
+"""The durable queue of several controllers: one run of an operation is one workflow of DBOS, queued in the partition of
+its host.
 
-The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there. While
-no other controller lives, runs are begun without the queue as soon as their host has a place: the library looks for
-what is queued five times a second, and what it finds it writes once more.
+The journal remembers the steps, so a workflow has none of its own: run again after a crash it goes on from there.
 """
 
 from __future__ import annotations
@@ -11,18 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import Context
 from typing import Any, Final, Protocol
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetEnqueueOptions, SetWorkflowID
 from dbos import error as library
 
-from orchestrator.adapters.engine.places import Begun, Bounds, RunPlaces
-from orchestrator.core.contained import Contained
+from orchestrator.adapters.engine.places import Bounds
 from orchestrator.core.errors import Retryable
 from orchestrator.ports.store.operations import DueOperation
-
-log = logging.getLogger(__name__)
 
 VERSION: Final = "wf-1"
 """Of the workflow, not of the program: another one would strand what an older program has queued."""
@@ -52,18 +47,17 @@ class Database(Protocol):
 class WorkQueue:
     """The library has one instance per process, and so has this."""
 
-    def __init__(self, database: Database, name: str, bounds: Bounds, run: Callable[[str], None]) -> None:
+    def __init__(self, database: Database, name: str, bounds: Bounds, run: Callable[[str, str], None]) -> None:
         """Begin to take runs off the queue, first those that this controller had begun before it ended.
 
-        ``name`` of this controller: the same after a restart, another one for each.
+        ``name`` of this controller: the same after a restart, another one for each. ``run`` is given an operation and
+        its host.
 
         :raises Retryable: ``store.queue``
         """
         logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to the console by itself
         self._database = database
         self._name = name
-        self._run = run
-        self._places = RunPlaces(bounds)
         self._not_running: dict[str, int] = {}
         self._offered: set[str] = set()
         """Runs of operations that were due at the last thorough look or have become so since."""
@@ -83,7 +77,7 @@ class WorkQueue:
 
         @DBOS.workflow(name=_WORKFLOW)
         def run_operation(operation_id: str, host: str = "") -> None:  # without a host: queued by an older version
-            self._run_once(operation_id, host)
+            run(operation_id, host)
 
         self._workflow = run_operation
         try:
@@ -100,72 +94,56 @@ class WorkQueue:
             self.close()
             raise
 
-    def offer(self, due: Iterable[DueOperation], *, thorough: bool, alone: bool) -> None:
-        """Have every one run that is neither queued nor running. ``alone``: no other controller lives, so the places
-        that this process counts are all there are. Unless ``thorough``, only those that this process has not been
-        offered yet, what the queue's database says is not asked, and unless ``alone``, it is their first run.
+    def offer(self, due: Iterable[DueOperation], *, thorough: bool, running: Collection[str]) -> None:
+        """Have every one run that is neither queued nor ``running``. Unless ``thorough``, only those of whom this is
+        the first run and that this process has not been offered yet, and what the queue's database says is not asked.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
-            due = tuple(due)
-            new = self._neither_queued_nor_running(due) if thorough else self._not_offered(due, alone=alone)
+            due = tuple(one for one in due if one.operation not in running)
+            new = self._not_queued(due) if thorough else {_run_of(one): one for one in due if not one.attempt}
+            for run, one in new.items():
+                if thorough or run not in self._offered:
+                    self._enqueue(run, one)
             self._offered = {_run_of(one) for one in due} | (set() if thorough else self._offered)
-            if not alone:
-                for one in (*self._places.give_up_waiting(), *new):
-                    self._enqueue(one)
-                return
-            self._places.stand_in_line(new)
-            self._begin_those_with_a_place()
 
-    def _not_offered(self, due: Iterable[DueOperation], *, alone: bool) -> list[Begun]:
-        new = [Begun(one, _run_of(one)) for one in due if alone or not one.attempt]
-        return [one for one in new if one.run not in self._offered]
+    def live(self) -> frozenset[str]:
+        """Operations that are queued, or run off the queue.
 
-    def _neither_queued_nor_running(self, due: Iterable[DueOperation]) -> list[Begun]:
-        kept = self._places.kept()
-        live = {_operation_of(run.workflow_id) for run in _runs(status=_LIVE)}
-        for operation in kept - live:  # its run had ended before: another number gets it run
-            self._places.leave(operation)
-        busy = live | self._places.known()
-        new = {f"{one.operation}.": one for one in due if one.operation not in busy}
+        :raises Retryable: ``store.queue``
+        """
+        with self._errors():
+            return frozenset(_operation_of(run.workflow_id) for run in _runs(status=_LIVE))
+
+    def _not_queued(self, due: Iterable[DueOperation]) -> dict[str, DueOperation]:
+        """By the ids of their next runs."""
+        live = self.live()
+        new = {f"{one.operation}.": one for one in due if one.operation not in live}
         ended = [run.workflow_id for run in _runs(workflow_id_prefix=list(new))] if new else []
-        return [Begun(one, f"{prefix}{_next_number(prefix, ended)}") for prefix, one in new.items()]
+        return {f"{prefix}{_next_number(prefix, ended)}": one for prefix, one in new.items()}
 
-    def _enqueue(self, one: Begun) -> None:
+    def _enqueue(self, run: str, one: DueOperation) -> None:
         """A run of that id that there is already is left as it is."""
-        with SetWorkflowID(one.run), SetEnqueueOptions(queue_partition_key=one.due.host):
-            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.due.operation, one.due.host)
+        with SetWorkflowID(run), SetEnqueueOptions(queue_partition_key=one.host):
+            DBOS.enqueue_workflow(_QUEUE, self._workflow, one.operation, one.host)
 
-    def _begin_those_with_a_place(self) -> None:
-        """A run of that id that there is already is left as it is."""
-        while (one := self._places.take()) is not None:
-            try:
-                with SetWorkflowID(one.run):
-                    DBOS.start_workflow(self._workflow, one.due.operation, one.due.host)
-            except BaseException:
-                self._places.leave(one.due.operation)  # it is due still: the next thorough look finds it
-                raise
-
-    def _begin_the_next(self) -> None:
-        with Contained(lambda error: log.warning("no run is begun until the next poll: %s", error)), self._errors():
-            self._begin_those_with_a_place()
-
-    def take_over(self, living: Collection[str]) -> int:
-        """Let be queued again what a controller that does not live had begun, and what this one took and never began;
-        how many that were.
+    def take_over(self, living: Collection[str], running: Collection[str]) -> int:
+        """Let be queued again what a controller that does not live had begun, and what this one took and is not
+        ``running``; how many that were.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
             begun = _runs(status=["PENDING"])
             orphans = [run for run in begun if run.executor_id not in {self._name, *living}]
-            orphans += self._never_began([run for run in begun if run.executor_id == self._name])
+            own = [run for run in begun if run.executor_id == self._name]
+            orphans += self._never_began([run for run in own if _operation_of(run.workflow_id) not in running])
             queued = [run.workflow_id for run in orphans if run.queue_partition_key is not None]
             if queued:
                 DBOS.resume_workflows(queued, queue_name=_QUEUE)
             others = [run.workflow_id for run in orphans if run.queue_partition_key is None]
-            if others:  # begun without the queue, which would have no place for them: they get another run
+            if others:  # begun by an older version without the queue, which would have no place for them
                 DBOS.cancel_workflows(others)
             return len(orphans)
 
@@ -178,22 +156,11 @@ class WorkQueue:
             while ended := _runs(status=["SUCCESS", "ERROR", "CANCELLED"], sort_desc=True, offset=_KEPT, limit=_BATCH):
                 DBOS.delete_workflows([run.workflow_id for run in ended])
 
-    def _never_began(self, own: Sequence[Any]) -> list[Any]:
+    def _never_began(self, taken: Sequence[Any]) -> list[Any]:
         """Of the runs that this process has taken: what went wrong while they were started is only in the log."""
-        running = self._places.running()
-        waiting = {run.workflow_id: run for run in own if _operation_of(run.workflow_id) not in running}
+        waiting = {run.workflow_id: run for run in taken}
         self._not_running = {run: self._not_running.get(run, 0) + 1 for run in waiting}
         return [run for name, run in waiting.items() if self._not_running[name] >= _NEVER_BEGAN]
-
-    def _run_once(self, operation_id: str, host: str) -> None:
-        """Not beside another run of it in this process, which was late and not lost."""
-        if not self._places.begin(operation_id, host):
-            return
-        try:
-            self._run(operation_id)
-        finally:
-            self._places.leave(operation_id)
-            Context().run(self._begin_the_next)  # in this run's own context it would be a part of this run
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -204,13 +171,8 @@ class WorkQueue:
         except library.DBOSException as error:
             raise Retryable("store.queue", "the queue of operations cannot be used", details=str(error)) from error
 
-    def begin_no_more(self) -> None:
-        """What waits for a place stays due."""
-        self._places.close()
-
     def close(self) -> None:
         """Take no more off the queue."""
-        self.begin_no_more()
         DBOS.destroy(destroy_registry=True)
         self._database.close()
 

@@ -39,12 +39,12 @@ def _case(case: str, directory: Path, url: str) -> Iterator[Row]:
     plane.add_host(T4_HOST)
     plane.add_host(L40S_HOST)
     ended = threading.Semaphore(0)
+    bounds = Bounds(workers=8, per_host=8)
     engine = DurableEngine(
         plane.store,
         Runner(plane.world, plane.journal, DEFINITIONS),
-        open_queue=lambda run: WorkQueue(
-            QueueDatabase(url.replace("e.sqlite", "queue.sqlite")), "bench", Bounds(workers=8, per_host=8), run
-        ),
+        bounds=bounds,
+        open_queue=lambda run: WorkQueue(QueueDatabase(url.replace("e.sqlite", "queue.sqlite")), "bench", bounds, run),
         living=LiveControllers(plane.store, "bench", alone=case == "sqlite"),
         afterwards=lambda _host, _subject: ended.release(),
     )

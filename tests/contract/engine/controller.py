@@ -40,10 +40,12 @@ def main(name: str, url: str, directory: Path, *act: str) -> None:
     at = acting(directory / f"{name}.reached", act)
     plane = control_plane(directory, hosts=SharedHosts(directory / "hosts", at), url=url)
     queue = url.replace("vgpuctl.sqlite", "queue.sqlite")
+    bounds = Bounds(workers=4, per_host=2)
     engine = DurableEngine(
         plane.store,
         Runner(plane.world, plane.journal, DEFINITIONS),
-        open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, Bounds(workers=4, per_host=2), run),
+        bounds=bounds,
+        open_queue=lambda run: WorkQueue(QueueDatabase(queue), name, bounds, run),
         living=LiveControllers(plane.store, name, alone=url.startswith("sqlite")),
         afterwards=lambda _host, _subject: None,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dbos._core
 import pytest
 from dbos import DBOS
 from dbos._core import execute_dequeued_workflow
@@ -73,6 +73,7 @@ def durable(
     return DurableEngine(
         store,
         runs,
+        bounds=bounds,
         open_queue=lambda run: WorkQueue(QueueDatabase(database), "one", bounds, run),
         living=LiveControllers(store, "one", alone=url.startswith("sqlite")),
         afterwards=afterwards,
@@ -179,6 +180,7 @@ def test_however_much_was_run_the_rows_of_the_queue_do_not_grow(
         left.put(len(DBOS.list_workflows()))
         close(self)
 
+    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", counted)
     monkeypatch.setattr(work_queue, "_KEPT", 2)
     monkeypatch.setattr(work_queue, "_BATCH", 3)
@@ -205,6 +207,10 @@ def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def refuses(*_: object) -> None:
+    raise AssertionError("nobody shares the operations")
+
+
 def one_operation_is_run(store: SqlStore, engine_of: Open) -> None:
     runs = Recording(store)
     runs.gate.set()
@@ -223,18 +229,17 @@ def test_a_run_that_was_taken_off_the_queue_and_never_began_is_queued_again(
     one_operation_is_run(store, engine_of)
 
 
-@pytest.mark.parametrize("lost", ["dbos._core._init_workflow", "dbos._core._execute_workflow_wthread"])
 def test_a_run_that_could_not_be_begun_is_begun_again(
-    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, lost: str
+    store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lost, once(OSError("no thread"), getattr(dbos._core, lost.rpartition(".")[2])))
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", once(RuntimeError("no thread"), ThreadPoolExecutor.submit))
     one_operation_is_run(store, engine_of)
 
 
-def test_alone_a_run_begins_when_its_host_has_a_place_whenever_the_queue_is_looked_at(
+def test_alone_a_run_begins_when_its_host_has_a_place_and_nothing_of_it_is_queued(
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_queue, "_POLL_S", 3600.0)
+    monkeypatch.setattr(WorkQueue, "__init__", refuses)
     runs = Recording(store)
     engine, ended = engine_of(runs, per_host=2)
     for number in range(6):
@@ -266,6 +271,7 @@ def test_what_waits_for_a_place_is_queued_once_another_controller_lives(
 def test_the_engine_goes_on_when_one_look_at_the_queue_went_wrong(
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(DBOS, "list_workflows", once(error, DBOS.list_workflows))
     one_operation_is_run(store, engine_of)
 

@@ -10,6 +10,8 @@ import pytest
 
 from orchestrator.adapters.engine import durable as engine_module
 from orchestrator.adapters.engine.durable import DurableEngine
+from orchestrator.adapters.engine.live_controllers import LiveControllers
+from orchestrator.adapters.engine.own_runs import OwnRuns
 from orchestrator.adapters.engine.work_queue import WorkQueue
 from orchestrator.adapters.store.database import SqlStore
 from tests.contract.engine.test_durable import LIMIT_S, Open, Recording, add, wait_for
@@ -25,6 +27,7 @@ def test_a_queue_that_nobody_needs_is_closed_and_opened_again_for_the_next_opera
         close(self)
         closed.put(None)
 
+    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", told)
     monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
     runs = Recording(store)
@@ -42,7 +45,7 @@ def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_h
     store: SqlStore, engine_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: queue.SimpleQueue[str] = queue.SimpleQueue()
-    polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, WorkQueue._run_once
+    polled, close, poll, run = threading.Event(), WorkQueue.close, DurableEngine._poll, OwnRuns.run_once
     runs = Recording(store)
     runs.gate.set()
 
@@ -54,14 +57,15 @@ def test_a_queue_that_was_opened_again_stays_open_until_what_it_was_opened_for_h
         poll(self, **which)
         polled.set()
 
-    def late(self: WorkQueue, operation_id: str, host: str) -> None:
+    def late(self: OwnRuns, operation_id: str, host: str) -> None:
         if operation_id == "op1":
             polled.clear()  # the poll that offers it may have ended already, the next one has not
             assert polled.wait(LIMIT_S)
         run(self, operation_id, host)
 
+    monkeypatch.setattr(LiveControllers, "alone", False)
     monkeypatch.setattr(WorkQueue, "close", told)
-    monkeypatch.setattr(WorkQueue, "_run_once", late)
+    monkeypatch.setattr(OwnRuns, "run_once", late)
     monkeypatch.setattr(DurableEngine, "_poll", polls)
     monkeypatch.setattr(engine_module, "RESTED_AFTER", 1)
     engine, ended = engine_of(runs)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of this process, on threads of its own: each begins as soon as its host has a place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from orchestrator.adapters.engine.places import Bounds, RunPlaces
+from orchestrator.core.contained import Contained
+from orchestrator.ports.store.operations import DueOperation
+
+log = logging.getLogger(__name__)
+
+
+class OwnRuns:
+    """Safe to call from many threads. Nothing of it is stored: what is due is read, and offered again."""
+
+    def __init__(self, bounds: Bounds, run: Callable[[str], None]) -> None:
+        """``run`` is given an operation's id."""
+        self._places = RunPlaces(bounds)
+        self._run = run
+        self._threads = ThreadPoolExecutor(bounds.workers, thread_name_prefix="run")
+
+    def offer(self, due: Iterable[DueOperation]) -> None:
+        """Have every one run that neither runs nor waits for a place.
+
+        :raises RuntimeError: no thread can be had; those without one are to be offered again"""
+        self._places.stand_in_line(due)
+        self._begin_those_with_a_place()
+
+    def give_up_waiting(self) -> None:
+        """Nobody waits for a place any more: what did is due."""
+        self._places.give_up_waiting()
+
+    def known(self) -> frozenset[str]:
+        """Operations that run here or wait for a place."""
+        return self._places.known()
+
+    def running(self) -> frozenset[str]:
+        """Operations that run here."""
+        return self._places.running()
+
+    def run_once(self, operation: str, host: str) -> None:
+        """On this thread, whether a place was kept for it or not; not beside another run of it in this process."""
+        if not self._places.begin(operation, host):
+            return
+        try:
+            self._run(operation)
+        finally:
+            self._places.leave(operation)
+            with Contained(lambda error: log.warning("no run is begun until the next poll: %s", error)):
+                self._begin_those_with_a_place()
+
+    def begin_no_more(self) -> None:
+        """What waits for a place stays due."""
+        self._places.close()
+
+    def close(self) -> None:
+        """Runs that go on end by themselves."""
+        self.begin_no_more()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _begin_those_with_a_place(self) -> None:
+        while (one := self._places.take()) is not None:
+            try:
+                self._threads.submit(self._on_a_thread, one.operation, one.host)
+            except BaseException:
+                self._places.leave(one.operation)  # it is due still: the next thorough look finds it
+                raise
+
+    def _on_a_thread(self, operation: str, host: str) -> None:
+        with Contained(lambda error: log.warning("operation %s waits for the next poll", operation, exc_info=error)):
+            self.run_once(operation, host)
