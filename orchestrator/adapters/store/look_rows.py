@@ -90,10 +90,10 @@ class SqlLooks:
 
     def restless(self, *, since: int | None, now: float) -> frozenset[str]:
         """Of those that something is to be said of even though they look as before."""
-        worked = (_WORKED_SINCE_SEEN, {}) if since is None else (_WORKED, {"since": since})
+        worked = self._db.execute(_WORKED_SINCE_SEEN) if since is None else self._db.execute(_WORKED, {"since": since})
         named = [
             *self._db.execute(_AT_WORK).scalars(),
-            *self._db.execute(*worked).scalars(),
+            *worked.scalars(),
             *self._db.execute(_FOUND).scalars(),
         ]
         ending = (row.host for row in self._db.execute(_LEASES) if ends_soon(row.created_at, row.lease_end, now))

@@ -105,7 +105,11 @@ def test_of_what_is_spread_over_time_one_does_what_it_can_and_nobody_is_hired_fo
 def test_of_what_is_spread_over_time_more_are_done_side_by_side_where_each_takes_long() -> None:
     together = threading.Barrier(3, timeout=LIMIT_S)
     pool = ThreadPoolExecutor(3 * COMPANIONS)
-    crew = Crew[int](pool=pool, at_once=3, do=lambda _: together.wait() and None)
+
+    def work(_number: int) -> None:
+        together.wait()
+
+    crew = Crew(pool=pool, at_once=3, do=work)
     crew.work(range(30), LIMIT_S, per_s=500)
     assert crew.errors == []
     pool.shutdown()
