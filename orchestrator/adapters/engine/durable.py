@@ -170,7 +170,7 @@ class DurableEngine:
         if self._queue is None:  # a server that is alone, or only asked, does without
             self._queue = self._open_queue(self._own.run_once)
         others = self._of_others(due, self._queue) if thorough else self._left_alone or frozenset()
-        self._queue.offer(due, thorough=thorough, running=self._own.running() | others)
+        self._queue.offer(due, thorough=thorough, busy=self._own.known() | others)
 
     def _of_others(self, due: tuple[DueOperation, ...], queue: WorkQueue) -> frozenset[str]:
         """Of what is due: what a controller may run on threads of its own that was alone before this one began. It is

@@ -94,14 +94,14 @@ class WorkQueue:
             self.close()
             raise
 
-    def offer(self, due: Iterable[DueOperation], *, thorough: bool, running: Collection[str]) -> None:
-        """Have every one run that is neither queued nor ``running``. Unless ``thorough``, only those of whom this is
-        the first run and that this process has not been offered yet, and what the queue's database says is not asked.
+    def offer(self, due: Iterable[DueOperation], *, thorough: bool, busy: Collection[str]) -> None:
+        """Have every one run that is neither queued nor ``busy``. Unless ``thorough``, only those of whom this is the
+        first run and that this process has not been offered yet, and what the queue's database says is not asked.
 
         :raises Retryable: ``store.queue``
         """
         with self._errors():
-            due = tuple(one for one in due if one.operation not in running)
+            due = tuple(one for one in due if one.operation not in busy)
             new = self._not_queued(due) if thorough else {_run_of(one): one for one in due if not one.attempt}
             for run, one in new.items():
                 if thorough or run not in self._offered:
