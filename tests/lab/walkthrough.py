@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ``console`` blocks of a page as a reader would: one shell, command after command, looking at the answers."""
+"""Types the ``console`` blocks of a page as a reader would: in one shell, command by command, each answer read."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,14 +44,13 @@ def commands_of(page: Path) -> list[Command]:
     return found
 
 
-def walk(page: Path, directory: Path, limit_s: float) -> None:
+def walk(commands: Sequence[Command], directory: Path, limit_s: float, **environment: str) -> None:
     """:raises AssertionError: a command failed, or answered something else than the page says"""
-    commands = commands_of(page)
     script = "".join(f"{command.line}\necho '{_END}'$?\n" for command in commands)
     own = {name: value for name, value in os.environ.items() if name not in _OF_AN_OUTER_MAKE}
     done = subprocess.run(
         ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**own, "NO_COLOR": "1"}, cwd=directory, text=True, timeout=limit_s,
+        env={**own, **environment, "NO_COLOR": "1"}, cwd=directory, text=True, timeout=limit_s,
     )  # fmt: skip
     answers = done.stdout.split(_END)
     for command, answer, after in zip(commands, answers, answers[1:], strict=False):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.walkthrough import walk
+from tests.lab.walkthrough import commands_of, walk
 
 PAGE = """\
 Text.
@@ -29,7 +29,7 @@ $ true
 
 def _walk(page: Path, text: str) -> None:
     page.write_text(text)
-    walk(page, page.parent, limit_s=20)
+    walk(commands_of(page), page.parent, limit_s=20)
 
 
 def test_a_page_that_is_true_is_walked_to_its_end(tmp_path: Path) -> None:
