@@ -62,6 +62,13 @@ class HostReadinessFacts:
     """UEFI firmware for VMs is described to QEMU."""
     gpus: tuple[HostGpuFact, ...]
     storage_free_bytes: int
+    nvswitches: bool
+    fabric_manager: str | None
+    dcgm: str | None
+    huge_pages_2m: int
+    huge_pages_1g: int
+    large_pages_mounted: bool
+    """Those of 1 GiB: libvirt gives QEMU none of them otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +116,7 @@ def _all(facts: HostReadinessFacts) -> Iterator[Requirement]:
     )  # fmt: skip
     yield _gpus(facts)
     yield from _driver(facts)
+    yield from _beside_driver(facts)
     enough = facts.storage_free_bytes >= MIN_FREE_BYTES
     free = f"{show_size(facts.storage_free_bytes // GIB * GIB)} free" if facts.storage_free_bytes >= GIB else "full"
     yield _of("disk", enough, free, free, f"make {show_size(MIN_FREE_BYTES)} free where the agent's storage lies")
@@ -179,3 +187,21 @@ def _driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
         obstacles.append("Secure Boot is on: enrol the key that signs its modules, or switch it off")
     remedy = "; ".join([*obstacles, f"install NVIDIA's vGPU host driver; {_PROVISION}"])
     yield Requirement(name="driver", state="missing", found="no nvidia module is loaded", remedy=remedy)
+
+
+def _beside_driver(facts: HostReadinessFacts) -> Iterator[Requirement]:
+    if facts.nvswitches:
+        yield _of(
+            "fabric manager", facts.fabric_manager is not None and facts.fabric_manager == facts.driver,
+            facts.fabric_manager or "", facts.fabric_manager or "not installed, and the host has NVSwitches",
+            f"lock fabric_manager in the driver's version and add its bundle; {_PROVISION}",
+        )  # fmt: skip
+    yield Requirement(name="DCGM", state="ok", found=facts.dcgm or "not installed, nothing needs it", remedy=None)
+    counts = [
+        f"{count} of {size}" for count, size in ((facts.huge_pages_2m, "2M"), (facts.huge_pages_1g, "1G")) if count
+    ]
+    yield _of(
+        "huge pages", not facts.huge_pages_1g or facts.large_pages_mounted, ", ".join(counts) or "none, few need them",
+        f"{facts.huge_pages_1g} of 1G that no VM gets: nothing is mounted for them",
+        "playbooks/prepare-host.yml mounts them (docs/howto/prepare-hosts.md)", state="advice",
+    )  # fmt: skip

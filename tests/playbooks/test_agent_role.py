@@ -44,10 +44,13 @@ FINDINGS: dict[str, tuple[dict[str, object], dict[str, object], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("playbook", ["install-agent.yml", "remove-agent.yml"])
-def test_the_playbooks_parse_with_the_example_inventory(playbook: str) -> None:
+@pytest.mark.parametrize(
+    ("playbook", "inventory"),
+    [("install-agent.yml", "example"), ("remove-agent.yml", "example"), ("prepare-host.yml", "site")],
+)
+def test_the_playbooks_parse_with_the_example_inventories(playbook: str, inventory: str) -> None:
     checked = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "--syntax-check", "-i", "inventory/example",
+        [Path(sys.executable).with_name("ansible-playbook"), "--syntax-check", "-i", f"inventory/{inventory}",
          f"playbooks/{playbook}"],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "ANSIBLE_CONFIG": "playbooks/ansible.cfg"},
     )  # fmt: skip

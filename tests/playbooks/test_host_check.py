@@ -60,6 +60,9 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
         "sys/kernel/iommu_groups/0/x": "", "sys/module/nouveau/x": "", "sys/module/nvidia/version": "580.65.05\n",
         "sys/firmware/efi/efivars/SecureBoot-8be4df61": "\x06\x00\x00\x00\x01",
         "sys/module/apparmor/parameters/enabled": "Y\n",
+        "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "8\n",
+        "proc/mounts": "hugetlbfs /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n"
+        "hugetlbfs /p hugetlbfs rw,pagesize=1024M 0 0\n",
         "run/libvirt/libvirt-sock": "", "dev/kvm": "",
         "usr/share/qemu/firmware/60.json": '{"interface-types": ["uefi"], "features": [], "targets": '
                                            '[{"architecture": "x86_64", "machines": ["pc-q35-*"]}]}',
@@ -76,6 +79,7 @@ def test_what_a_hosts_files_say_is_what_is_told(tmp_path: Path) -> None:
     assert (facts.os, facts.amd, facts.iommu_groups) == ("Debian GNU/Linux 13 (trixie)", True, 1)
     assert (facts.modules, facts.driver, facts.secure_boot) == (("nouveau", "nvidia"), "580.65.05", True)
     assert (facts.confinement, facts.uefi) == ("AppArmor", True)
+    assert (facts.huge_pages_1g, facts.huge_pages_2m, facts.large_pages_mounted, facts.nvswitches) == (8, 0, True, True)
     assert [(one.address, one.takes_types) for one in facts.gpus] == [("0000:41:00.0", True)]
     assert facts.storage_free_bytes > 0
 

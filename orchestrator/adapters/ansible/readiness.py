@@ -51,6 +51,12 @@ class _Readiness(_Answer):
     uefi: bool
     gpus: Annotated[tuple[_Gpu, ...], Field(max_length=MAX_GPUS)]
     storage_free_bytes: Annotated[int, Field(ge=0, le=2**62)]
+    nvswitches: bool
+    fabric_manager: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    dcgm: Annotated[str, Field(pattern=r"^[0-9.]{1,40}$")] | None
+    huge_pages_2m: Annotated[int, Field(ge=0, le=2**40)]
+    huge_pages_1g: Annotated[int, Field(ge=0, le=2**40)]
+    large_pages_mounted: bool
 
 
 def facts_of(returned: object, host: str) -> HostReadinessFacts:

@@ -192,3 +192,9 @@ def test_the_example_inventory_can_be_imported_as_it_stands(cli: Cli, key: Path)
     planned = _rows(_import(cli, Path("inventory/example"), "--dry-run", "-o", "json"))
     assert set(planned) == {"gpu-host-1", "gpu-host-2"}
     assert planned["gpu-host-2"]["gpus"] == "0000:41:00.0,0000:61:00.0"
+
+
+def test_the_inventory_of_a_site_is_imported_with_its_groups(cli: Cli, key: Path) -> None:
+    planned = _rows(_import(cli, Path("inventory/site"), "--dry-run", "-o", "json"))
+    assert set(planned) == {"gpu-a1", "gpu-a2", "gpu-l1"}
+    assert (planned["gpu-l1"]["port"], planned["gpu-l1"]["gpus"]) == (2222, "0000:41:00.0,0000:61:00.0")

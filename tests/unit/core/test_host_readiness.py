@@ -41,6 +41,8 @@ def test_a_host_that_has_everything_lacks_nothing() -> None:
         ({"driver": None}, "driver", "install NVIDIA's vGPU host driver"),
         ({"driver": None, "headers": False}, "driver", "headers of kernel 6.12.48+deb13-amd64 first"),
         ({"driver": None, "secure_boot": True}, "driver", "Secure Boot is on"),
+        ({"nvswitches": True}, "fabric manager", "in the driver's version"),
+        ({"nvswitches": True, "fabric_manager": "580.65.06"}, "fabric manager", "in the driver's version"),
         ({"storage_free_bytes": 19 * GIB}, "disk", "make 20GiB free"),
     ],
 )
@@ -68,6 +70,25 @@ def test_a_host_without_uefi_firmware_for_vms_is_told_which_package_brings_it() 
     (wanting,) = _wanting(uefi=False)
     assert (wanting.name, wanting.state) == ("UEFI for VMs", "advice")
     assert "edk2-ovmf" in (wanting.remedy or "")
+
+
+def test_large_pages_that_nothing_is_mounted_for_are_told_and_not_refused() -> None:
+    (wanting,) = _wanting(huge_pages_1g=8)
+    assert (wanting.name, wanting.state) == ("huge pages", "advice")
+    assert "prepare-host.yml" in (wanting.remedy or "")
+    assert _wanting(huge_pages_1g=8, large_pages_mounted=True) == []
+
+
+def test_a_fabric_manager_of_the_drivers_version_and_dcgm_are_shown() -> None:
+    found = {
+        one.name: (one.state, one.found)
+        for one in requirements(
+            replace(READY, nvswitches=True, fabric_manager="580.65.05", dcgm="4.4.1", huge_pages_2m=512)
+        )
+    }
+    assert found["fabric manager"] == ("ok", "580.65.05")
+    assert found["DCGM"] == ("ok", "4.4.1")
+    assert found["huge pages"] == ("ok", "512 of 2M")
 
 
 def test_everything_that_a_bare_host_lacks_is_in_one_list() -> None:

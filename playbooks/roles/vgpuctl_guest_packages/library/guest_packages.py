@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs one of several packages from the repositories that a guest has, and never a driver along with it.
+"""Installs one of several packages from the repositories that a guest or a host has, and never a driver along with it.
 
-Runs in the guest, under any Python that Ansible supports there. What is installed already is left as it is, so a second
+Runs there, under any Python that Ansible supports there. What is installed already is left as it is, so a second
 run asks no repository.
 """
 
@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = """
 module: guest_packages
 short_description: Keeps one of several packages installed
-description: Fails where no repository of the guest has any of them. A failure begins with its code.
+description: Fails where no repository there has any of them. A failure begins with its code.
 author: vgpuctl
 options:
   any_of:
@@ -22,6 +22,7 @@ options:
     type: list
     elements: dict
     required: true
+  of: {description: Whose packages they are., type: str, choices: [guest, host], default: guest}
   lock_timeout_s: {description: How long another package manager is waited for., type: int, default: 300}
 """
 
@@ -105,18 +106,18 @@ def fitting(any_of: list[dict[str, str]], there: dict[str, str]) -> str | None:
 
 
 def _install(module: AnsibleModule, packages: Apt | Dnf, names: list[str]) -> str:
-    offered = packages.offered(names)
+    offered, of = packages.offered(names), module.params["of"]
     name = fitting(module.params["any_of"], offered)
     if name is None:
         other = ", ".join(f"{one} {version}" for one, version in offered.items())
         wanted = ", ".join(f"{one['name']} {one.get('release') or ''}".strip() for one in module.params["any_of"][:3])
         more = ", …" if len(module.params["any_of"]) > 3 else ""
         why = f"; they have {other}" if other else f"; {packages.trouble}" if packages.trouble else ""
-        module.fail_json(msg=f"[guest.no_package] no repository of the guest has {wanted}{more}{why}")
+        module.fail_json(msg=f"[{of}.no_package] no repository of the {of} has {wanted}{more}{why}")
     drivers = packages.drivers(name)
     if drivers:
         module.fail_json(
-            msg=f"[guest.brings_driver] {name} {offered[name]} would bring another driver: {', '.join(drivers[:5])}"
+            msg=f"[{of}.brings_driver] {name} {offered[name]} would bring another driver: {', '.join(drivers[:5])}"
         )
     if not module.check_mode:
         code, out, err = module.run_command([*packages.install, name])
@@ -130,6 +131,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "any_of": {"type": "list", "elements": "dict", "required": True},
+            "of": {"type": "str", "choices": ["guest", "host"], "default": "guest"},
             "lock_timeout_s": {"type": "int", "default": 300},
         },
         supports_check_mode=True,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a service of a guest running with the newest of its files.
+"""Keeps a service of a guest, or of a host, running with the newest of its files.
 
-Runs in the guest, under any Python that Ansible supports there. It is restarted when one of its files is younger than
+Runs there, under any Python that Ansible supports there. It is restarted when one of its files is younger than
 its process, and so also when an earlier run was cut off between the two. Nothing is remembered for that.
 """
 
@@ -15,11 +15,12 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = """
 module: guest_service
 short_description: Keeps a service running with the newest of its files
-description: A failure begins with its code, as C([guest.service_failed] text).
+description: A failure begins with its code, as C([guest.service_failed] text), C([host.service_failed] text) on a host.
 author: vgpuctl
 options:
   name: {description: The unit., type: str, required: true}
   files: {description: What it reads when it starts., type: list, elements: path, default: []}
+  of: {description: Whose service it is., type: str, choices: [guest, host], default: guest}
 """
 
 LONGEST = 300
@@ -29,13 +30,17 @@ class Service:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.name = module.params["name"]
+        self.of = module.params["of"]
+
+    def fail(self, text: str) -> None:
+        self.module.fail_json(msg=f"[{self.of}.service_failed] {text}")
 
     def call(self, *words: str) -> str:
         """What systemctl prints. What it complains of ends the run."""
         code, out, err = self.module.run_command(["systemctl", *words])
         if code != 0:
             said = (err or out).strip()[-LONGEST:]
-            self.module.fail_json(msg=f"[guest.service_failed] systemctl {' '.join(words[:2])} failed: {said}")
+            self.fail(f"systemctl {' '.join(words[:2])} failed: {said}")
         return str(out)
 
     def shown(self) -> dict[str, str]:
@@ -61,6 +66,7 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
+            "of": {"type": "str", "choices": ["guest", "host"], "default": "guest"},
         },
         supports_check_mode=True,
     )
@@ -71,7 +77,7 @@ def main() -> None:
         service.call("daemon-reload")
         shown = service.shown()
     if shown.get("LoadState") != "loaded":
-        module.fail_json(msg=f"[guest.service_failed] the guest has no service {service.name}")
+        service.fail(f"the {service.of} has no service {service.name}")
     begin, enable = _is_old(service, shown), shown.get("UnitFileState") == "disabled"
     if not module.check_mode:
         if enable:

@@ -110,6 +110,24 @@ def python_of(program: str) -> dict[str, object]:
     return {"version": [int(words[0]), int(words[1])], "libvirt": words[2] == "True"}
 
 
+def huge_pages(root: Path, size: str) -> int:
+    return int(text_of(root / "sys/kernel/mm/hugepages" / f"hugepages-{size}" / "nr_hugepages") or 0)
+
+
+def mounts_large_pages(root: Path) -> bool:
+    """Those of 1 GiB, as the kernel writes it."""
+    return any(
+        line.split()[2:3] == ["hugetlbfs"] and "pagesize=1024M" in line
+        for line in text_of(root / "proc/mounts").splitlines()
+    )
+
+
+def has_switches(root: Path) -> bool:
+    """NVSwitches are NVIDIA's PCI bridges of the class "other"."""
+    devices = (root / "sys/bus/pci/devices").glob("*")
+    return any(text_of(one / "vendor") == "0x10de" and text_of(one / "class").startswith("0x0680") for one in devices)
+
+
 def confinement(root: Path) -> str | None:
     """By which libvirt can keep each QEMU to its own files."""
     if text_of(root / "sys/module/apparmor/parameters/enabled") == "Y":
@@ -156,6 +174,12 @@ def read(root: Path, python: str, storage: str) -> dict[str, object]:
         "python": python_of(python),
         "driver": text_of(root / "sys/module/nvidia/version") or None,
         "headers": (root / "lib/modules" / kernel / "build").exists(),
+        "nvswitches": has_switches(root),
+        "fabric_manager": version_of(("nv-fabricmanager",)),
+        "dcgm": version_of(("dcgmi",)),
+        "huge_pages_2m": huge_pages(root, "2048kB"),
+        "huge_pages_1g": huge_pages(root, "1048576kB"),
+        "large_pages_mounted": mounts_large_pages(root),
         "secure_boot": secure_boot(root),
         "confinement": confinement(root),
         "uefi": uefi(root),
