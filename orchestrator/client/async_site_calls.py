@@ -156,12 +156,12 @@ class AsyncSiteCalls:
         return await self._list(path_of("driver-bundles"))
 
     async def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
-        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
+        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: texts."""
         bundle: models.DriverBundle = await self._post(path_of("driver-bundles"), wanted)
         return bundle
 
-    async def upload_driver_bundle(self, content: Content, signature: str, key: str) -> models.DriverBundle:
-        """``content``: of :func:`orchestrator.client.content.open_content`; the others: minisign's texts."""
+    async def upload_driver_bundle(self, content: Content, signature: str | None, key: str) -> models.DriverBundle:
+        """``content``: of :func:`orchestrator.client.content.open_content`; the others: texts."""
         path = path_of("driver-bundles", await self.connection.digest_of(content), "content")
         bundle: models.DriverBundle = await self.connection.upload(path, content, {"signature": signature, "key": key})
         return bundle

@@ -66,13 +66,13 @@ class AddDriverBundle(TypedDict):
     """
     Absolute path on the server's machine: .run, .deb or .rpm
     """
-    signature: str
+    signature: NotRequired[str | None]
     """
-    What minisign wrote beside it
+    What minisign or an OpenPGP program wrote beside it; without it: inside of a deb or rpm
     """
     key: str
     """
-    The signer's public key, as minisign writes it
+    The signer's public key, of minisign or OpenPGP (armored)
     """
     sha256: NotRequired[str | None]
     """
@@ -732,7 +732,7 @@ class DriverBundle(TypedDict):
     """
     comment: str
     """
-    The signer's, covered by the signature
+    The signer's, covered by the signature; of OpenPGP whose key it is
     """
     created_at: str
     """

@@ -159,12 +159,12 @@ class SiteCalls:
         return self._list(path_of("driver-bundles"))
 
     def add_driver_bundle(self, wanted: Body) -> models.DriverBundle:
-        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: minisign's texts."""
+        """``source``: an absolute path on the server's machine; ``signature`` and ``key``: texts."""
         bundle: models.DriverBundle = self._post(path_of("driver-bundles"), wanted)
         return bundle
 
-    def upload_driver_bundle(self, content: Content, signature: str, key: str) -> models.DriverBundle:
-        """``content``: of :func:`orchestrator.client.content.open_content`; the others: minisign's texts."""
+    def upload_driver_bundle(self, content: Content, signature: str | None, key: str) -> models.DriverBundle:
+        """``content``: of :func:`orchestrator.client.content.open_content`; the others: texts."""
         path = path_of("driver-bundles", self.connection.digest_of(content), "content")
         bundle: models.DriverBundle = self.connection.upload(path, content, {"signature": signature, "key": key})
         return bundle

@@ -63,9 +63,9 @@ class DriverBundle:
     content: BundleContent
     size_bytes: int
     key_id: str
-    """Of the key that signed it, as minisign prints it."""
+    """Of the key that signed it: 16 hexadecimal digits."""
     comment: str
-    """What the signer wrote under the signature."""
+    """What the signer wrote under the signature; of OpenPGP whose key it is."""
     created_at: float
 
     @property
@@ -80,10 +80,10 @@ class NewBundle:
 
     source: str | Iterator[bytes]
     """An absolute path on the server's machine, or the content itself in chunks."""
-    signature: str
-    """What minisign wrote beside it."""
+    signature: str | None
+    """What minisign or an OpenPGP program wrote beside it; None: it is inside of the deb or rpm."""
     key: str
-    """The signer's public key, as minisign writes it."""
+    """The signer's public key, as minisign or an OpenPGP program writes it."""
     sha256: str | None = None
     """64 hexadecimal digits: what the content must hash to."""
     size_bytes: int | None = None

@@ -11,8 +11,10 @@ from orchestrator.core.driver_bundle import BundleFormat, BundleKind, DriverBund
 from orchestrator.core.driver_lock import KINDS, Component
 from orchestrator.core.errors import NotFound
 
-_FORMATS: Final[dict[str, tuple[BundleFormat, ...]]] = {"Debian": ("run", "deb"), "Ubuntu": ("run", "deb")}
-"""By the first word of a system's name. Elsewhere only ``.run``: rpm was never tried on a host."""
+_DEB: Final[tuple[BundleFormat, ...]] = ("run", "deb")
+_RPM: Final[tuple[BundleFormat, ...]] = ("run", "rpm")
+_FORMATS: Final = {"Debian": _DEB, "Ubuntu": _DEB, "Red": _RPM, "Rocky": _RPM, "AlmaLinux": _RPM, "CentOS": _RPM}
+"""By the first word of a system's name. Elsewhere only ``.run``."""
 _ELSEWHERE: Final[tuple[BundleFormat, ...]] = ("run",)
 _PREFERRED: Final[tuple[BundleKind, ...]] = ("vgpu_host", "datacenter")
 

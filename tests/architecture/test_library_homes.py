@@ -27,6 +27,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "authlib": ("orchestrator/oidc/",),
     "prometheus_client": ("orchestrator/api/metrics.py",),
     "pyrage": ("orchestrator/adapters/state/",),
+    "pysequoia": ("orchestrator/adapters/bundles/",),
+    "backports": ("orchestrator/adapters/bundles/",),
     "highspy": (),
 }
 

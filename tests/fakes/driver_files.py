@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import lzma
 import struct
@@ -11,9 +12,41 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from backports import zstd
+from pysequoia import SignatureMode, Tsk, sign
+
 from lab.driver.signer import Signer
 
-__all__ = ["Signer"]
+__all__ = ["PgpSigner", "Signer"]
+
+
+class PgpSigner:
+    """Somebody with a key of OpenPGP's."""
+
+    def __init__(self, name: str = "Site <ops@example.org>") -> None:
+        self._secret = Tsk.generate(name)
+
+    @property
+    def key(self) -> str:
+        return str(self._secret.extract_certificate())
+
+    def sign(self, content: bytes) -> str:
+        """Armored."""
+        return sign(self._secret.signer(), content, mode=SignatureMode.DETACHED).decode()
+
+    def sign_deb(self, deb: bytes) -> bytes:
+        """As debsigs does: over the contents of the members."""
+        contents, at = b"", 8
+        while at < len(deb):
+            size = int(deb[at + 48 : at + 58])
+            contents += deb[at + 60 : at + 60 + size]
+            at += 60 + size + size % 2
+        return deb + _ar("_gpgorigin", self.sign(contents).encode())
+
+    def rpm_file(self, payload: bytes = b"payload", name: str = "NVIDIA-vGPU-rhel") -> bytes:
+        """As rpmsign does: over the header, which has the payload's digest."""
+        header = _rpm_header(_about(name) | {5092: hashlib.sha256(payload).hexdigest()})
+        return _rpm({268: self.sign(header).encode()}, header, payload)
 
 
 def run_file(target: str = "NVIDIA-Linux-x86_64-580.65.05-vgpu-kvm") -> bytes:
@@ -31,7 +64,12 @@ def deb_file(
         member = tarfile.TarInfo("./control")
         member.size = len(text)
         archive.addfile(member, io.BytesIO(text))
-    packers: dict[str, Callable[[bytes], bytes]] = {"xz": lzma.compress, "gz": gzip.compress, "zst": bytes}
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "xz": lzma.compress,
+        "gz": gzip.compress,
+        "zst": zstd.compress,
+        "bz2": bytes,
+    }
     control = packers[packing](packed.getvalue())
     return b"!<arch>\n" + _ar("debian-binary", b"2.0\n") + _ar(f"control.tar.{packing}", control) + _ar("data.tar", b"")
 
@@ -42,17 +80,25 @@ def _ar(name: str, content: bytes) -> bytes:
 
 
 def rpm_file(name: str = "NVIDIA-vGPU-rhel", version: str = "580.65.05", architecture: str = "x86_64") -> bytes:
-    lead = b"\xed\xab\xee\xdb".ljust(96, b"\0")
-    signature = _rpm_header({62: "sig"})
+    return _rpm({62: "sig"}, _rpm_header(_about(name, version, architecture)), b"payload")
+
+
+def _about(name: str, version: str = "580.65.05", architecture: str = "x86_64") -> dict[int, str | bytes]:
+    return {1000: name, 1001: version, 1022: architecture}
+
+
+def _rpm(signatures: dict[int, str | bytes], header: bytes, payload: bytes) -> bytes:
+    lead, signature = b"\xed\xab\xee\xdb".ljust(96, b"\0"), _rpm_header(signatures)
     padding = b"\0" * (-(len(lead) + len(signature)) % 8)
-    return lead + signature + padding + _rpm_header({1000: name, 1001: version, 1022: architecture}) + b"payload"
+    return lead + signature + padding + header + payload
 
 
-def _rpm_header(tags: dict[int, str]) -> bytes:
+def _rpm_header(tags: dict[int, str | bytes]) -> bytes:
     index, store = b"", b""
     for tag, value in tags.items():
-        index += struct.pack(">IIII", tag, 6, len(store), 1)
-        store += value.encode() + b"\0"
+        kind, raw = (7, value) if isinstance(value, bytes) else (6, value.encode() + b"\0")
+        index += struct.pack(">IIII", tag, kind, len(store), len(raw) if kind == 7 else 1)
+        store += raw
     return b"\x8e\xad\xe8\x01" + b"\0" * 4 + struct.pack(">II", len(tags), len(store)) + index + store
 
 

@@ -59,10 +59,13 @@ class Host:
 
     def bring(self, version: str, script: str) -> dict[str, str]:
         """A bundle that was copied here; ``script`` is what its installer does."""
-        text = f"#!/bin/sh\n{script}\n"
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self.put(f"bundles/{sha256}.run", text)
-        return {"sha256": sha256, "version": version, "format": "run"}
+        return self.bring_file(version, f"#!/bin/sh\n{script}\n".encode(), "run")
+
+    def bring_file(self, version: str, content: bytes, kind: str) -> dict[str, str]:
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.put(f"bundles/{sha256}.{kind}")
+        (self.root / f"bundles/{sha256}.{kind}").write_bytes(content)
+        return {"sha256": sha256, "version": version, "format": kind}
 
     def install(self, driver: dict[str, str], fabric: dict[str, str] | None = None, name: str = "s") -> RunReport:
         scratch = self.root / name
@@ -99,8 +102,7 @@ class Host:
 BUILDS = 'echo 580.95.05 > "$HOST/built"'
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host_at(tmp_path: Path) -> Host:
     made = Host(tmp_path)
     for name, script in _PROGRAMS.items():
         made.put(f"bin/{name}", f"#!/bin/sh\n{script}\n")
@@ -111,6 +113,11 @@ def host(tmp_path: Path) -> Host:
     for unit in (_AGENT, "nvidia-vgpu-mgr.service"):
         made.put(f"active/{unit}")
     return made
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return host_at(tmp_path)
 
 
 def test_a_driver_is_swapped_and_a_second_run_changes_nothing(host: Host) -> None:

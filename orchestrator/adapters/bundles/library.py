@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.bundles.content import content_of
-from orchestrator.adapters.bundles.minisign import check_signature
-from orchestrator.adapters.files.copying import PrivateCopies, Refusals
+from orchestrator.adapters.bundles.minisign import Signed, check_signature
+from orchestrator.adapters.bundles.openpgp import BEGINS, check_detached, check_inside
+from orchestrator.adapters.files.copying import Copied, PrivateCopies, Refusals
 from orchestrator.adapters.files.opening import Readable
 from orchestrator.core.driver_bundle import DriverBundle, NewBundle, unknown_content
 from orchestrator.core.errors import Fatal, InvalidInput
@@ -60,7 +61,7 @@ class BundleLibrary:
             self._opened(wanted.source) as chunks,
             self._copies.of(chunks, wanted.sha256, wanted.size_bytes) as copied,
         ):
-            signed = check_signature(copied.blake2b, wanted.signature, wanted.key)
+            signed = _checked(copied, wanted)
             content = content_of(copied.path)
             copied.path.replace(self._directory / copied.sha256)
         return DriverBundle(
@@ -81,6 +82,21 @@ class BundleLibrary:
         else:
             with self._files.open(source, _refused) as chunks:
                 yield chunks
+
+
+def _checked(copied: Copied, wanted: NewBundle) -> Signed:
+    """By the kind of the key."""
+    if wanted.key.lstrip().startswith(BEGINS):
+        if wanted.signature is None:
+            return check_inside(copied.path, wanted.key)
+        return check_detached(copied.path, wanted.signature, wanted.key)
+    if wanted.signature is None:
+        raise InvalidInput(
+            "bundle.not_signed",
+            "there is no signature beside the file",
+            hint="give --signature, or the OpenPGP key of a deb or rpm that is signed inside",
+        )
+    return check_signature(copied.blake2b, wanted.signature, wanted.key)
 
 
 def _too_large() -> InvalidInput:

@@ -23,13 +23,13 @@ _TRUSTED: Final = "trusted comment: "
 _PREHASHED: Final = b"ED"
 _WHOLE_FILE: Final = b"Ed"
 _ID_BYTES: Final = 8
-_KEY_HINT: Final = "give the public key that 'minisign -G' wrote (minisign.pub)"
+_KEY_HINT: Final = "give the public key that 'minisign -G' wrote (minisign.pub), or one of OpenPGP's, armored"
 _SIGNATURE_HINT: Final = "sign with 'minisign -S -m FILE' and give FILE.minisig"
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A signature that was right. ``key_id`` as minisign prints it."""
+    """A signature that was right. ``key_id``: 16 hexadecimal digits."""
 
     key_id: str
     comment: str
@@ -77,7 +77,7 @@ def _key(text: str) -> tuple[bytes, Ed25519PublicKey]:
     lines = [line for line in text.strip().splitlines() if not line.startswith(_UNTRUSTED)]
     raw = _decoded(lines[0], 2 + _ID_BYTES + 32) if len(lines) == 1 and len(text) <= MAX_TEXT else None
     if raw is None or raw[:2] != _WHOLE_FILE:
-        raise InvalidInput("bundle.key_invalid", "this is no public key of minisign's", hint=_KEY_HINT)
+        raise InvalidInput("bundle.key_invalid", "this is no public key of minisign's or OpenPGP's", hint=_KEY_HINT)
     return raw[2 : 2 + _ID_BYTES], Ed25519PublicKey.from_public_bytes(raw[2 + _ID_BYTES :])
 
 

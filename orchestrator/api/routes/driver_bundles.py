@@ -15,8 +15,9 @@ from orchestrator.core.driver_bundle import NewBundle
 
 router = APIRouter(prefix="/driver-bundles", tags=["drivers"])
 
-_MAX_TEXT = 2048
-"""Of what minisign writes: some hundred characters. They stand in the address here, which is not to grow long."""
+_MAX_TEXT = 6144
+"""minisign writes some hundred characters, OpenPGP programs some thousand. They stand in the address here, and a server
+reads 16 KiB before it knows what is asked."""
 Digest = Annotated[str, Path(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
 
 
@@ -29,11 +30,13 @@ async def add(body: AddDriverBundleBody, services: ServicesOf) -> DriverBundleAn
 @router.put("/{sha256}/content", openapi_extra=OCTETS)
 async def upload(
     sha256: Digest,
-    signature: Annotated[str, Query(max_length=_MAX_TEXT, description="What minisign wrote beside it")],
-    key: Annotated[str, Query(max_length=_MAX_TEXT, description="The signer's public key, as minisign writes it")],
+    key: Annotated[str, Query(max_length=_MAX_TEXT, description="The signer's public key: minisign's, or OpenPGP's")],
     request: Request,
     services: ServicesOf,
     process: ProcessOf,
+    signature: Annotated[
+        str | None, Query(max_length=_MAX_TEXT, description="What was written beside it; else: inside of a deb or rpm")
+    ] = None,
 ) -> DriverBundleAnswer:
     """Send a signed driver; answers when digest and signature are checked and it is stored."""
     bundle = await take_file(

@@ -28,8 +28,12 @@ class AddDriverBundleBody(RequestBody):
     )
 
     source: str = Field(max_length=4096, description="Absolute path on the server's machine: .run, .deb or .rpm")
-    signature: str = Field(max_length=8192, description="What minisign wrote beside it")
-    key: str = Field(max_length=8192, description="The signer's public key, as minisign writes it")
+    signature: str | None = Field(
+        default=None,
+        max_length=6144,
+        description="What minisign or an OpenPGP program wrote beside it; without it: inside of a deb or rpm",
+    )
+    key: str = Field(max_length=6144, description="The signer's public key, of minisign or OpenPGP (armored)")
     sha256: str | None = Field(default=None, max_length=64, description="What the content must hash to")
 
     def wanted(self) -> NewBundle:
@@ -49,7 +53,7 @@ class DriverBundleAnswer(AnswerBody):
     format: BundleFormat
     size_bytes: int
     key_id: str = Field(description="Of the key that signed it")
-    comment: str = Field(description="The signer's, covered by the signature")
+    comment: str = Field(description="The signer's, covered by the signature; of OpenPGP whose key it is")
     created_at: datetime
 
     @classmethod

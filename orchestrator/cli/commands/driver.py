@@ -29,7 +29,7 @@ lock_app = new_group("The versions that the site means to have: drivers.lock.yam
 app.add_typer(lock_app, name="lock")
 app.add_typer(upgrade_app, name="upgrade")
 
-MAX_SIGNATURE_BYTES: Final = 2048
+MAX_SIGNATURE_BYTES: Final = 6144
 MAX_LOCK_BYTES: Final = 1024 * 1024
 DIFFERENT: Final = 3
 """Exit code of ``check`` when something is not as it is locked, or forbidden."""
@@ -69,15 +69,18 @@ Which = Annotated[str, typer.Argument(help="Its digest, the first digits of it, 
 def add(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help=".run, .deb or .rpm, which is sent.")],
-    signature: Annotated[Path, typer.Option("--signature", help="What minisign wrote beside it (FILE.minisig).")],
-    key: Annotated[Path, typer.Option("--key", help="The signer's public key (minisign.pub).")],
+    key: Annotated[Path, typer.Option("--key", help="The signer's public key: minisign's, or OpenPGP's (armored).")],
+    signature: Annotated[
+        Path | None,
+        typer.Option("--signature", help="FILE.minisig or FILE.asc; without it the one inside of a deb or rpm counts."),
+    ] = None,
     sha256: Annotated[str | None, typer.Option("--sha256", help="What the content must hash to.")] = None,
     server_path: ServerPath = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Take a signed driver; nothing of it is executed."""
     session = session_of(ctx)
-    signed = read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES)
+    signed = None if signature is None else read_text(signature, what="signature", max_bytes=MAX_SIGNATURE_BYTES)
     signer = read_text(key, what="key", max_bytes=MAX_SIGNATURE_BYTES)
     if server_path:
         wanted = {"source": str(file), "signature": signed, "key": signer, "sha256": sha256}

@@ -165,12 +165,13 @@ class Installation:
     def install(self, bundle: dict[str, str]) -> None:
         """:raises Failed: as CAUSES say, ``driver.install_failed``"""
         path = self.file_of(bundle)
-        if bundle["format"] == "deb":
-            words = ["apt-get", "install", "--yes", "--allow-downgrades", path]
-        else:
-            dkms = ["--dkms"] if shutil.which("dkms") else []
-            words = ["sh", path, "--silent", *dkms]
-        code, said = self.run(*words)
+        dkms = ["--dkms"] if shutil.which("dkms") else []
+        words = {
+            "run": ["sh", path, "--silent", *dkms],
+            "deb": ["apt-get", "-o", "DPkg::Options::=--force-confold", "install", "--yes", "--allow-downgrades", path],
+            "rpm": ["dnf", "install", "--assumeyes", "--allowerasing", "--disablerepo=*", path],
+        }
+        code, said = self.run(*words[bundle["format"]])
         if code != 0:
             text = f"{said}\n{_text(self.root / LOG)[-TAIL:]}"
             cause, why = _cause(text, "driver.install_failed", f"exit code {code}")
@@ -251,6 +252,7 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
         }
     )
+    module.run_command_environ_update = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l"}
     host = Installation(module)
     try:
         host.keep()
