@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
 from orchestrator.agent.config import Config
+from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import Fmpm
 from orchestrator.agent.gpu_switches import Chosen, GpuSwitches
 from orchestrator.agent.images.store import Storage, holds_files
@@ -83,6 +84,7 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
             wanted=wanted,
             fabric=Fmpm(paths),
             nics=nics,
+            dcgm=Dcgm(paths),
         ),
         performer=Performer(ledger, turns, wanted, handlers),
         restorer=Restorer(

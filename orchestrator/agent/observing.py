@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from orchestrator.agent.attachments.kind import Kinds
+from orchestrator.agent.dcgm import Dcgm
 from orchestrator.agent.fabric.fmpm import FabricManager
 from orchestrator.agent.fabric.observing import observe_fabric
 from orchestrator.agent.images.store import Storage
@@ -62,6 +63,7 @@ class Observer:
     wanted: RestoreList
     fabric: FabricManager
     nics: NicFunctions
+    dcgm: Dcgm
 
     def observe(self) -> HostSnapshot:
         problems = _Problems()
@@ -103,4 +105,5 @@ class Observer:
             nodes=numa.read(self.paths),
             uefi=uefi.there(self.paths),
             nics=self.nics.observe(),
+            dcgm_version=self.dcgm.version(),
         )

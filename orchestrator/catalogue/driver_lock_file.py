@@ -43,6 +43,7 @@ class ComponentsForm(_LockPart):
     host_driver: LockedValue | None = None
     guest_driver: LockedValue | None = None
     cuda: LockedValue | None = None
+    cudnn: LockedValue | None = None
     container_toolkit: LockedValue | None = None
     fabric_manager: LockedValue | None = None
     dcgm: LockedValue | None = None
@@ -53,6 +54,7 @@ class ComponentsForm(_LockPart):
             "host_driver": self.host_driver,
             "guest_driver": self.guest_driver,
             "cuda": self.cuda,
+            "cudnn": self.cudnn,
             "container_toolkit": self.container_toolkit,
             "fabric_manager": self.fabric_manager,
             "dcgm": self.dcgm,

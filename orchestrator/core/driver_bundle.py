@@ -12,7 +12,7 @@ from orchestrator.core.driver_matrix import branch_number, version_key
 from orchestrator.core.errors import InvalidInput
 
 BundleKind = Literal[
-    "vgpu_host", "vgpu_guest", "datacenter", "fabric_manager", "dcgm", "container_toolkit", "cuda_toolkit"
+    "vgpu_host", "vgpu_guest", "datacenter", "fabric_manager", "dcgm", "container_toolkit", "cuda_toolkit", "cudnn"
 ]
 """``vgpu_host``: NVIDIA's vGPU manager; ``vgpu_guest``: the driver inside of VMs; ``datacenter``: for whole GPUs."""
 BundleFormat = Literal["run", "deb", "rpm"]
@@ -32,6 +32,7 @@ _PACKAGES: Final[tuple[tuple[re.Pattern[str], BundleKind], ...]] = (
     (re.compile(r"datacenter-gpu-manager(?:-[a-z0-9.]+)*"), "dcgm"),
     (re.compile(r"nvidia-container-toolkit"), "container_toolkit"),
     (re.compile(r"cuda-toolkit(?:-[0-9]+)*"), "cuda_toolkit"),
+    (re.compile(r"(?:lib)?cudnn[0-9]*(?:-cuda-[0-9-]+)?"), "cudnn"),
 )
 """Names of packages as NVIDIA writes them, in lower case."""
 _ARCHITECTURES: Final = {

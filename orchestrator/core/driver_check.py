@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.cuda_releases import cuda_releases, is_too_old
-from orchestrator.core.driver_lock import HostLock
+from orchestrator.core.driver_lock import Component, HostLock
 from orchestrator.core.driver_matrix import DriverMatrix, version_key
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.guest import GuestFacts
@@ -57,7 +57,32 @@ def host_rows(
         subject=f"host {name}", part="host_driver", wanted=wanted, observed=observed, verdict=verdict, reason=why
     )
     if snapshot is not None:
+        yield from _beside_driver(name, lock, snapshot)
         yield _system_row(name, snapshot, matrix)
+
+
+def _beside_driver(name: str, lock: HostLock, snapshot: HostSnapshot) -> Iterator[ComparedDriver]:
+    """Fabric manager and DCGM, where the host has them or is to have them."""
+    fabric, driver = snapshot.fabric, snapshot.driver_version
+    if fabric is not None and fabric.version is not None and driver is not None and fabric.version != driver:
+        yield ComparedDriver(
+            subject=f"host {name}", part="fabric_manager", wanted=lock.version("fabric_manager"),
+            observed=fabric.version, verdict="forbidden", reason=f"it must have the driver's version, {driver}",
+        )  # fmt: skip
+    elif fabric is not None:
+        yield _part_row(name, lock, "fabric_manager", fabric.version)
+    if snapshot.dcgm_version is not None or lock.version("dcgm") is not None:
+        yield _part_row(name, lock, "dcgm", snapshot.dcgm_version)
+
+
+def _part_row(name: str, lock: HostLock, part: Component, observed: str | None) -> ComparedDriver:
+    wanted = lock.version(part)
+    verdict: Verdict = "unknown" if observed is None else "ok" if wanted in {None, observed} else "drift"
+    why = "the host does not tell of any" if observed is None else f"locked by {lock.group}"
+    return ComparedDriver(
+        subject=f"host {name}", part=part, wanted=wanted, observed=observed, verdict=verdict,
+        reason="no version is locked" if observed is not None and wanted is None else why,
+    )  # fmt: skip
 
 
 def _direction(observed: str, wanted: str) -> str:

@@ -12,12 +12,13 @@ from orchestrator.core.driver_matrix import DriverMatrix, version_key
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.labels import Labels, parse_selector, selects
 
-Component = Literal["host_driver", "guest_driver", "cuda", "container_toolkit", "fabric_manager", "dcgm"]
+Component = Literal["host_driver", "guest_driver", "cuda", "cudnn", "container_toolkit", "fabric_manager", "dcgm"]
 
 KINDS: Final[dict[Component, frozenset[BundleKind]]] = {
     "host_driver": frozenset({"vgpu_host", "datacenter"}),
     "guest_driver": frozenset({"vgpu_guest", "datacenter"}),
     "cuda": frozenset({"cuda_toolkit"}),
+    "cudnn": frozenset({"cudnn"}),
     "container_toolkit": frozenset({"container_toolkit"}),
     "fabric_manager": frozenset({"fabric_manager"}),
     "dcgm": frozenset({"dcgm"}),

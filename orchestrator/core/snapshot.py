@@ -228,6 +228,8 @@ class HostSnapshot:
     """Whether it has UEFI firmware for VMs, without Secure Boot. None from an agent that does not tell."""
     nics: tuple[HostNic, ...] = ()
     """Network cards that can have virtual functions; none from an agent that does not tell."""
+    dcgm_version: str | None = None
+    """None: it has no DCGM, or its agent does not tell."""
 
     @property
     def agent_too_old(self) -> bool:

@@ -129,6 +129,7 @@ def _files(snapshot: HostSnapshot) -> dict[str, tuple[FileSnapshot, ...]]:
 def _names(snapshot: HostSnapshot) -> Iterator[str]:
     yield from (snapshot.hostname, snapshot.agent_version, snapshot.kernel, snapshot.os_name)
     yield from (snapshot.libvirt_version, snapshot.qemu_version, snapshot.driver_version or "")
+    yield snapshot.dcgm_version or ""
     yield from snapshot.networks
     for bridge in snapshot.bridges:
         yield from (bridge.name, *bridge.vlans)

@@ -39,6 +39,7 @@ MEANINGS: Final = {
     "cpu": "Whether vCPUs have CPUs of their own",
     "created_at": "When it was made",
     "cuda": "CUDA, in guests",
+    "cudnn": "cuDNN, in guests",
     "cut": "How the GPU is cut; null: nothing is claimed on it",
     "dcgm": "Data Center GPU Manager",
     "debugging": "CUDA debuggers work in the guest",

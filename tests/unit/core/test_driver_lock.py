@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.driver_lock_file import read_lock
-from orchestrator.core.driver_bundle import BundleContent, DriverBundle
+from orchestrator.core.driver_bundle import BundleContent, DriverBundle, content_of_package
 from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
 from orchestrator.core.errors import InvalidInput
 
@@ -17,6 +18,7 @@ GUEST = DriverBundle(
     sha256=DIGEST, size_bytes=1, key_id="0", comment="", created_at=0.0,
     content=BundleContent(kind="vgpu_guest", package="g", version="580.65.06", architecture="x86_64", format="run"),
 )  # fmt: skip
+CUDNN = replace(GUEST, sha256="c" * 64, content=content_of_package("libcudnn9-cuda-13", "9.13.1-1", "amd64", "deb"))
 FILE = Path("drivers.lock.yaml")
 WHOLE = """\
 schema_version: 1
@@ -103,3 +105,12 @@ def test_every_mistake_of_every_group_is_listed() -> None:
 
 def test_a_driver_that_no_table_knows_may_be_locked_alone() -> None:
     check_lock(_lock(_site("host_driver: 999.10.01")), MATRIX, [])
+
+
+def test_cudnn_is_locked_to_its_bundle_and_to_no_other() -> None:
+    text = _site(f"cudnn: {{version: 9.13.1, sha256: {'c' * 64}}}")
+    check_lock(_lock(text), MATRIX, [CUDNN])
+    for wrong in ([], [replace(GUEST, sha256=CUDNN.sha256)]):
+        with pytest.raises(InvalidInput) as caught:
+            check_lock(_lock(text), MATRIX, wrong)
+        assert (caught.value.code, "cudnn" in caught.value.message) == ("lock.invalid", True)
