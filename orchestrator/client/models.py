@@ -698,6 +698,7 @@ class DriverBundle(TypedDict):
         "dcgm",
         "container_toolkit",
         "cuda_toolkit",
+        "cudnn",
     ]
     """
     Which kind of thing this is
@@ -1357,6 +1358,7 @@ class Locked(TypedDict):
         "host_driver",
         "guest_driver",
         "cuda",
+        "cudnn",
         "container_toolkit",
         "fabric_manager",
         "dcgm",
@@ -2076,6 +2078,10 @@ class StartDriverUpgrade(TypedDict):
     """
     Hosts that may fail; at the next one it halts
     """
+    window: NotRequired[str | None]
+    """
+    Part of each day in which hosts are taken out, in UTC: 22:00-05:00; without it at any time
+    """
     dry_run: NotRequired[bool]
     """
     Begin nothing
@@ -2561,6 +2567,10 @@ class ComponentsForm(TypedDict):
     """
     CUDA, in guests
     """
+    cudnn: NotRequired[str | LockedForm | None]
+    """
+    cuDNN, in guests
+    """
     container_toolkit: NotRequired[str | LockedForm | None]
     """
     NVIDIA Container Toolkit, in guests
@@ -2633,6 +2643,14 @@ class DriverUpgrade(TypedDict):
     failure_budget: int
     """
     Hosts that may fail; at the next one it halts
+    """
+    window: str | None
+    """
+    Part of each day in which hosts are taken out, in UTC: 22:00-05:00; null: at any time
+    """
+    opens_at: str | None
+    """
+    When its window opens next; null: it is open, or there is none
     """
     created_at: str
     """
@@ -2836,6 +2854,10 @@ class GroupForm(TypedDict):
     cuda: NotRequired[str | LockedForm | None]
     """
     CUDA, in guests
+    """
+    cudnn: NotRequired[str | LockedForm | None]
+    """
+    cuDNN, in guests
     """
     container_toolkit: NotRequired[str | LockedForm | None]
     """

@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from orchestrator.core.daily_window import DailyWindow
+
 UpgradeState = Literal["running", "paused", "halted", "aborted", "done"]
 """``halted``: more hosts have failed than were allowed. ``aborted``: nothing more begins; what had begun has ended or
 still ends."""
@@ -64,6 +66,12 @@ class DriverUpgrade:
     hosts: tuple[HostUpgrade, ...]
     state: UpgradeState = "running"
     ended_at: float | None = None
+    window: DailyWindow | None = None
+    """When hosts may be taken out; None: at any time."""
+
+    def is_open(self, now: float) -> bool:
+        """Whether a host may be taken out now, by the time of day."""
+        return self.window is None or self.window.is_open(now)
 
     def host(self, name: str) -> HostUpgrade:
         return next(one for one in self.hosts if one.host == name)

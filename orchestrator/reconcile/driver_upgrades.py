@@ -72,7 +72,7 @@ class _Work:
         """The upgrade as it then is."""
         now = self._clock.now()
         upgrade = settled(self._all_on(self._upgrade), now)
-        if upgrade.state == "running":
+        if upgrade.state == "running" and upgrade.is_open(now):
             at_rest = {one.host for one in upgrade.hosts if one.phase not in UNDER_WAY}
             away = {host.name for host in self._tx.hosts.list() if host.state != "ready"} & at_rest
             for name in begin_next(upgrade, away):
@@ -114,6 +114,8 @@ class _Work:
             return self._leave(one, vms)
         if any(operation.state not in FINISHED for operation in stopped):
             return one
+        if not one.vms and not self._upgrade.is_open(self._clock.now()):
+            return one  # nobody waits for it; a host whose VMs were stopped goes on
         return self._swap(one, host)
 
     def _leave(self, one: HostUpgrade, vms: Sequence[Vm]) -> HostUpgrade:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
+from orchestrator.core.daily_window import DailyWindow
 from orchestrator.core.driver_check import forbidden_pair
 from orchestrator.core.driver_lock import Locked
 from orchestrator.core.driver_matrix import version_key
@@ -43,6 +44,7 @@ class WantedUpgrade:
     max_unavailable: int = 2
     canary: int = 1
     failure_budget: int = 1
+    window: DailyWindow | None = None
 
 
 def swap_of(tx: Transaction, bundles: Bundles, host: Host, version: str) -> Swap:
@@ -178,6 +180,7 @@ class DriverUpgradeService:
             failure_budget=wanted.failure_budget,
             created_at=self.clock.now(),
             hosts=hosts,
+            window=wanted.window,
         )
 
 

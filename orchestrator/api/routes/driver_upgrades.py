@@ -7,36 +7,41 @@ from fastapi import APIRouter
 
 from orchestrator.api.schemas.driver_upgrades import DriverUpgradeAnswer, StartUpgradeBody
 from orchestrator.api.services import ServicesOf
+from orchestrator.core.driver_upgrade import DriverUpgrade
 
 router = APIRouter(prefix="/driver-upgrade", tags=["drivers"])
+
+
+def _answer(services: ServicesOf, upgrade: DriverUpgrade) -> DriverUpgradeAnswer:
+    return DriverUpgradeAnswer.of(upgrade, services.driver_upgrades.clock.now())
 
 
 @router.post("", status_code=202)
 def start(body: StartUpgradeBody, services: ServicesOf) -> DriverUpgradeAnswer:
     """Bring a driver onto hosts, some at a time; one such upgrade goes on at once."""
     act = services.driver_upgrades.plan if body.dry_run else services.driver_upgrades.start
-    return DriverUpgradeAnswer.of(act(body.to_request()))
+    return _answer(services, act(body.to_request()))
 
 
 @router.get("")
 def get(services: ServicesOf) -> DriverUpgradeAnswer:
     """The newest upgrade, with how far each host is."""
-    return DriverUpgradeAnswer.of(services.driver_upgrades.get())
+    return _answer(services, services.driver_upgrades.get())
 
 
 @router.post("/pause")
 def pause(services: ServicesOf) -> DriverUpgradeAnswer:
     """Begin no further host."""
-    return DriverUpgradeAnswer.of(services.driver_upgrades.pause())
+    return _answer(services, services.driver_upgrades.pause())
 
 
 @router.post("/resume")
 def resume(services: ServicesOf) -> DriverUpgradeAnswer:
     """Go on after a pause or a halt; the failures so far are forgiven."""
-    return DriverUpgradeAnswer.of(services.driver_upgrades.resume())
+    return _answer(services, services.driver_upgrades.resume())
 
 
 @router.post("/abort")
 def abort(services: ServicesOf) -> DriverUpgradeAnswer:
     """Begin no further host, ever; what has begun ends."""
-    return DriverUpgradeAnswer.of(services.driver_upgrades.abort())
+    return _answer(services, services.driver_upgrades.abort())

@@ -8,11 +8,13 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.core.daily_window import parse_window
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, UpgradeState, waves
 from orchestrator.services.driver_upgrades import WantedUpgrade
 
 _OUT_AT_ONCE = "Hosts that are out at once, at most"
 _FIRST = "Hosts that go first; the others only when these are done"
+_WINDOW = "Part of each day in which hosts are taken out, in UTC: 22:00-05:00"
 _MAY_FAIL = "Hosts that may fail; at the next one it halts"
 
 
@@ -29,6 +31,7 @@ class StartUpgradeBody(RequestBody):
     max_unavailable: int = Field(default=2, description=_OUT_AT_ONCE)
     canary: int = Field(default=1, description=_FIRST)
     failure_budget: int = Field(default=1, description=_MAY_FAIL)
+    window: str | None = Field(default=None, max_length=40, description=f"{_WINDOW}; without it at any time")
     dry_run: bool = Field(default=False, description="Begin nothing")
 
     def to_request(self) -> WantedUpgrade:
@@ -39,6 +42,7 @@ class StartUpgradeBody(RequestBody):
             max_unavailable=self.max_unavailable,
             canary=self.canary,
             failure_budget=self.failure_budget,
+            window=None if self.window is None else parse_window(self.window),
         )
 
 
@@ -76,13 +80,16 @@ class DriverUpgradeAnswer(AnswerBody):
     max_unavailable: int = Field(description=_OUT_AT_ONCE)
     canary: int = Field(description=_FIRST)
     failure_budget: int = Field(description=_MAY_FAIL)
+    window: str | None = Field(description=f"{_WINDOW}; null: at any time")
+    opens_at: datetime | None = Field(description="When its window opens next; null: it is open, or there is none")
     created_at: datetime
     ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
     hosts: tuple[HostUpgradeAnswer, ...] = Field(description="Each that was asked for")
     waves: tuple[tuple[str, ...], ...] = Field(description="Those that wait, if all took the same time")
 
     @classmethod
-    def of(cls, upgrade: DriverUpgrade) -> DriverUpgradeAnswer:
+    def of(cls, upgrade: DriverUpgrade, now: float) -> DriverUpgradeAnswer:
+        window = upgrade.window
         return cls(
             id=upgrade.id,
             version=upgrade.version,
@@ -91,6 +98,8 @@ class DriverUpgradeAnswer(AnswerBody):
             max_unavailable=upgrade.max_unavailable,
             canary=upgrade.canary,
             failure_budget=upgrade.failure_budget,
+            window=None if window is None else str(window),
+            opens_at=None if window is None else moment_or_none(window.opens_at(now)),
             created_at=moment(upgrade.created_at),
             ended_at=moment_or_none(upgrade.ended_at),
             hosts=tuple(map(HostUpgradeAnswer.of, upgrade.hosts)),

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from orchestrator.cli.ages import show_time
 from orchestrator.cli.complete import hosts
 from orchestrator.cli.output import printable, render_details, show, shown, width
 from orchestrator.cli.progress import retry
@@ -59,6 +60,12 @@ def upgrade(
     failure_budget: Annotated[
         int, typer.Option("--failure-budget", min=0, help="So many hosts may fail; at the next one it halts.")
     ] = 1,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window", metavar="HH:MM-HH:MM", help="Take hosts out only then, each day, in UTC: 22:00-05:00."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which hosts would go in which step.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
     output: Output = Format.TABLE,
@@ -72,7 +79,7 @@ def upgrade(
     chosen = [check_name(name, what="host") for name in names.split(",")] if names else []
     wanted: dict[str, object] = {
         "version": to, "hosts": chosen, "policy": policy.value, "max_unavailable": max_unavailable, "canary": canary,
-        "failure_budget": failure_budget, "dry_run": dry_run,
+        "failure_budget": failure_budget, "window": window, "dry_run": dry_run,
     }  # fmt: skip
     begun = session.client.start_driver_upgrade(wanted)
     if dry_run:
@@ -91,6 +98,8 @@ def _followed(session: CliSession, begun: Json) -> Json:
     """Until nothing goes on any more; a line on standard error for each host that goes on."""
     before: dict[str, str] = {}
     upgrade = begun
+    if upgrade["opens_at"] is not None:
+        print(f"no host is taken out before {show_time(upgrade['opens_at'])}", file=sys.stderr, flush=True)
     while True:
         for one in upgrade["hosts"]:
             if one["phase"] not in {"waiting", before.get(one["host"])} and one["why"] != "it had this driver":
@@ -137,6 +146,9 @@ def details(upgrade: Mapping[str, Any]) -> list[str]:
         ("may fail", f"{upgrade['failure_budget']}"),
         ("VMs", shown(upgrade["policy"])),
     ]
+    if upgrade["window"] is not None:
+        closed = "open now" if upgrade["opens_at"] is None else f"opens {show_time(upgrade['opens_at'])}"
+        pairs.append(("window", f"{shown(upgrade['window'])} UTC each day, {closed}"))
     rows = [one for one in upgrade["hosts"] if one["phase"] != "waiting"]
     return [*render_details(pairs), *(["", *render_table(rows, COLUMNS, width())] if rows else [])]
 

@@ -183,7 +183,7 @@ def _missing(bridge: Bridge, links: dict[str, dict[str, object]]) -> list[list[s
         done = {
             "add": bool(there),
             "up": "UP" in there.get("flags", []),
-            "addrgenmode": there.get("inet6_addr_gen_mode", "none") == "none",  # not said by a kernel without IPv6
+            "addrgenmode": bool(there) and there.get("inet6_addr_gen_mode", "none") == "none",  # not said without IPv6
             "master": there.get("master") == bridge.name,
         }[words[0] if words[0] == "add" else words[3] if words[2] == "type" else words[2]]
         if not done:
