@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def links(host: PackagedGuest) -> dict[str, dict[str, Any]]:
     return {link["ifname"]: link for link in json.loads(ip(host, "-json", "-details", "address", "show"))}
 
 
-def with_bridges(host: PackagedGuest, *bridges: dict[str, object], flags: tuple[str, ...] = ()) -> Prepared:
+def with_bridges(host: PackagedGuest, *bridges: Mapping[str, object], flags: tuple[str, ...] = ()) -> Prepared:
     return prepare(host, {"vgpuctl_host_bridges": list(bridges)}, flags)
 
 

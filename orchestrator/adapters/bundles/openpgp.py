@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -55,7 +56,7 @@ def check_inside(path: Path, key: str) -> Signed:
     raise _not_signed("only deb and rpm files carry a signature")
 
 
-def _rpm(file: BinaryIO, cert: Cert) -> Signed:
+def _rpm(file: BufferedReader, cert: Cert) -> Signed:
     signatures, package = rpm_headers(file)
     found = next((one for tag in _RPM_SIGNATURES if (one := signatures.binary(tag)) is not None), None)
     if found is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.driver_files import Signer, run_file, signed
+from tests.fakes.driver_files import PgpSigner, Signer, deb_file, run_file, signed
 from tests.unit.cli.conftest import Cli, Outcome
 
 SIGNER = Signer()
@@ -32,6 +32,21 @@ def test_a_bundle_is_added_shown_and_removed(cli: Cli, tmp_path: Path) -> None:
     assert cli("driver", "bundle", "remove", shown["sha256"]).out == "vgpu_host 580.65.05 is removed\n"
     assert _listed(cli) == []
     assert cli("driver", "bundle", "list").out.startswith("no drivers yet")
+
+
+def test_a_package_signed_by_openpgp_is_added_by_its_key_alone(cli: Cli, tmp_path: Path) -> None:
+    signer, path, key = PgpSigner(), tmp_path / "driver.deb", tmp_path / "key.asc"
+    path.write_bytes(signer.sign_deb(deb_file()))
+    key.write_text(signer.key)
+    added = cli("driver", "bundle", "add", str(path), "--key", str(key))
+    assert (added.code, "OpenPGP, Site <ops@example.org>" in added.out) == (0, True), added.err
+    beside = tmp_path / "driver.deb.asc"
+    beside.write_text(signer.sign(path.read_bytes()))
+    assert cli("driver", "bundle", "add", str(path), "--key", str(key), "--signature", str(beside)).code == 0
+    key.write_text(PgpSigner().key)
+    refused = cli("driver", "bundle", "add", str(path), "--key", str(key))
+    assert (refused.code, "[bundle.signature_wrong]" in refused.err) == (2, True)
+    assert cli("driver", "bundle", "remove", "580.65.05").code == 0
 
 
 def test_two_files_of_one_version_are_told_apart_by_their_digests(cli: Cli, tmp_path: Path) -> None:

@@ -167,11 +167,15 @@ def test_an_inventory_that_is_not_there_and_a_pattern_without_hosts_are_said(cli
     ("slip.yml", "gpu:\n  hosts:\n    h1: {ansible_host: 192.0.2.1}\n   bad\n", "YAML parsing failed"),
     ("other.yml", "[gpu, cpu]\n", "YAML inventory has invalid structure"),
     ("none.vgpuctl.yml", "plugin: vgpuctl.cloud.nothere\n", "nothere"),
+    ("slip.vgpuctl.yml", "plugin: vgpuctl.cloud.fleet\nsshkey: k\n", "sshkey: no option of vgpuctl.cloud.fleet"),
+    ("b.ini", "[vgpuctl_hosts\ngpu-1\n", "not enough values"),
+    ("c.ini", "[vgpuctl_hosts:children]\nnobody\n", "undefined group 'nobody'"),
     ("program", "#!/bin/sh\nexit 1\n", "Inventory script returned non-zero exit code 1"),
 ])  # fmt: skip
 def test_the_form_that_an_inventory_has_says_what_is_wrong_with_it(
-    cli: Cli, tmp_path: Path, name: str, text: str, said: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
 ) -> None:
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(Path("collections").absolute()))
     path = tmp_path / name
     path.write_text(text)
     path.chmod(0o755 if name == "program" else 0o644)

@@ -56,6 +56,7 @@ import shutil
 import subprocess
 import sys
 
+from ansible import constants as C
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
@@ -72,7 +73,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def parse(self, inventory, loader, path, cache=True):
         super().parse(inventory, loader, path, cache)
-        self._read_config_data(path)
+        self._refuse_unknown(self._read_config_data(path))
         found = self._ask()
         variables = found["_meta"]["hostvars"]
         for group, members in found.items():
@@ -87,6 +88,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             self._set_composite_vars(self.get_option("compose"), own, host, strict=strict)
             self._add_host_to_composed_groups(self.get_option("groups"), own, host, strict=strict)
             self._add_host_to_keyed_groups(self.get_option("keyed_groups"), own, host, strict=strict)
+
+    def _refuse_unknown(self, config):
+        """Ansible passes over a slip of the pen, and the file would mean something else than it says."""
+        known = C.config.get_configuration_definitions("inventory", self._load_name)
+        unknown = sorted(str(name) for name in set(config) - set(known))
+        if unknown:
+            raise AnsibleParserError(
+                "%s: no option of %s; 'ansible-doc -t inventory %s' lists them"
+                % (", ".join(unknown), self.NAME, self.NAME)
+            )
 
     def _ask(self):
         words = [self._program(), "inventory", "--user", self.get_option("user")]
