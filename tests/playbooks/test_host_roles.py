@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,16 @@ def node_file(node: int, size: str) -> str:
     return f"sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages"
 
 
+def judged(host: PackagedGuest) -> str:
+    """What systemd has against the units that were written; nothing is the best."""
+    units = [path for path in (host.root / UNITS).iterdir() if path.is_file()]
+    assert units
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=120, check=False
+    )
+    return "" if done.returncode == 0 else done.stderr
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> PackagedGuest:
     made = PackagedGuest.made(tmp_path, ip='echo "[]"', systemctl=SYSTEMCTL)
@@ -54,6 +65,7 @@ def test_storage_is_mounted_with_its_clients_and_a_second_run_changes_nothing(ho
     unit = (host.root / UNITS / "srv-nfs\\x2da.mount").read_text()
     assert "What=nas:/export/a\nWhere=/srv/nfs-a\nType=nfs\nOptions=_netdev,vers=4.2,ro\n" in unit
     assert "Type=lustre\nOptions=_netdev\n" in (host.root / UNITS / "scratch.mount").read_text()
+    assert judged(host) == ""
     assert (host.root / "srv/vms").stat().st_mode & 0o777 == 0o700
     again = prepare(host, STORAGE)
     assert (again.failed, again.changed) == (False, 0), again.said
@@ -86,6 +98,7 @@ def test_huge_pages_are_set_aside_on_their_nodes_now_and_at_each_boot(host: Pack
     assert (host.root / node_file(0, "2048kB")).read_text() == "512\n"
     unit = (host.root / UNITS / "vgpuctl-hugepages.service").read_text()
     assert f"ExecStart=/bin/sh -c 'echo 8 > /{node_file(1, '1048576kB')}'\n" in unit
+    assert judged(host) == ""
     assert "restart dev-hugepages1G.mount\n" in (host.root / "told").read_text()
     again = prepare(host, {"vgpuctl_host_hugepages": PAGES})
     assert (again.failed, again.changed) == (False, 0), again.said
