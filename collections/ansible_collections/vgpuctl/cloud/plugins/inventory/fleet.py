@@ -56,7 +56,7 @@ import shutil
 import subprocess
 import sys
 
-from ansible import constants as C
+from ansible import constants
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
@@ -91,12 +91,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _refuse_unknown(self, config):
         """Ansible passes over a slip of the pen, and the file would mean something else than it says."""
-        known = C.config.get_configuration_definitions("inventory", self._load_name)
+        known = constants.config.get_configuration_definitions("inventory", self._load_name)
         unknown = sorted(str(name) for name in set(config) - set(known))
         if unknown:
             raise AnsibleParserError(
-                "%s: no option of %s; 'ansible-doc -t inventory %s' lists them"
-                % (", ".join(unknown), self.NAME, self.NAME)
+                f"{', '.join(unknown)}: no option of {self.NAME}; 'ansible-doc -t inventory {self.NAME}' lists them"
             )
 
     def _ask(self):
