@@ -66,7 +66,7 @@ def links(host: PackagedGuest) -> dict[str, dict[str, Any]]:
 
 
 def with_bridges(host: PackagedGuest, *bridges: Mapping[str, object], flags: tuple[str, ...] = ()) -> Prepared:
-    return prepare(host, {"vgpuctl_host_bridges": list(bridges)}, flags)
+    return prepare(host, {"vgpuctl_host_bridges_wanted": list(bridges)}, flags)
 
 
 TAGGED = {"name": "br-train", "port": "eno1", "vlan": 100}

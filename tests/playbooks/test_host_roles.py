@@ -83,7 +83,9 @@ def test_a_key_of_ceph_is_in_a_file_for_root_and_nowhere_else(host: PackagedGues
 
 def test_a_look_in_check_mode_changes_nothing_on_the_host(host: PackagedGuest) -> None:
     tried = prepare(
-        host, {**STORAGE, "vgpuctl_host_hugepages": PAGES, "vgpuctl_host_exporter": True}, flags=("--check",)
+        host,
+        {**STORAGE, "vgpuctl_host_hugepages_wanted": PAGES, "vgpuctl_host_exporter_wanted": True},
+        flags=("--check",),
     )
     assert not tried.failed, tried.said
     assert tried.changed > 0
@@ -93,21 +95,21 @@ def test_a_look_in_check_mode_changes_nothing_on_the_host(host: PackagedGuest) -
 
 
 def test_huge_pages_are_set_aside_on_their_nodes_now_and_at_each_boot(host: PackagedGuest) -> None:
-    first = prepare(host, {"vgpuctl_host_hugepages": PAGES})
+    first = prepare(host, {"vgpuctl_host_hugepages_wanted": PAGES})
     assert not first.failed, first.said
     assert (host.root / node_file(0, "2048kB")).read_text() == "512\n"
     unit = (host.root / UNITS / "vgpuctl-hugepages.service").read_text()
     assert f"ExecStart=/bin/sh -c 'echo 8 > /{node_file(1, '1048576kB')}'\n" in unit
     assert judged(host) == ""
     assert "restart dev-hugepages1G.mount\n" in (host.root / "told").read_text()
-    again = prepare(host, {"vgpuctl_host_hugepages": PAGES})
+    again = prepare(host, {"vgpuctl_host_hugepages_wanted": PAGES})
     assert (again.failed, again.changed) == (False, 0), again.said
 
 
 def test_pages_that_the_kernel_did_not_give_are_said(host: PackagedGuest) -> None:
     (host.root / node_file(1, "1048576kB")).unlink()
     (host.root / node_file(1, "1048576kB")).symlink_to("/dev/null")
-    short = prepare(host, {"vgpuctl_host_hugepages": PAGES})
+    short = prepare(host, {"vgpuctl_host_hugepages_wanted": PAGES})
     assert short.failed
     assert "[host.hugepages_short] the kernel has 0 of 8 pages of 1G on node 1" in short.said
     assert (host.root / UNITS / "vgpuctl-hugepages.service").exists(), "the next boot gives them"
@@ -115,7 +117,7 @@ def test_pages_that_the_kernel_did_not_give_are_said(host: PackagedGuest) -> Non
 
 def test_dcgm_is_of_the_release_that_was_said_and_its_exporter_answers_there(host: PackagedGuest) -> None:
     wanted = {
-        "vgpuctl_host_exporter": True, "vgpuctl_host_exporter_dcgm_version": "4.4.1",
+        "vgpuctl_host_exporter_wanted": True, "vgpuctl_host_exporter_dcgm_version": "4.4.1",
         "vgpuctl_host_exporter_address": "192.0.2.11",
     }  # fmt: skip
     assert not prepare(host, wanted).failed
@@ -129,11 +131,11 @@ def test_dcgm_is_of_the_release_that_was_said_and_its_exporter_answers_there(hos
 
 
 @pytest.mark.parametrize(("lacks", "variables", "said"), [
-    ("sys/module/nvidia/version", {"vgpuctl_host_exporter": True}, "[host.no_driver]"),
-    ("units/nvidia-dcgm.service", {"vgpuctl_host_exporter": True}, "[host.service_failed] the host has no service"),
+    ("sys/module/nvidia/version", {"vgpuctl_host_exporter_wanted": True}, "[host.no_driver]"),
+    ("units/nvidia-dcgm.service", {"vgpuctl_host_exporter_wanted": True}, "[host.service_failed] the host has no"),
     ("offered/nfs-common", STORAGE, "[host.no_package] no repository of the host has nfs-common"),
-    (node_file(0, "2048kB"), {"vgpuctl_host_hugepages": PAGES}, "[host.no_such_hugepages] 512 pages of 2M on node 0"),
-    ("", {"vgpuctl_host_hugepages": [{**PAGES[0], "size": "4M"}]}, "value of size must be one of"),
+    (node_file(0, "2048kB"), {"vgpuctl_host_hugepages_wanted": PAGES}, "[host.no_such_hugepages] 512 pages of 2M"),
+    ("", {"vgpuctl_host_hugepages_wanted": [{**PAGES[0], "size": "4M"}]}, "value of size must be one of"),
     ("", {"vgpuctl_host_storage_mounts": [{"path": "/a", "source": "b", "type": "ntfs"}]}, "must be one of"),
     ("", {"vgpuctl_host_storage_ceph": {"fsid": "x"}}, "missing required arguments"),
 ])  # fmt: skip
