@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.daily_window import parse_window
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, is_over
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound, VgpuctlError
 from orchestrator.operations.definitions import DEFINITIONS
@@ -306,39 +305,6 @@ def test_vms_are_waited_for_when_that_is_the_policy(plane: ControlPlane) -> None
     plane.engine.drain()
     assert go_on(plane).host(A100_HOST).phase == "done"
     assert plane.services.vms.get("default", f"on-{A100_HOST}").state == "stopped", "its user stopped it"
-
-
-def at_time(plane: ControlPlane, hour: int) -> None:
-    """The next time that it is so late, in UTC."""
-    plane.world.clock.sleep((hour * 3600 - plane.world.clock.now()) % 86400)
-
-
-def test_hosts_are_taken_out_within_the_window_alone(plane: ControlPlane) -> None:
-    with_vms(plane)
-    at_time(plane, 12)
-    closed = upgraded(plane, window=parse_window("22:00-05:00"))
-    assert (closed.state, set(phases(closed).values())) == ("running", {"waiting"})
-    assert {vm.state for vm in plane.services.vms.list(None)} == {"running"}
-    at_time(plane, 22)
-    keeper(plane).round()
-    at_time(plane, 6)
-    ended = go_on(plane)
-    assert sorted(phases(ended).values()) == ["done", "waiting", "waiting"], "what has begun ends, and no other begins"
-    assert {vm.state for vm in plane.services.vms.list(None)} == {"running"}
-    at_time(plane, 23)
-    assert set(phases(go_on(plane)).values()) == {"done"}
-
-
-def test_a_host_that_was_waited_for_gets_its_driver_within_the_window(plane: ControlPlane) -> None:
-    with_vms(plane)
-    at_time(plane, 23)
-    upgraded(plane, policy="wait", window=parse_window("22:00-05:00"), hosts=(A100_HOST,))
-    at_time(plane, 9)
-    plane.services.vms.stop("default", f"on-{A100_HOST}")
-    plane.engine.drain()
-    assert go_on(plane).host(A100_HOST).phase == "emptying"
-    at_time(plane, 22)
-    assert go_on(plane).host(A100_HOST).phase == "done"
 
 
 @pytest.mark.fault("F115")
