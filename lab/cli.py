@@ -58,7 +58,10 @@ def _reboot(fleet: Fleet, options: argparse.Namespace) -> None:
     instance = fleet.instance(options.name)
     boot = instance.wait_ready(fleet.places.key, BOOT_LIMIT_S)
     instance.hang_up(fleet.places.key)
-    run(instance.ssh(fleet.places.key, "systemctl --no-block reboot"))
+    if options.power_cut:
+        instance.reset()
+    else:
+        run(instance.ssh(fleet.places.key, "systemctl --no-block reboot"))
     begun = time.monotonic()
     instance.wait_ready(fleet.places.key, BOOT_LIMIT_S, old_boot=boot)
     _say(f"{instance.name} is back after {time.monotonic() - begun:.0f} s")
@@ -109,7 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     ssh = command("ssh", _ssh, "log in to a host as root, or run a command there")
     ssh.add_argument("name")
     ssh.add_argument("command", nargs=argparse.REMAINDER)
-    command("reboot", _reboot, "reboot a host and wait until it is ready").add_argument("name")
+    reboot = command("reboot", _reboot, "reboot a host and wait until it is ready")
+    reboot.add_argument("name")
+    reboot.add_argument("--power-cut", action="store_true", help="at once: what was not written to its disk is lost")
     command("console", _console, "attach to a host's serial console").add_argument("name")
     image = command("guest-image", _guest_image, "build the small guest image if need be and print its path")
     image.add_argument("--smallest", action="store_true", help="the one that only says which PCI devices it has")

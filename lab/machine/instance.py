@@ -90,6 +90,20 @@ class Instance:
         with suppress(LabError):  # there is none
             run(self.ssh(key, options=("-S", str(self._control), "-O", "exit")))
 
+    def reset(self) -> None:
+        """As when its power is cut and comes back. Raises LabError when its QEMU does not answer."""
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(_BANNER_LIMIT_S)
+                os.chdir(self.directory)  # the path may be longer than a socket address can hold
+                line.connect("qmp.sock")
+                line.recv(4096)
+                for word in ("qmp_capabilities", "system_reset"):
+                    line.sendall(json.dumps({"execute": word}).encode())
+                    line.recv(4096)
+        except OSError as error:
+            raise LabError(f"host {self.name} cannot be reset: {error.strerror}", f"log: {self.console}") from error
+
     def wait_ready(self, key: Path, limit_s: float, old_boot: str = "") -> str:
         """The boot's id once the host is ready. Raises LabError with the end of the console log."""
         deadline = time.monotonic() + limit_s
