@@ -34,6 +34,22 @@ class Struck:
     ahead: Path
     _starting: threading.Lock = field(default_factory=threading.Lock)
 
+    answered: bool = False
+    """Since it was started last."""
+
+    def why_silent(self) -> str:
+        """What may keep it from answering in time, by what was done to it."""
+        process = self.server.process
+        if process is None or process.poll() is not None:
+            return "was killed"
+        try:
+            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return "was killed"
+        if state == "T":
+            return "was stopped"
+        return "was late" if self.answered else "was starting"
+
     def lives(self) -> bool:
         return self.server.process is not None and self.server.process.poll() is None
 
@@ -54,6 +70,7 @@ class Struck:
     def revive(self) -> None:
         with self._starting:
             if not self.lives():
+                self.answered = False
                 self.server.start()
 
 

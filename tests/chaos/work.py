@@ -40,10 +40,12 @@ class Work:
         except Bug as error:
             raise AssertionError(f"{error.code}: {error.message}; {struck.server.log()[-6000:]}") from error
         except VgpuctlError as error:
+            struck.answered = True
             self.told[error.code] += 1
         except OSError:
-            self.told["the answer did not come"] += 1
+            self.told[f"no answer in time: the server {struck.why_silent()}"] += 1
         else:
+            struck.answered = True
             self.told["accepted"] += 1
 
     def _one_of(self, client: Client) -> None:
