@@ -76,8 +76,8 @@ soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; cou
 	$(BIN)/python -m tests.soak build/soak.xml build/soak.log; exit $$status
 SOAK_TESTS ?= tests
 
-mutants: dev ## take out one protection after the other and see which test notices; writes docs/reference/mutants.md
-	@$(BIN)/python -m tests.mutants
+mutants: dev ## take out one protection after the other and see which test notices; MUTANTS="fence fsync" chooses; writes docs/reference/mutants.md
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 check: dev ## format, lint, types, import contracts, dead code, fast tests
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 lint check-tests

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.mutants``: takes one protection after the other out of a copy of the tree and runs the tests that
-should notice. Writes docs/reference/mutants.md; exit code 1 when something was not noticed."""
+should notice. Writes docs/reference/mutants.md; exit code 1 when something was not noticed. Words choose those in whose
+description one of them stands; the page keeps the rows of the others."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ NOTICED = ROOT / "build" / "mutants.json"
 """What a run that was stopped has seen already; the next one goes on there."""
 _LIMIT_S = 900
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_ROW = re.compile(r"^\| ([^|]+?) \| `.*\|$", re.MULTILINE)
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What is noticed when it is missing
 
@@ -34,22 +36,29 @@ are run until the first fails: it is the one named here. It passes on the untouc
 """
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
+    chosen = [one for one in MUTATIONS if not words or any(word in one.removed for word in words)]
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / "tree"
         _copy_to(copy)
         before = _noticed_before()
-        rows = [(one, before.get(one.removed) or _noticed_by(copy, one)) for one in MUTATIONS]
+        rows = [(one, before.get(one.removed) or _noticed_by(copy, one)) for one in chosen]
         untouched = _pytest(copy, tuple({noticed for _, noticed in rows if noticed is not None}))
     if untouched.returncode != 0:
         raise SystemExit(f"not all of these tests pass on the untouched tree:\n{untouched.stdout[-2000:]}")
     NOTICED.unlink(missing_ok=True)
-    PAGE.write_text(_HEAD + "".join(f"{_row(*row)}\n" for row in rows))
+    PAGE.write_text(page(PAGE.read_text(), {mutation.removed: _row(mutation, noticed) for mutation, noticed in rows}))
     missed = [mutation.removed for mutation, noticed in rows if noticed is None]
     for removed in missed:
         sys.stdout.write(f"not noticed: {removed}\n")
     sys.stdout.write(f"{len(rows) - len(missed)} of {len(rows)} noticed; {PAGE.relative_to(ROOT)}\n")
     return 1 if missed else 0
+
+
+def page(earlier: str, rows: dict[str, str]) -> str:
+    """``rows``: by what was taken out; the others are as they were when they last ran."""
+    there = {found[1]: found[0] for found in _ROW.finditer(earlier)} | rows
+    return _HEAD + "".join(f"{there[one.removed]}\n" for one in MUTATIONS if one.removed in there)
 
 
 def _copy_to(target: Path) -> None:
@@ -120,4 +129,4 @@ def _row(mutation: Mutation, noticed: str | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

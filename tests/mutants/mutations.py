@@ -78,6 +78,27 @@ MUTATIONS = (
         _MATRIX, "-k", "adopt-t4 and not start and not delete and not postgresql",
     ),
     _one(
+        "card: a VM is restored at the address of its GPU, whichever card is there",
+        "agent/gpu_cards.py",
+        "        if now.uuid != known.uuid:\n            raise",
+        "        if not now.uuid:\n            raise",
+        "tests/unit/agent/test_gpu_cards.py",
+    ),
+    _one(
+        "card: a driver that does not say which card it is is taken at its address",
+        "agent/gpu_cards.py",
+        "        if now is None:\n            raise",
+        "        if now is None:\n            return\n            raise",
+        "tests/unit/agent/test_gpu_cards.py",
+    ),
+    _one(
+        "card: what is claimed on a card that was moved stays at its old address",
+        "adapters/store/card_rows.py",
+        "        if moved:\n            self._move(host, moved)\n",
+        "",
+        "tests/operations/test_gpu_cards.py",
+    ),
+    _one(
         "fence on the host: an older attempt or epoch is let in",
         "agent/ledger.py",
         "if token.epoch < epoch or (token.epoch == epoch and token.attempt < seen):",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import PAGE, page
 from tests.mutants.mutations import MUTATIONS, Edit
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +15,13 @@ EDITS = [edit for mutation in MUTATIONS for edit in mutation.edits]
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.file}:{edit.before[:40]}")
 def test_what_a_mutation_takes_out_stands_in_its_file_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
+
+
+def test_the_page_has_a_row_for_each_and_none_that_nothing_notices() -> None:
+    written = PAGE.read_text()
+    assert page(written, {}) == written
+    assert [one.removed for one in MUTATIONS if f"| {one.removed} |" not in written] == []
+    assert "**nothing**" not in written
 
 
 @pytest.mark.parametrize(
