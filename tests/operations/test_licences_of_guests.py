@@ -110,6 +110,27 @@ def test_a_guest_that_was_given_a_token_and_stays_unlicensed_is_a_finding(plane:
     assert _findings(plane) == []
 
 
+@pytest.mark.fault("F63")
+def test_when_the_licence_server_is_gone_the_guest_goes_on_its_state_is_told_and_nothing_is_done_about_it(
+    plane: ControlPlane,
+) -> None:
+    _given_a_token(plane)
+    _told(plane, "licensed")
+    machine, before = plane.machine(T4_HOST), plane.services.vms.get("default", "train")
+    running = dict(machine.domains)
+    _told(plane, "unlicensed")
+    plane.world.clock.sleep(LICENCE_WITHIN_S + 1)
+    assert _findings(plane) == ["warning"]
+    assert plane.findings.repair(host=T4_HOST) == ()
+    plane.engine.drain()
+    assert _licence(plane) == GuestLicence(state="unlicensed")
+    assert machine.domains == running
+    assert plane.services.vms.get("default", "train").state == before.state == "running"
+    started = plane.services.vms.create(create_vm("next"))
+    plane.engine.drain()
+    assert plane.services.operations.get(str(started.operation)).state == "done", "new ones start as well"
+
+
 def test_what_nobody_says_is_no_finding(plane: ControlPlane) -> None:
     _given_a_token(plane)
     plane.world.clock.sleep(LICENCE_WITHIN_S + 1)
