@@ -21,6 +21,7 @@ from orchestrator.services.driver_locks import DriverLockService
 from orchestrator.services.driver_upgrades import DriverUpgradeService
 from orchestrator.services.fleet_index import FleetIndex
 from orchestrator.services.fleet_view import Overcommit
+from orchestrator.services.gpu_cards import CardService
 from orchestrator.services.gpus import GpuService
 from orchestrator.services.guest_access import GuestAccessService
 from orchestrator.services.guests import GuestService
@@ -59,6 +60,7 @@ class Services:
     driver_bundles: DriverBundleService
     driver_locks: DriverLockService
     driver_upgrades: DriverUpgradeService
+    gpu_cards: CardService
     mig_layouts: MigLayoutService
     networks: NetworkService
     volumes: VolumeService
@@ -133,6 +135,7 @@ def services_of(
         driver_bundles=DriverBundleService(store=store, files=world.bundles, clock=clock),
         driver_locks=DriverLockService(store=store, clock=clock),
         driver_upgrades=DriverUpgradeService(store=store, clock=clock, ids=ids, advance=keeper_of(world, engine).round),
+        gpu_cards=CardService(store=store, engine=engine, clock=clock, ids=ids),
         mig_layouts=MigLayoutService(store=store, engine=engine, clock=clock, ids=ids),
         networks=networks,
         volumes=VolumeService(store=store, engine=engine, planner=planner),

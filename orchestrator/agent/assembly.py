@@ -53,9 +53,11 @@ def assemble(config: Config, *, root: Path, libvirt_uri: str, timing: Timing) ->
     """:raises Fatal: ``agent.ledger_unusable``, ``host.storage_failed``"""
     paths = Paths(root=root, storage=config.storage)
     booted = driver_epoch(paths)
-    ledger = Ledger(paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths))
-    storage = Storage(paths, ledger)
     libvirt, nvml = Libvirt(libvirt_uri), Nvml()
+    ledger = Ledger(
+        paths.ledger, site=config.site, epoch=config.epoch, boot_id=booted, found=holds_files(paths), cards=nvml.cards
+    )
+    storage = Storage(paths, ledger)
     domains, networks = Domains(libvirt, ledger, timing), LibvirtNetworks(libvirt, ledger, HostBridges(paths))
     mig = NvmlMig(nvml)
     files = DeviceFiles(paths, ledger, timing, nvml.type_names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.agent.attachments.device_files import check_managed
+from orchestrator.agent.attachments.device_files import check_address, check_managed, check_ours
 from orchestrator.agent.attachments.kind import Kinds
 from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.ledger import Ledger
@@ -20,6 +20,7 @@ from orchestrator.agent.schedulers import Schedulers
 from orchestrator.agent.sysfs import binding, open_files, pci, reading, sriov
 from orchestrator.agent.timing import Timing
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, Unknown
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host_actions import ActionResult
 from orchestrator.core.pci import parse_pci_address
 
@@ -63,18 +64,32 @@ class GpuSwitches:
             self._check_no_vgpus(gpu)
             self.schedulers.put_back(gpu)
             self.mixed_sizes.put_back(gpu)
-            self.modes.put_back(gpu)
+            self._mode_back(gpu)
         if wanted == before:
             return ActionResult(changed=False)
         self._ledger.manage_gpus(tuple(wanted))
         return ActionResult(changed=True)
+
+    def _mode_back(self, gpu: str) -> None:
+        """Another card's mode is its own."""
+        if self._ledger.cards.stranger(gpu) is None:
+            self.modes.put_back(gpu)
+        else:
+            self._ledger.forget_mig_mode(gpu)
+
+    def accept(self, action: AcceptGpus) -> ActionResult:
+        """The operator has said that these cards are right where they are. Whether they are is looked at when something
+        is made there."""
+        for card in action.cards:
+            check_address(card.address)
+        return ActionResult(changed=self._ledger.cards.accept(action.cards))
 
     def enable_virtual_functions(self, gpu: str) -> ActionResult:
         """Those of a GPU that a VM has as a whole come on when it is given back. sriov-manage destroys GPU instances.
 
         :raises Conflict: ``gpu.in_use`` with those that we did not make
         :raises Fatal: ``gpu.no_sriov``, ``gpu.sriov_failed``"""
-        check_managed(self._ledger, gpu)
+        check_ours(self._ledger, gpu)
         if self._enabled(gpu) or binding.is_passed_through(self._paths, gpu):
             return ActionResult(changed=False)
         if not reading.number(self._paths.pci(gpu) / "sriov_totalvfs"):

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agent.gpu_cards import Ask, GpuCards, nobody
 from orchestrator.agent.ledger_file import LedgerFile
 from orchestrator.agent.setting_records import SettingRecords
 from orchestrator.core.epoch import highest_epoch
@@ -50,7 +51,13 @@ CREATE TABLE mixed_sizes (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, before TE
 CREATE TABLE mixed_sizes_users (gpu TEXT NOT NULL, vm TEXT NOT NULL, PRIMARY KEY (gpu, vm));
 """
 
-_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES)
+_CARDS = """
+ALTER TABLE gpus ADD COLUMN uuid TEXT;
+ALTER TABLE gpus ADD COLUMN serial TEXT;
+CREATE TABLE seen_cards (gpu TEXT PRIMARY KEY, boot_id TEXT NOT NULL, uuid TEXT NOT NULL, serial TEXT);
+"""
+
+_SCHEMA = (_FIRST, _DEVICES, _MIG_MODES, _SCHEDULERS, _MIXED_SIZES, _CARDS)
 """What brings the file from each version to the next. One of version 0 may have the tables of version 1 already:
 the first agents wrote no version down."""
 
@@ -70,13 +77,17 @@ class Ownership:
 class Ledger:
     """One file; safe to use from many threads."""
 
-    def __init__(self, directory: Path, *, site: str, epoch: int, boot_id: str, found: bool = False) -> None:
-        """``found``: files that only we make are here, so that a ledger which is new is one that was lost.
+    def __init__(
+        self, directory: Path, *, site: str, epoch: int, boot_id: str, found: bool = False, cards: Ask = nobody
+    ) -> None:
+        """``found``: files that only we make are here, so that a ledger which is new is one that was lost. ``cards``:
+        which the driver says are where.
 
         :raises Fatal: ``agent.ledger_unusable``, ``agent.ledger_newer``"""
         self._site, self._boot_id = site, boot_id
         self.file = LedgerFile(directory, _SCHEMA)
         self.schedulers = SettingRecords(self.file, boot_id, table="schedulers", users="scheduler_users")
+        self.cards = GpuCards(self.file, boot_id, cards)
         self.mixed_sizes = SettingRecords(self.file, boot_id, table="mixed_sizes", users="mixed_sizes_users")
         with self.file.write():
             if found and self.file.meta("site") is None:
@@ -187,9 +198,11 @@ class Ledger:
             return frozenset(str(row[0]) for row in self.file.all("SELECT address FROM gpus"))
 
     def manage_gpus(self, addresses: tuple[str, ...]) -> None:
+        """Of those that stay it is still known which cards they are."""
         with self.file.write():
-            self.file.run("DELETE FROM gpus")
-            self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses))])
+            before = {str(row[0]) for row in self.file.all("SELECT address FROM gpus")}
+            self.file.run_many("DELETE FROM gpus WHERE address = ?", [(a,) for a in before - set(addresses)])
+            self.file.run_many("INSERT INTO gpus (address) VALUES (?)", [(a,) for a in sorted(set(addresses) - before)])
 
     def note_mig_mode(self, gpu: str, *, before: bool) -> None:
         """Remember the mode that a GPU had before we changed it for the first time."""

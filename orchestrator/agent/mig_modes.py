@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.agent.attachments.device_files import check_managed
+from orchestrator.agent.attachments.device_files import check_ours
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.mig import Mig
 from orchestrator.core.errors import Fatal, Retryable, VgpuctlError
@@ -32,7 +32,7 @@ class MigModes:
 
     def set_mode(self, action: SetMigMode) -> ActionResult:
         """:raises Conflict: ``gpu.in_use``; :raises Fatal: ``gpu.no_mig``; :raises Retryable: ``gpu.mig_pending``"""
-        check_managed(self._ledger, action.gpu)
+        check_ours(self._ledger, action.gpu)
         modes = self._mig.modes(action.gpu)
         if modes is None:
             raise Fatal("gpu.no_mig", f"GPU {action.gpu} has no MIG", hint="'vgpuctl gpu show' tells what it offers")

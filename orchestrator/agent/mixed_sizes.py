@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.agent.attachments.device_files import check_managed
+from orchestrator.agent.attachments.device_files import check_ours
 from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.gpu_setting import GpuSetting
 from orchestrator.agent.ledger import Ledger
@@ -36,7 +36,7 @@ class MixedSizes(GpuSetting[bool]):
     def set(self, action: SetMixedSizes) -> ActionResult:
         """:raises Conflict: ``gpu.in_use``; :raises Fatal: ``gpu.no_mixed_sizes``, ``gpu.mixed_sizes_refused``"""
         gpu = action.gpu
-        check_managed(self._ledger, gpu)
+        check_ours(self._ledger, gpu)
         with self._alone(gpu):
             now = self._driver.state(gpu)
             if now is None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
@@ -15,6 +16,8 @@ from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import open_files, pci
 from orchestrator.core.device import DeviceKind
+from orchestrator.core.errors import Fatal
+from orchestrator.core.gpu_cards import GpuCard
 from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot, HostVgpuType, VgpuParent
 
 _UNSEEN = NvmlGpu(
@@ -28,10 +31,16 @@ def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReadin
     shared = Observation(type_names(reading), open_files.open_vfio_devices(paths))
     observed = {name: kind.observe(shared) for name, kind in kinds.items()}
     unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
-    return tuple(
-        _gpu(observed, gpu, ledger, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen))
-        for gpu in pci.gpus(paths)
-    )
+    found = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]
+    with suppress(Fatal):  # a disk that cannot be written to costs no observation
+        ledger.cards.saw(_cards(found))
+    return tuple(_gpu(observed, gpu, ledger, said) for gpu, said in found)
+
+
+def _cards(found: Iterable[tuple[pci.PciGpu, NvmlGpu]]) -> Iterator[GpuCard]:
+    for gpu, said in found:
+        if said.uuid:
+            yield GpuCard(address=gpu.address, uuid=said.uuid, serial=said.serial)
 
 
 def _remembered(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu) -> NvmlGpu | None:
@@ -39,7 +48,7 @@ def _remembered(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu) -> Nv
 
 
 def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledger, said: NvmlGpu) -> GpuSnapshot:
-    problems = list(said.problems)
+    problems = [*filter(None, [ledger.cards.stranger(gpu.address)]), *said.problems]
     framework: Framework = "none"
     parents: tuple[VgpuParent, ...] = ()
     types = said.types

@@ -28,6 +28,7 @@ from orchestrator.core.bridges import Uplink
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.domain_xml.firmware import window_for
 from orchestrator.core.errors import Denied, InvalidInput
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -173,6 +174,7 @@ class Parts:
             AdoptDomain: self.adopt,
             ReleaseDomain: self.release,
             SettleLedger: self.settler.settle,
+            AcceptGpus: switches.accept,
         }
         found |= {**switches.schedulers.handlers, **switches.mixed_sizes.handlers, **self.parameters.handlers}
         found |= self.nics.handlers

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 
-from orchestrator.agent.attachments.device_files import check_managed
+from orchestrator.agent.attachments.device_files import check_ours
 from orchestrator.agent.attachments.kind import Handlers
 from orchestrator.agent.gpu_setting import GpuSetting
 from orchestrator.agent.ledger import Ledger
@@ -43,7 +43,7 @@ class Schedulers(GpuSetting[SchedulerState]):
     def set(self, action: SetVgpuScheduler) -> ActionResult:
         """:raises Conflict: ``gpu.in_use``; :raises Fatal: ``gpu.no_scheduler``, ``gpu.scheduler_refused``"""
         gpu, wanted = action.gpu, action.wanted
-        check_managed(self._ledger, gpu)
+        check_ours(self._ledger, gpu)
         with self._alone(gpu):
             now = self._driver.state(gpu)
             if now is None:

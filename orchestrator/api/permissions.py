@@ -70,6 +70,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/compaction-plan": Rule("pool", _WATCH),
     "GET /v1/gpus": Rule("pool", _WATCH),
     "GET /v1/gpus/{host}/{address}": Rule("pool", _WATCH),
+    "POST /v1/gpus/{host}/accept": Rule("pool", _OPERATE),
     "GET /v1/gpu-map": Rule("list", _SEE),
     "GET /v1/profiles": Rule("anybody", _SEE),
     "GET /v1/profiles/{name}": Rule("anybody", _SEE),

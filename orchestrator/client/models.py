@@ -5,6 +5,19 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
+Address: TypeAlias = str
+
+
+class AcceptGpus(TypedDict):
+    """
+    Cards of a host are right where they are.
+    """
+
+    addresses: NotRequired[list[Address]]
+    """
+    PCI addresses of GPUs whose card was replaced by the one there
+    """
+
 
 class Action(TypedDict):
     """
@@ -890,7 +903,17 @@ class Finding(TypedDict):
     """
     What was there
     """
-    repair: Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent"] | None
+    repair: (
+        Literal[
+            "start_vm",
+            "stop_vm",
+            "clean_up",
+            "settle_ledger",
+            "upgrade_agent",
+            "accept_gpus",
+        ]
+        | None
+    )
     """
     What would mend it; null: nothing does by itself
     """

@@ -181,6 +181,11 @@ class SiteCalls:
         lock: models.DriverLock = self.connection.call("PUT", path_of("driver-lock"), wanted)
         return lock
 
+    def accept_gpus(self, host: str, addresses: Sequence[str]) -> models.Started:
+        """``addresses``: of GPUs whose card was replaced by another one, which is right."""
+        started: models.Started = self._post(path_of("gpus", host, "accept"), {"addresses": list(addresses)})
+        return started
+
     def plan_mig_layout(self, host: str, entries: Sequence[Body]) -> list[models.LayoutPlan]:
         """For each GPU that the entries speak of."""
         found: list[models.LayoutPlan] = self._ask(

@@ -7,6 +7,7 @@ from typing import Final
 
 from orchestrator.core import (
     fabric_actions,
+    gpu_cards,
     host_actions,
     nic_actions,
     placed_vgpus,
@@ -17,7 +18,7 @@ from orchestrator.core import (
 from orchestrator.core.host_actions import HostAction, MakesDevice, RemovesDevice
 
 _HOMES: Final = (
-    host_actions, fabric_actions, nic_actions, placed_vgpus, settle_ledger, vgpu_settings, volume_actions,
+    host_actions, fabric_actions, gpu_cards, nic_actions, placed_vgpus, settle_ledger, vgpu_settings, volume_actions,
 )  # fmt: skip
 _KINDS: Final = (HostAction, MakesDevice, RemovesDevice)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything we ever change on a host, as values. The agent performs them; tests and --dry-run print them. Those on
 data volumes are in core/volume_actions.py, on how a vGPU behaves in core/vgpu_settings.py, where it lies in
-core/placed_vgpus.py, on a lost ledger in core/settle_ledger.py, all of them by name in core/action_names.py.
+core/placed_vgpus.py, on a lost ledger in core/settle_ledger.py, which cards are ours in
+core/gpu_cards.py, all of them by name in core/action_names.py.
 
 Each is idempotent: "already there and ours" and "already gone" are success, "there and not ours" is an error. Each has
 an inverse, the action that takes it back, or says why it needs none.

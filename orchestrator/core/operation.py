@@ -38,6 +38,7 @@ on when the host is back."""
 
 KINDS = frozenset(
     {
+        "accept_gpus",
         "add_host",
         "adopt_vm",
         "apply_mig",

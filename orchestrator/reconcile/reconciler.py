@@ -13,9 +13,18 @@ from functools import partial
 from typing import Final
 
 from orchestrator.core.contained import Contained
-from orchestrator.core.diff import ExpectedHost, Finding, compare, driver_findings, host_broke, host_findings
+from orchestrator.core.diff import (
+    ExpectedHost,
+    Finding,
+    card_findings,
+    compare,
+    driver_findings,
+    host_broke,
+    host_findings,
+)
 from orchestrator.core.diff.sharing import sharing_findings, tenants_by_gpu
 from orchestrator.core.errors import NotFound, WorldError
+from orchestrator.core.gpu_cards import cards_of
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot
 from orchestrator.ports.clock import Clock
@@ -186,6 +195,7 @@ class Reconciler:
             if found is not None:
                 _audit(tx, tx.findings.record(name, found[0], at=now, complete=found[1]), now)
                 tx.looks.judge(name)
+                _learn_cards(tx, name)
 
     def _found(self, tx: Transaction, name: str, now: float) -> tuple[list[Finding], bool] | None:
         """And whether the look was complete. None: there is no such host."""
@@ -201,6 +211,7 @@ class Reconciler:
                 *compare(wanted, snapshot),
                 *_sharing(tx, wanted, snapshot),
                 *fact_findings(host, snapshot),
+                *card_findings(host, tx.cards.of_host(name), snapshot),
                 *driver_findings(tx.driver_locks.get(), host, snapshot),
             ]
             complete = not any(one.code == "host.half_seen" for one in found)
@@ -212,6 +223,13 @@ def _sharing(tx: Transaction, wanted: ExpectedHost, snapshot: HostSnapshot) -> I
     if shared:
         divided = frozenset(gpu.address for gpu in snapshot.gpus if gpu.mig_enabled)
         yield from sharing_findings(wanted.host, shared, divided, tx.policies.isolations())
+
+
+def _learn_cards(tx: Transaction, name: str) -> None:
+    """Of hosts that were enrolled before cards were known."""
+    snapshot = tx.hosts.snapshot(name)
+    if snapshot is not None and len(tx.cards.of_host(name)) < len(tx.hosts.get(name).managed_gpus):
+        tx.cards.learn(name, cards_of(snapshot.gpus))
 
 
 def _find(tx: Transaction, name: str) -> Host | None:

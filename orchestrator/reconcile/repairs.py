@@ -26,7 +26,7 @@ from orchestrator.services.begin import before, held_by, new_operation, record
 ACTOR = "reconcile"
 RepairPolicy = Literal["none", "safe", "all"]
 log = logging.getLogger(__name__)
-_ABOUT_NO_VM = {"clean_up", "settle_ledger", UPGRADE_AGENT.kind}
+_ABOUT_NO_VM = {"clean_up", "settle_ledger", "accept_gpus", UPGRADE_AGENT.kind}
 _FROM: dict[str, VmState] = {"start_vm": "stopped", "stop_vm": "running", "clean_up": "stopped"}
 _TO: dict[str, VmState] = {"start_vm": "starting", "stop_vm": "stopping", "clean_up": "stopping"}
 

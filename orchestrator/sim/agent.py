@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -106,6 +107,7 @@ HANDLERS: dict[type[HostAction], Callable[[SimulatedMachine, Any], ActionResult]
     AdoptDomain: adopting.adopt,
     ReleaseDomain: adopting.release_domain,
     SettleLedger: settling.settle,
+    AcceptGpus: vgpu_actions.accept,
     EnsureNetwork: vm_actions.ensure_network,
     EnsureBridgedNetwork: vm_actions.ensure_bridged,
     RemoveNetwork: vm_actions.remove_network,

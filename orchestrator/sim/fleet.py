@@ -103,7 +103,8 @@ def enrolled(machine: SimulatedMachine, site: str) -> SimulatedMachine:
     """The same machine as ``host add`` leaves it."""
     machine.ledger.site = site
     machine.ledger.epoch = 1
-    machine.ledger.managed = frozenset(gpu.address for gpu in machine.kernel.gpus)
+    machine.ledger.cards = {gpu.address: machine.uuid_of(gpu) for gpu in machine.kernel.gpus}
+    machine.ledger.managed = frozenset(machine.ledger.cards)
     machine.networks.add("default")
     for gpu in machine.kernel.gpus:
         machine.kernel.switch_functions(gpu, on=bool(gpu.kind.total_vfs))

@@ -27,6 +27,8 @@ class SimulatedGpu:
 
     address: str
     kind: GpuKind
+    card: str = ""
+    """Where it was first, which its UUID keeps; empty: where it is."""
     functions: int = 0
     mig: bool = False
     instances: dict[int, tuple[str, int]] = field(default_factory=dict)

@@ -54,6 +54,8 @@ class SimulatedLedger:
     owners: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     """Object → (VM, boot)."""
     managed: frozenset[str] = frozenset()
+    cards: dict[str, str] = field(default_factory=dict)
+    """Managed GPU → UUID of its card."""
     lost: bool = False
     """It is new, and the host has files of ours."""
     mig_before: dict[str, bool] = field(default_factory=dict)
@@ -130,6 +132,19 @@ class SimulatedMachine:
 
     def gpu_at(self, address: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.kernel.gpus if gpu.address == address), None)
+
+    def uuid_of(self, gpu: SimulatedGpu) -> str:
+        return f"GPU-{self.index:08x}-{gpu.card or gpu.address}"
+
+    def is_ours(self, gpu: SimulatedGpu) -> bool:
+        """Whether the card is the one that was accepted there, as far as that is known."""
+        return self.ledger.cards.get(gpu.address, self.uuid_of(gpu)) == self.uuid_of(gpu)
+
+    def place_cards(self, cards: dict[str, str]) -> None:
+        """While it is off: address → the card that is there now, by the address that it had first."""
+        self.reboot()
+        for gpu in self.kernel.gpus:
+            gpu.card = cards.get(gpu.address, gpu.card)
 
     def node_of(self, gpu: str) -> int:
         """NUMA node of a GPU: the first ones are near the first node."""

@@ -116,7 +116,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
     creatable = _names(machine.kernel.creatable(gpu))
     return GpuSnapshot(
         address=gpu.address,
-        uuid=f"GPU-{machine.index:08x}-{gpu.address}",
+        uuid=machine.uuid_of(gpu),
         serial=None,
         model=kind.model,
         pci_vendor="10de",
@@ -140,6 +140,7 @@ def _gpu(machine: SimulatedMachine, gpu: SimulatedGpu) -> GpuSnapshot:
             else tuple(_parent(machine, gpu, address, creatable) for address in gpu.parents())
         ),
         mig_pending=gpu.mig if kind.profiles else None,
+        problems=() if machine.is_ours(gpu) else ("another card is there than was accepted",),
         instances=tuple(_instance(machine, gpu, number) for number in sorted(gpu.instances)),
         scheduler=machine.kernel.scheduler_of(gpu),
         licences=_licences(machine, gpu),

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.agent.sysfs.errno_table import error_for
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, Denied, Fatal, WorldError
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host_actions import (
     ActionResult,
     ClearVgpuType,
@@ -129,7 +130,22 @@ def manage(machine: SimulatedMachine, action: ManageGpus) -> ActionResult:
             if before != gpu.mig:
                 machine.kernel.set_mig(gpu, on=before)
     changed, machine.ledger.managed = machine.ledger.managed != wanted, wanted
+    known = machine.ledger.cards
+    machine.ledger.cards = {
+        gpu.address: known.get(gpu.address, machine.uuid_of(gpu))
+        for gpu in machine.kernel.gpus
+        if gpu.address in wanted
+    }
     return ActionResult(changed=changed)
+
+
+def accept(machine: SimulatedMachine, action: AcceptGpus) -> ActionResult:
+    """A card that is elsewhere now is there no more."""
+    now, known = {card.address: card.uuid for card in action.cards}, machine.ledger.cards
+    stay = {address: uuid for address, uuid in known.items() if uuid not in now.values()}
+    machine.ledger.managed = machine.ledger.managed - known.keys() | stay.keys() | now.keys()
+    machine.ledger.cards = stay | now
+    return ActionResult(changed=machine.ledger.cards != known)
 
 
 def enable(machine: SimulatedMachine, action: EnableVirtualFunctions) -> ActionResult:
@@ -173,6 +189,8 @@ def check_managed(machine: SimulatedMachine, address: str) -> None:
     gpu = machine.kernel.gpu_of(address)
     if gpu is None or gpu.address not in machine.ledger.managed:
         raise Denied("gpu.not_managed", f"GPU of {address} was not given to us")
+    if not machine.is_ours(gpu):
+        raise Conflict("gpu.replaced", f"another card is at {gpu.address} than was accepted")
 
 
 def check_owner(machine: SimulatedMachine, key: str, vm: str) -> None:

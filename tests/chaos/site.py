@@ -106,6 +106,7 @@ def site(servers: int) -> Iterator[Site]:
                     join_one(one.server, struck[0].server)
                 for one in struck:
                     one.server.ready()
+                    one.answered = True
                 yield Site(made, struck)
             finally:
                 for one in struck:

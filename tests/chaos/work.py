@@ -43,7 +43,7 @@ class Work:
             struck.answered = True
             self.told[error.code] += 1
         except OSError:
-            self.told[f"no answer in time: the server {struck.why_silent()}"] += 1
+            self.told[f"no answer: the server {struck.why_silent()}"] += 1
         else:
             struck.answered = True
             self.told["accepted"] += 1

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import queue
+import socket
 from dataclasses import replace
 
 from orchestrator.adapters.agent_link.link import SshHostLink
+from orchestrator.adapters.agent_link.standing import StandingTransport
 from tests.contract.agent_over_ssh import SITE, Chain
 
 LIMIT_S = 60.0
+NOTICED_S = 15
 
 
 def test_whoever_asked_is_told_which_host_was_lost_and_not_of_one_that_was_left(way: Chain) -> None:
@@ -23,6 +26,24 @@ def test_whoever_asked_is_told_which_host_was_lost_and_not_of_one_that_was_left(
     assert lost.get(timeout=LIMIT_S) == way.host.name
     link.close()
     assert lost.empty()
+
+
+def test_the_kernel_notices_within_fifteen_seconds_that_nothing_comes_back() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        connection = socket.create_connection(listening.getsockname())
+        transport = StandingTransport(connection)
+        transport.stand(lambda: None)
+        idle, between, times = (
+            connection.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert idle + between * times <= NOTICED_S, "while nobody asks it anything"
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= NOTICED_S * 1000, (
+            "while somebody does"
+        )
+        transport.close()
+        connection.close()
 
 
 def test_beyond_the_bound_the_longest_unused_connection_is_closed(way: Chain) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from orchestrator.core.bridges import Uplink, bridge_of, why_not
 from orchestrator.core.domain_xml import domain_xml
 from orchestrator.core.errors import Conflict, Fatal
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host_actions import (
     ActionResult,
     AdoptDomain,
@@ -48,6 +49,7 @@ from orchestrator.core.vgpu_settings import (
     SetVgpuScheduler,
 )
 from tests.fakes import fake_data_volumes
+from tests.fakes.fake_gpu_cards import accept, manage
 from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
 from tests.fakes.fake_nics import NIC_FUNCTIONS
@@ -61,7 +63,7 @@ def perform_on(machine: FakeMachine, action: HostAction) -> ActionResult:
 
 
 def _create_mdev(machine: FakeMachine, action: CreateMdev) -> None:
-    gpu = gpu_of(machine, action.parent)
+    gpu = gpu_of(machine, action.parent, to_make=True)
     there = machine.mdevs.get(action.uuid)
     if there is not None:
         if there != (action.parent, action.type_name, action.vm):
@@ -85,7 +87,7 @@ def _remove_mdev(machine: FakeMachine, action: RemoveMdev) -> None:
 
 
 def _set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     if gpu.mig is None:
         raise Fatal("gpu.no_mig", "that GPU has no MIG")
     if gpu.mig == action.on:
@@ -96,7 +98,7 @@ def _set_mig_mode(machine: FakeMachine, action: SetMigMode) -> None:
 
 
 def _create_instance(machine: FakeMachine, action: CreateGpuInstance) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     there = gpu.instances.get(action.start)
     if not gpu.mig:
         raise Fatal("gpu.mig_off", "the GPU is not in MIG mode")
@@ -130,7 +132,7 @@ def _set_instance_type(machine: FakeMachine, action: SetInstanceType) -> None:
 
 
 def _set_type(machine: FakeMachine, action: SetVgpuType) -> None:
-    gpu = gpu_of(machine, action.vf)
+    gpu = gpu_of(machine, action.vf, to_make=True)
     if not gpu.enabled:
         raise Fatal("vgpu.function_gone", "virtual functions are off")
     there = machine.vf_types.get(action.vf)
@@ -157,7 +159,7 @@ def _clear_type(machine: FakeMachine, action: ClearVgpuType) -> None:
 
 
 def _set_scheduler(machine: FakeMachine, action: SetVgpuScheduler) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     if gpu.mig or gpu.passed_to is not None:
         raise Fatal("gpu.no_scheduler", "nobody can choose it")
     if not is_so(action.wanted, gpu.scheduler):
@@ -254,7 +256,7 @@ def _set_owner(machine: FakeMachine, name: str, *, was: set[str | None], owner: 
 
 def lose_ledger(machine: FakeMachine) -> None:
     """The agent's file is gone: nothing is known to be ours any more."""
-    machine.ledger_lost, machine.managed = True, ()
+    machine.ledger_lost, machine.managed, machine.cards = True, (), {}
     for name in (*machine.mdevs, *machine.vf_types):
         owner = machine.mdevs[name][2] if name in machine.mdevs else machine.vf_types[name][1]
         _set_owner(machine, name, was={owner}, owner=None)
@@ -342,12 +344,8 @@ def _delete_image(machine: FakeMachine, action: DeleteImage) -> None:
     machine.images.discard(f"{action.sha256}.{action.image_format}")
 
 
-def _manage(machine: FakeMachine, action: ManageGpus) -> None:
-    machine.managed = action.gpus
-
-
 def _enable(machine: FakeMachine, action: EnableVirtualFunctions) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     gpu.enabled = gpu.passed_to is None
 
 
@@ -360,6 +358,7 @@ def _disable(machine: FakeMachine, action: DisableVirtualFunctions) -> None:
 
 HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     SettleLedger: _settle,
+    AcceptGpus: accept,
     CreateMdev: _create_mdev,
     RemoveMdev: _remove_mdev,
     SetMigMode: _set_mig_mode,
@@ -392,7 +391,7 @@ HANDLERS: dict[type[HostAction], Callable[..., None]] = {
     EnsureBridgedNetwork: _ensure_bridged,
     RemoveNetwork: _remove_network,
     DeleteImage: _delete_image,
-    ManageGpus: _manage,
+    ManageGpus: manage,
     EnableVirtualFunctions: _enable,
     DisableVirtualFunctions: _disable,
 }

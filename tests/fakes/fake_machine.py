@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from orchestrator.core.bridges import Bridge
-from orchestrator.core.errors import Denied, Fatal
+from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.fabric import FabricSnapshot, ObservedPartition
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.nic import HostNic, NicFunction
@@ -60,6 +60,12 @@ class FakeGpu:
     """Function → where its vGPU lies among other sizes."""
     module_id: int | None = None
     """On an HGX baseboard."""
+    card: str = ""
+    """Its UUID, if it is another card than was there first."""
+
+    @property
+    def uuid(self) -> str:
+        return self.card or f"GPU-{self.address}"
 
     def function_addresses(self) -> list[str]:
         if self.framework == "mdev":
@@ -79,6 +85,8 @@ class FakeMachine:
     storage_bytes: int = 500 * GIB
     site: str | None = None
     managed: tuple[str, ...] = ()
+    cards: dict[str, str] = field(default_factory=dict)
+    """Managed GPU → UUID of its card."""
     mdevs: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
     """UUID → (parent, type, owner)."""
     vf_types: dict[str, tuple[str, str | None]] = field(default_factory=dict)
@@ -147,11 +155,14 @@ class FakeMachine:
         return kept
 
 
-def gpu_of(machine: FakeMachine, function: str) -> FakeGpu:
+def gpu_of(machine: FakeMachine, function: str, *, to_make: bool = False) -> FakeGpu:
+    """``to_make``: something is made there, so the card must be the one that was accepted."""
     for gpu in machine.gpus:
         if function in {gpu.address, *gpu.function_addresses()}:
             if gpu.address not in machine.managed:
                 raise Denied("gpu.not_managed", "that GPU is not ours")
+            if to_make and machine.cards.get(gpu.address, gpu.uuid) != gpu.uuid:
+                raise Conflict("gpu.replaced", "another card is there than was accepted")
             return gpu
     raise Fatal("gpu.gone", f"no GPU has {function}")
 
@@ -278,7 +289,7 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
     parents = tuple(_parent(machine, gpu, address, creatable) for address in gpu.function_addresses()) if on else ()
     return GpuSnapshot(
         address=gpu.address,
-        uuid=f"GPU-{gpu.address}",
+        uuid=gpu.uuid,
         serial=None,
         model=board.model,
         pci_vendor="10de",

@@ -38,7 +38,7 @@ class FakeMixedSizes:
 
 
 def set_mixed_sizes(machine: FakeMachine, action: SetMixedSizes) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     if not gpu.functions or gpu.mig or gpu.passed_to is not None:
         raise Fatal("gpu.no_mixed_sizes", "the driver mixes none there")
     if not gpu.mixes and on_gpu(machine, gpu):

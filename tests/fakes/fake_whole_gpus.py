@@ -12,7 +12,7 @@ from tests.fakes.fake_machine import FakeMachine, gpu_of, on_gpu
 
 
 def take(machine: FakeMachine, action: BindVfio) -> None:
-    gpu = gpu_of(machine, action.gpu)
+    gpu = gpu_of(machine, action.gpu, to_make=True)
     if gpu.passed_to is not None:
         if gpu.passed_to[:2] != (action.vm, action.model):
             raise Conflict("vgpu.foreign", "that GPU is another VM's")

@@ -24,7 +24,17 @@ from tests.fakes.drivers import with_locked_driver
 from tests.fakes.fake_actions import lose_ledger
 from tests.fakes.fake_host import no_fault
 from tests.fakes.recount import miscounted
-from tests.operations import fabric, guests, layouts, network_functions, preemption, schedulers, several_vgpus, volumes
+from tests.operations import (
+    fabric,
+    gpu_cards,
+    guests,
+    layouts,
+    network_functions,
+    preemption,
+    schedulers,
+    several_vgpus,
+    volumes,
+)
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
 from tests.operations.striking_journal import StrikingJournal
 
@@ -257,7 +267,7 @@ SCENES = (
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
-    *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES)),
+    *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

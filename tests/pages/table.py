@@ -105,6 +105,7 @@ TABLE: Final[dict[str, Page]] = {
             "vgpuctl host check": REAL_HOST,
         },
     ),
+    "docs/howto/cards-were-moved.md": Page(exits={"vgpuctl doctor": GONE_HOSTS}),
     "docs/howto/give-up-a-host.md": Page(
         words={"gpu-7": "gpu-8", "host forget gpu-7": "host forget gpu-8 --confirm gpu-8"}
     ),

@@ -36,7 +36,10 @@ def add_enrolled(tx: SqlTransaction, seen: Sequence[tuple[Host, HostSnapshot]], 
         judged = look["digest"] if _is_empty(snapshot) else None
         of_looks.append({**look, "judged": judged, "facts": facts_text(facts_of(snapshot))})
     managed = [
-        {"host": host.name, "address": gpu, "functions_by_us": True} for host, _ in seen for gpu in host.managed_gpus
+        {"host": host.name, "address": gpu.address, "functions_by_us": True, "uuid": gpu.uuid, "serial": gpu.serial}
+        for host, snapshot in seen
+        for gpu in snapshot.gpus
+        if gpu.address in host.managed_gpus
     ]
     tx.connection.execute(_HOSTS, [host_values(host) for host, _ in seen])
     if managed:

@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, make_url, select, update
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
+from orchestrator.adapters.store.card_rows import SqlCards
 from orchestrator.adapters.store.connections import Connections, Mode
 from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
@@ -51,6 +52,7 @@ class SqlTransaction:
         self.usage = SqlUsage(db)
         self.tenant_usage = SqlTenantUsage(db)
         self.hosts = SqlHosts(db, self.usage, parsed)
+        self.cards = SqlCards(db, self.usage)
         self.looks = SqlLooks(db, parsed)
         self.vms = SqlVms(db, self.usage, self.tenant_usage)
         self.guests = SqlGuests(db)

@@ -88,11 +88,12 @@ class DeviceFiles:
                 self.timing.sleep(self.timing.jitter(_BUSY_SECONDS))
 
     def check_managed(self, address: str) -> None:
-        """:raises Denied: ``gpu.not_managed``; :raises Fatal: ``vgpu.function_gone``"""
+        """:raises Denied: ``gpu.not_managed``; :raises Fatal: ``vgpu.function_gone``
+        :raises Conflict: ``gpu.replaced``; :raises Retryable: ``gpu.not_identified``"""
         check_address(address)
         if not self.paths.pci(address).exists():  # whose it would be cannot be told while functions are off
             raise function_gone(address)
-        check_managed(self.ledger, pci.physical_gpu(self.paths, address))
+        check_ours(self.ledger, pci.physical_gpu(self.paths, address))
 
     def check_owner(self, key: str, vm: str, shown: str) -> None:
         """:raises Conflict: ``vgpu.foreign``"""
@@ -124,6 +125,15 @@ def check_managed(ledger: Ledger, gpu: str) -> None:
         raise Denied(
             "gpu.not_managed", f"GPU {gpu} was not given to us", hint="see vgpuctl host show for the GPUs that were"
         )
+
+
+def check_ours(ledger: Ledger, gpu: str) -> None:
+    """Of what is about to be changed there: it was given to us, and the card is the one that was.
+
+    :raises Denied: ``gpu.not_managed``; :raises InvalidInput: ``pci.address_invalid``
+    :raises Conflict: ``gpu.replaced``; :raises Retryable: ``gpu.not_identified``"""
+    check_managed(ledger, gpu)
+    ledger.cards.check(gpu)
 
 
 def check_address(address: str) -> None:

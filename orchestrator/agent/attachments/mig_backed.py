@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.agent.attachments.device_files import DeviceFiles, check_managed, not_as_seen
+from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
 from orchestrator.agent.attachments.kind import Handlers, Observation
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
@@ -54,7 +54,7 @@ class MigBackedFunctions:
     def create(self, action: CreateGpuInstance) -> ActionResult:
         """:raises Conflict: ``gpu.instance_foreign``, ``gpu.instance_differs``
         :raises Fatal: ``gpu.mig_off``, and those of agent/nvml/mig.py"""
-        check_managed(self._ledger, action.gpu)
+        check_ours(self._ledger, action.gpu)
         key = instance_key(action.gpu, action.start)
         with self._alone(action.gpu):
             self._check_mode(action.gpu)

@@ -21,6 +21,7 @@ from orchestrator.agent.nvml.gpu_instances import FoundInstance, instances
 from orchestrator.agent.nvml.licences import licences
 from orchestrator.agent.nvml.scheduler_state import scheduler_state
 from orchestrator.core.errors import InvalidInput, Unknown
+from orchestrator.core.gpu_cards import GpuCard
 from orchestrator.core.guest_licence import VgpuLicence
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.core.snapshot import HostVgpuType
@@ -201,6 +202,14 @@ class Nvml:
                 return NvmlReading(problems=(f"the NVIDIA driver does not answer: {error}",))
             self._type_names = type_names(reading)
             return reading
+
+    def cards(self) -> tuple[GpuCard, ...]:
+        """Those that say which they are."""
+        return tuple(
+            GpuCard(address=address, uuid=gpu.uuid, serial=gpu.serial)
+            for address, gpu in self.read().gpus.items()
+            if gpu.uuid
+        )
 
     def type_names(self) -> dict[int, str]:
         """Ids and names of vGPU types as last read; an id means the same type on every GPU of one driver."""

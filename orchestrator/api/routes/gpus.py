@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from orchestrator.api.paging import PagingOf
-from orchestrator.api.schemas.gpus import GpuAnswer
+from orchestrator.api.schemas.gpus import AcceptGpusBody, GpuAnswer
+from orchestrator.api.schemas.operations import StartedAnswer
 from orchestrator.api.services import ServicesOf
 from orchestrator.core.pci import parse_pci_address
 from orchestrator.services.gpus import place_of
@@ -30,3 +31,9 @@ def list_all(
 def get(host: str, address: str, services: ServicesOf) -> GpuAnswer:
     """One GPU by its host and PCI address."""
     return GpuAnswer.of(services.gpus.get(host, parse_pci_address(address)))
+
+
+@router.post("/{host}/accept", status_code=202)
+def accept(host: str, body: AcceptGpusBody, services: ServicesOf) -> StartedAnswer:
+    """Say that the cards of a host are right where they are now; VMs follow cards that were moved."""
+    return StartedAnswer.of(services.gpu_cards.accept(host, body.addresses))

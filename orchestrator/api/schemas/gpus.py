@@ -4,14 +4,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import Framework, GpuInstance
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.services.messages import GpuInfo
+
+_PCI_ADDRESS: Final = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F][.][0-7]$"
+
+
+class AcceptGpusBody(BaseModel):
+    """Cards of a host are right where they are."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, title="AcceptGpus",
+        json_schema_extra={"examples": [{"addresses": ["0000:41:00.0"]}]},
+    )  # fmt: skip
+
+    addresses: list[Annotated[str, Field(max_length=16, pattern=_PCI_ADDRESS)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="PCI addresses of GPUs whose card was replaced by the one there",
+    )
 
 
 class TypeUseAnswer(CopiedAnswer):

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.complete import hosts
+from orchestrator.cli.confirm import Yes, confirm
 from orchestrator.cli.group import new_group
 from orchestrator.cli.output import printable, render_details, show, show_plain, shown, text_width, width
 from orchestrator.cli.parameters import OfModel, Sort, check_model, tenant_if_named
+from orchestrator.cli.progress import follow
 from orchestrator.cli.session import Format, Output, session_of
 from orchestrator.cli.table import Column, Fit, Listing, field, list_lines, render_table
 from orchestrator.cli.watch import View, Watch, list_view, show_view
@@ -191,6 +193,34 @@ def map_gpus(
         return View(data=gpus, lines=lambda: [printable(line) for line in draw(gpus, width() or DRAWN_WIDTH)])
 
     show_view(session, read_view, output, watch=watch)
+
+
+@app.command("accept")
+def accept(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Argument(help="Name of the host.", autocompletion=hosts)],
+    address: Annotated[
+        list[str] | None, typer.Argument(help="PCI addresses of GPUs whose card was replaced by the one there now.")
+    ] = None,
+    yes: Yes = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only start it.")] = True,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say that a host's cards are right where they are now.
+
+    After they were moved, they keep their VMs and all that is claimed on them. A card that was never seen before
+    becomes the GPU of an address only where that is named.
+    """
+    replaced = [parse_pci_address(one) for one in address or []]
+    if replaced:
+        confirm("take as the GPU from now on whatever card is at", replaced, yes=yes)
+    session = session_of(ctx)
+    started = session.client.accept_gpus(host, replaced)
+    if not wait:
+        show(started, output, lambda: [f"operation {shown(started['operation'])} started"])
+        return
+    operation = follow(session, str(started["operation"]))
+    show(operation, output, lambda: [f"the cards of {host} are accepted where they are"])
 
 
 @app.command("plan-compaction")

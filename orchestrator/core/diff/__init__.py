@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.core.contained import Contained
+from orchestrator.core.diff.cards import card_findings
 from orchestrator.core.diff.confinement import confinement_findings
 from orchestrator.core.diff.drivers import driver_findings
 from orchestrator.core.diff.fabric import fabric_findings
@@ -39,6 +40,7 @@ __all__ = [
     "Severity",
     "StoredFinding",
     "Whose",
+    "card_findings",
     "changes",
     "compare",
     "driver_findings",
@@ -47,7 +49,14 @@ __all__ = [
     "lease_finding",
 ]  # fmt: skip
 
-_ORDER: dict[str, int] = {"upgrade_agent": -2, "settle_ledger": -1, "clean_up": 0, "stop_vm": 1, "start_vm": 2}
+_ORDER: dict[str, int] = {
+    "upgrade_agent": -3,
+    "settle_ledger": -2,
+    "accept_gpus": -1,
+    "clean_up": 0,
+    "stop_vm": 1,
+    "start_vm": 2,
+}
 """What gives something back comes before what may need it."""
 _SHOWN = 300
 
@@ -145,13 +154,17 @@ def _of_host(host: Host, code: str, differ: tuple[str, str], reason: str, repair
 
 
 def changes(findings: Iterable[Finding], *, automatic_only: bool) -> tuple[Finding, ...]:
-    """Those with a repair, in the order in which to do them; at most one operation per VM."""
+    """Those with a repair, in the order in which to do them; at most one operation per VM. Where cards are to be found
+    again, VMs are started after that: until then they would be refused."""
     chosen: dict[tuple[str, str], list[Finding]] = {}
     ordered = sorted(
         (one for one in findings if one.repair and (one.repair.automatic or not automatic_only)),
         key=lambda one: _ORDER[one.repair.kind] if one.repair else 0,
     )
+    moving = {one.host for one in ordered if one.repair and one.repair.kind == "accept_gpus"}
     for one in ordered:
+        if one.host in moving and one.repair and one.repair.kind == "start_vm":
+            continue
         kinds = chosen.setdefault((one.host, one.vm or one.subject), [])
         if not kinds or _same_kind(kinds[0], one):
             kinds.append(one)

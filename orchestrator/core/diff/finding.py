@@ -16,7 +16,7 @@ Whose = Literal["ours", "foreign", "unknown"]
 """``ours``: the database knows it. ``foreign``: the host's ledger does not know it.
 ``unknown``: the ledger says we made it and the database has never heard of its VM (a restored backup)."""
 
-RepairKind = Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent"]
+RepairKind = Literal["start_vm", "stop_vm", "clean_up", "settle_ledger", "upgrade_agent", "accept_gpus"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ DEFINITIONS: dict[str, Definition] = {
         hosts.UPGRADE_DRIVER,
         hosts.APPLY_MIG,
         hosts.RELEASE_MIG,
+        hosts.ACCEPT_GPUS,
         repairs.CLEAN_UP,
         repairs.SETTLE_LEDGER,
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from orchestrator.operations.step import Definition
-from orchestrator.operations.steps import driver, host, mig_layout
+from orchestrator.operations.steps import cards, driver, host, mig_layout
 
 ADD_HOST = Definition(
     kind="add_host",
@@ -89,3 +89,12 @@ RELEASE_MIG = Definition(
     stuck=lambda _: None,
     abandoned=lambda _: None,
 )
+
+ACCEPT_GPUS = Definition(
+    kind="accept_gpus",
+    steps=(cards.FORGET, cards.RECORD, cards.TELL),
+    stuck=lambda _: None,
+    abandoned=lambda _: None,
+    forward_only=True,
+)
+"""Until the agent has been told, it refuses to make anything where another card is than it knows."""

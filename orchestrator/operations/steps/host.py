@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.errors import Bug, Conflict, Fatal, InvalidInput, WorldError
+from orchestrator.core.gpu_cards import cards_of
 from orchestrator.core.host import HostState
 from orchestrator.core.host_actions import (
     DeleteImage,
@@ -145,6 +146,7 @@ def _choose(context: Context) -> str:
             raise Bug("host.not_observed", "the host was not observed before its GPUs are chosen")
         chosen = choose_gpus(context.text("gpus"), snapshot)
         tx.hosts.set_gpus(context.host_name, chosen)
+        tx.cards.learn(context.host_name, cards_of(snapshot.gpus))
     return ", ".join(chosen) or "none"
 
 

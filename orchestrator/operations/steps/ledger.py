@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from orchestrator.core.gpu_cards import AcceptGpus
 from orchestrator.core.host import Host
 from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.nic_actions import giving_nic
@@ -34,9 +35,12 @@ def _settle(context: Context) -> str:
     host = context.host()
     with context.world.store.read() as tx:
         vms, functions = tx.vms.list(host=host.name), tx.hosts.enabled_by_us(host.name)
+        cards = tx.cards.of_host(host.name)
         data = tuple(KnownVolume(volume=one.file, vm=one.vm) for one in tx.volumes.list(host=host.name))
     known = (*(_known(vm) for vm in vms), *_keeper(host))
     context.perform(SettleLedger(gpus=host.managed_gpus, functions=functions, vms=known, data=data))
+    if cards:
+        context.perform(AcceptGpus(cards=cards))
     return f"{len(vms)} VMs, {len(host.managed_gpus)} GPUs"
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from orchestrator.core.operation import Watched
 from orchestrator.ports.store.audit import Audit
+from orchestrator.ports.store.cards import Cards
 from orchestrator.ports.store.claims import Claims
 from orchestrator.ports.store.controllers import Controllers
 from orchestrator.ports.store.driver_bundles import DriverBundles
@@ -40,6 +41,8 @@ class Transaction(Protocol):
     def fleet(self) -> Fleet: ...
     @property
     def hosts(self) -> Hosts: ...
+    @property
+    def cards(self) -> Cards: ...
     @property
     def looks(self) -> Looks: ...
     @property

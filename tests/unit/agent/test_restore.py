@@ -29,10 +29,10 @@ from orchestrator.agent.vgpu_parameters import VgpuParameterFiles
 from orchestrator.agent.wanted import RestoreList
 from orchestrator.core.domain import BootPolicy
 from orchestrator.core.errors import Conflict, Fatal, NotFound, Retryable, VgpuctlError
+from orchestrator.core.gpu_cards import GpuCard
 from orchestrator.core.host_actions import (
     ActionResult,
     BindVfio,
-    ClearVgpuType,
     CreateMdev,
     DisableVirtualFunctions,
     EnableVirtualFunctions,
@@ -102,7 +102,7 @@ class FakeSwitches(GpuSwitches):
     """Virtual functions that come with the driver's script."""
 
     def __init__(self, host: FakeSysfs, ledger: Ledger, mig: FakeMig) -> None:
-        self.host = host
+        self.host, self._ledger = host, ledger
         self.failures = 0
         functions = Functions(self._on, self.enable_virtual_functions, self.disable_virtual_functions, lambda _: None)
         self.modes = MigModes(ledger, mig, functions)
@@ -118,6 +118,7 @@ class FakeSwitches(GpuSwitches):
         if self.failures:
             self.failures -= 1
             raise Retryable("gpu.sriov_failed", "Cannot obtain unbindLock")
+        self._ledger.cards.check(gpu)
         if self._on(gpu):
             return ActionResult(changed=False)
         self.host.enable_functions(gpu, 2)
@@ -135,6 +136,9 @@ class Machine:
         self.boots = 0
         self.attempt = 0
         self.mig = FakeMig()
+        self.cards: tuple[GpuCard, ...] = ()
+        self.silent = 0
+        """So many times the driver does not say which cards there are."""
         self._new_host()
         self.libvirt = FakeDomains(self.host)
         self._start_agent()
@@ -152,7 +156,7 @@ class Machine:
 
     def _start_agent(self) -> None:
         boot = f"boot-{self.boots}"
-        self.ledger = Ledger(self.root / "ledger", site="s", epoch=1, boot_id=boot)
+        self.ledger = Ledger(self.root / "ledger", site="s", epoch=1, boot_id=boot, cards=self._ask_cards)
         self.timing, self.turns = FakeTiming(), Turns()
         self.wanted = RestoreList(self.host.paths, self.ledger, boot)
         self.switches = FakeSwitches(self.host, self.ledger, self.mig)
@@ -166,9 +170,20 @@ class Machine:
         self.performer = Performer(self.ledger, self.turns, self.wanted, parts.handlers)
         self.restorer = Restorer(self.wanted, self.turns, self.timing, parts.handlers)
 
-    def reboot(self) -> None:
-        """Kernel memory and running guests are lost; the ledger and the definitions are files."""
+    def _ask_cards(self) -> tuple[GpuCard, ...]:
+        self.silent -= 1
+        return () if self.silent >= 0 else self.cards
+
+    def sees(self, *cards: GpuCard) -> None:
+        """The driver has told an observation so."""
+        self.cards = cards
+        self.ledger.cards.saw(cards)
+
+    def reboot(self, *cards: GpuCard) -> None:
+        """Kernel memory and running guests are lost; the ledger and the definitions are files. ``cards``: those that
+        are there now, if others."""
         self.ledger.close()
+        self.cards = cards or self.cards
         self._new_host()
         self.libvirt.host = self.host
         self.libvirt.running.clear()
@@ -375,26 +390,3 @@ def test_an_agent_that_is_restarted_in_the_middle_goes_on(machine: Machine) -> N
     machine.restart_agent()
     machine.restorer.run()
     assert machine.libvirt.running == {"a", "b"}
-
-
-def test_a_stop_that_arrives_while_its_vm_is_started_waits_and_wins(machine: Machine) -> None:
-    machine.run_vm("a")
-    machine.reboot()
-    machine.libvirt.while_starting = threading.Event()
-    machine.restorer.start()
-    assert machine.libvirt.while_starting.wait(60)
-    stop = threading.Thread(target=machine.do, args=(StopDomain(vm="a", grace_seconds=0),))
-    stop.start()
-    machine.libvirt.go_on.set()
-    stop.join(60)
-    machine.performer.finish()
-    assert machine.libvirt.running == set()
-    assert machine.wanted.vms() == ()
-
-
-def test_a_stop_that_arrives_first_keeps_the_vm_from_being_started(machine: Machine) -> None:
-    machine.run_vm("a")
-    machine.reboot()
-    machine.do(StopDomain(vm="a", grace_seconds=0), ClearVgpuType(vm="a", vf=VF1))
-    machine.restorer.run()
-    assert machine.libvirt.started == []

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts in memory can have their cards moved, and their agents know cards as real ones do."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.catalogue.catalogue import shipped
+from orchestrator.core.errors import Conflict
+from orchestrator.core.gpu_cards import AcceptGpus, cards_of, moves
+from orchestrator.core.host_actions import CreateMdev, FencingToken, HostAction
+from orchestrator.sim.agent import perform
+from orchestrator.sim.fleet import enrolled, new_machine
+from orchestrator.sim.hardware import gpu_kind
+from orchestrator.sim.machine import SimulatedMachine
+from orchestrator.sim.observing import snapshot_of
+
+FIRST, SECOND = "0000:41:00.0", "0000:43:00.0"
+MADE = CreateMdev(vm="a", uuid="0b9c1a9e-6a43-4a57-8a3f-5d1d3b6a2c11", parent=FIRST, type_name="GRID T4-2Q")
+
+
+@pytest.fixture
+def machine() -> SimulatedMachine:
+    return enrolled(new_machine(1, [gpu_kind(shipped(), "Tesla T4")] * 2), "site")
+
+
+def _do(machine: SimulatedMachine, action: HostAction) -> None:
+    perform(machine, action, FencingToken(site="site", epoch=1, operation="op", attempt=1))
+
+
+@pytest.mark.fault("F25")
+def test_cards_that_changed_places_take_nothing_until_they_are_accepted(machine: SimulatedMachine) -> None:
+    before = cards_of(snapshot_of(machine).gpus)
+    machine.place_cards({FIRST: SECOND, SECOND: FIRST})
+    now = snapshot_of(machine)
+    assert moves(before, cards_of(now.gpus)) == {FIRST: SECOND, SECOND: FIRST}
+    assert all(gpu.problems for gpu in now.gpus)
+    with pytest.raises(Conflict) as caught:
+        _do(machine, MADE)
+    assert caught.value.code == "gpu.replaced"
+    _do(machine, AcceptGpus(cards=cards_of(now.gpus)))
+    _do(machine, MADE)
+    assert not any(gpu.problems for gpu in snapshot_of(machine).gpus)
+
+
+@pytest.mark.fault("F24")
+def test_a_card_that_was_put_back_is_ours_again(machine: SimulatedMachine) -> None:
+    machine.place_cards({FIRST: "another"})
+    with pytest.raises(Conflict):
+        _do(machine, MADE)
+    machine.place_cards({FIRST: FIRST})
+    _do(machine, MADE)
