@@ -138,20 +138,10 @@ class FakeMachine:
         for name in ("images", "networks", "attempts", "epoch", "answers", "gives_addresses", "guests_die"):
             del kept[name]
         kept["gpus"] = [
-            (
-                gpu.address,
-                gpu.enabled,
-                dict(gpu.instances),
-                dict(gpu.inside),
-                gpu.passed_to,
-                gpu.scheduler,
-                gpu.scheduler_users,
-                gpu.mixes,
-                gpu.mixed_users,
-                dict(gpu.places),
-            )
+            (gpu.address, gpu.enabled, dict(gpu.instances), dict(gpu.inside), gpu.passed_to, gpu.scheduler,
+             gpu.scheduler_users, gpu.mixes, gpu.mixed_users, dict(gpu.places))
             for gpu in self.gpus
-        ]
+        ]  # fmt: skip
         return kept
 
 
