@@ -58,14 +58,10 @@ VcpuOvercommit = Annotated[
     typer.Option("--vcpu-overcommit", metavar="NUMBER|site", help="vCPUs of VMs for each of the host's, 1 to 64."),
 ]
 MemoryOvercommit = Annotated[
-    str | None, typer.Option("--memory-overcommit", metavar="NUMBER|site", help="The same for memory.")
-]
-AllowUnconfined = Annotated[
-    bool | None,
-    typer.Option(
-        "--allow-unconfined/--refuse-unconfined", help="Put new VMs there without AppArmor and SELinux as well."
-    ),
-]
+    str | None, typer.Option("--memory-overcommit", metavar="NUMBER|site", help="The same for memory.")]  # fmt: skip
+AllowUnconfined = Annotated[bool | None, typer.Option(
+    "--allow-unconfined/--refuse-unconfined", help="Put new VMs there without AppArmor and SELinux as well.",
+)]  # fmt: skip
 
 _NAMES: Final = {"apparmor": "by AppArmor", "selinux": "by SELinux"}
 _STATES: Final = (*get_args(HostState), "cordoned", "other-agent")
