@@ -315,7 +315,7 @@ def set_host(
     unlabel: Unlabel = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set a host's overcommit, confinement, CPUs to pin, network cards, labels."""
+    """Set a host's overcommit, confinement, CPUs, NICs, labels."""
     labels: dict[str, str | None] = {**dict.fromkeys(unlabel or ()), **parse_labels(label or ())}
     wanted: dict[str, object] = {
         "vcpu_overcommit": enrolment.overcommit(vcpu_overcommit),
