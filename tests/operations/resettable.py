@@ -99,7 +99,8 @@ class ResettablePostgres:
         with self._engine.connect() as connection:
             return {
                 table.name: [
-                    row._asdict() for row in connection.execute(select(table).order_by(*table.primary_key.columns))
+                    dict(zip(table.columns.keys(), row, strict=True))  # a column may be called otherwise in the code
+                    for row in connection.execute(select(table).order_by(*table.primary_key.columns))
                 ]
                 for table in metadata.sorted_tables
             }
