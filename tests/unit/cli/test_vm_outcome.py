@@ -21,6 +21,6 @@ def test_each_vm_is_counted_once_whenever_it_failed(capsys: pytest.CaptureFixtur
         return started, [f"{name} is done"]
 
     with pytest.raises(NotFound) as caught:
-        each(CliSession(), ["good", "later", "nobody", "good"], begin, end)
+        each(CliSession(), ["good", "later", "nobody", "good"], begin, end, wait=True)
     assert caught.value.message == "2 of 3 VMs could not be done"
     assert capsys.readouterr().out == "good is done\n"
