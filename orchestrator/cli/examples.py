@@ -56,6 +56,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "host plan-drain": ("host plan-drain gpu-1",),
     "gpu list": ("gpu list --model L40S --sort vms", "gpu list --host gpu-1"),
     "gpu show": ("gpu show gpu-1 41:00.0",),
+    "gpu accept": ("gpu accept gpu-1", "gpu accept gpu-1 41:00.0"),
     "mig show": ("mig show gpu-1",),
     "mig plan": ("mig plan gpu-1 -f config.yaml -c all-1g.10gb",),
     "mig apply": ("mig apply gpu-1 -f config.yaml -c all-balanced",),

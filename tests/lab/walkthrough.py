@@ -14,7 +14,8 @@ from typing import Final
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _END: Final = "\x1eend of the answer, status "
 
-_OF_AN_OUTER_MAKE: Final = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+_NOT_OF_A_READER: Final = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "COLUMNS")
+"""Of an outer make; tables are as wide as they have to be."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def commands_of(page: Path) -> list[Command]:
 def walk(commands: Sequence[Command], directory: Path, limit_s: float, **environment: str) -> None:
     """:raises AssertionError: a command failed, or answered something else than the page says"""
     script = "".join(f"{command.line}\necho '{_END}'$?\n" for command in commands)
-    own = {name: value for name, value in os.environ.items() if name not in _OF_AN_OUTER_MAKE}
+    own = {name: value for name, value in os.environ.items() if name not in _NOT_OF_A_READER}
     done = subprocess.run(
         ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**own, **environment, "NO_COLOR": "1"}, cwd=directory, text=True, timeout=limit_s,

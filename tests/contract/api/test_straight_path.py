@@ -72,7 +72,8 @@ def test_a_full_fleet_refuses_with_a_reason_for_each_gpu(product: Product) -> No
     why = explained.out
     assert "does not fit" in why
     assert "l40s" in why
-    assert product.ok("capacity", "--profile", "NVIDIA L40S-24Q").out.split("\n")[1].split()[-2:] == ["0", "0"]
+    (row,) = product.json("capacity", "--profile", "NVIDIA L40S-24Q")
+    assert (row["fits_now"], row["fits_with_moves"]) == (0, 0)
     assert "host.has_vms" in product.refused(5, "host", "remove", "l40s").err
     for done in range(number):
         product.ok("delete-vm", f"many-{done}")

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from orchestrator.adapters.engine.places import Begun, Bounds, RunPlaces
+from orchestrator.adapters.engine.places import Bounds, RunPlaces
 from orchestrator.ports.store.operations import DueOperation
 
 
-def waiting(operation: str, host: str = "h") -> Begun:
-    return Begun(DueOperation(operation=operation, subject=operation, host=host, attempt=0), f"{operation}.0")
+def waiting(operation: str, host: str = "h") -> DueOperation:
+    return DueOperation(operation=operation, subject=operation, host=host, attempt=0)
 
 
 def taken(places: RunPlaces) -> list[str]:
     found = []
     while (one := places.take()) is not None:
-        found.append(one.due.operation)
+        found.append(one.operation)
     return found
 
 
@@ -51,15 +51,16 @@ def test_a_run_that_came_without_a_place_is_counted_and_does_not_run_twice() -> 
     assert taken(places) == []
     places.leave("found")
     assert taken(places) == ["next"]
-    assert places.kept() == {"next"}
+    assert places.running() == set()
     assert places.begin("next", "h")
-    assert places.kept() == set()
+    assert places.running() == {"next"}
 
 
-def test_who_gives_up_waiting_is_named_and_a_closed_house_gives_no_place() -> None:
+def test_who_gives_up_waiting_is_not_known_and_a_closed_house_gives_no_place() -> None:
     places = RunPlaces(Bounds(workers=9, per_host=1))
     places.stand_in_line([waiting("one"), waiting("two", "other")])
-    assert [one.run for one in places.give_up_waiting()] == ["one.0", "two.0"]
+    places.give_up_waiting()
+    assert places.known() == set()
     places.stand_in_line([waiting("one")])
     places.close()
     assert taken(places) == []
