@@ -88,7 +88,6 @@ TABLE: Final[dict[str, Page]] = {
         alone=True,
         elsewhere={"age-keygen": NOT_HERE},
     ),
-    "docs/howto/boot-by-uefi.md": Page(),
     "docs/howto/describe-in-a-file.md": Page(
         words={"/srv/images/debian-13.qcow2": "{files}/debian-13.raw", "t4-quarter": "t4-quarter-of-file"},
         shown={"site.yaml": 0},
