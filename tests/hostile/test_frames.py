@@ -35,6 +35,10 @@ _DOMAIN: dict[str, Any] = {
 _NODE: dict[str, Any] = {
     "id": 0, "cores": [[0, 1]], "memory_mib": 4096, "hugepages": [{"size_kib": 2048, "total": 2, "free": 1}],
 }  # fmt: skip
+_NIC: dict[str, Any] = {
+    "address": "0000:3b:00.0", "vendor": "8086", "device": "10c9", "numa_node": 0, "bridges": ["0000:00:03.0"],
+    "interface": "eth1", "functions": [{"address": "0000:3b:10.0", "owner": "a", "held": "its interface is up"}],
+}  # fmt: skip
 _FABRIC: dict[str, Any] = {
     "version": "580.95.02", "partitions": [{"id": 0, "modules": [1, 2], "active": True, "owner": "a"}],
     "problem": "not running",
@@ -50,7 +54,7 @@ def good() -> dict[str, Any]:
         "serial": "1", "mig_enabled": True, "mig_pending": True, "heterogeneous": True, "module_id": 1, "numa_node": 0,
         "problems": ["hot"], "iommu_shared_with": ["0000:40:00.0"], "instances": [_INSTANCE],
         "scheduler": {"policy": "equal_share", "time_slice_us": 2000},
-        "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],
+        "bridges": ["0000:00:03.0"], "licences": [{"vm": "a", "state": "licensed", "until": 2_000_000_000}],
     }  # fmt: skip
     mdev = {"uuid": "u", "type_name": "t", "owner": "a", "placement_id": 0}
     gpu["parents"][0] |= {
@@ -60,7 +64,7 @@ def good() -> dict[str, Any]:
     return document | files | {
         "domains": [_DOMAIN],
         "networks": ["default"], "problems": ["slow"], "confinement": "apparmor", "fabric": _FABRIC, "nodes": [_NODE],
-        "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"]}],
+        "bridges": [{"name": "br0", "kind": "linux", "vlans": ["br0.7"]}], "nics": [_NIC], "dcgm_version": "4.4.1",
     }  # fmt: skip
 
 
