@@ -10,20 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from lab.image.mirror import find_mirror
 from packages.tree_version import debian_version
 from tests.architecture.tree import ROOT
+from tests.packages.roots import PYTHONS, bare_root, said_in
 
 FLEET = """\
 groups:
   - {name: t4, count: 1, gpu_model: Tesla T4, gpus_per_host: 2, vcpus: 32, memory_gib: 128}
 """
 TRIED = r"""
-set -eu
-mount -t proc proc /proc
-say() { echo "::$*"; }
 as_service() { setpriv --reuid vgpuctl --regid vgpuctl --init-groups env VGPUCTL_STATE=/var/lib/vgpuctl "$@"; }
-cd /
 dpkg -i /srv/vgpuctl.deb >/dev/null
 say "$(vgpuctl --version)"
 say "$(stat -c '%U %G %a' /var/lib/vgpuctl)"
@@ -67,23 +63,14 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+@pytest.mark.parametrize("release", PYTHONS)
 def test_a_bare_debian_gets_a_server_from_the_package_alone_and_loses_it_again(
     release: str, package: Path, tmp_path: Path
 ) -> None:
-    root = tmp_path / "root"
-    needed = "python3,openssh-client,init-system-helpers"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={needed}", release, root, find_mirror(os.environ)],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    root = bare_root(release, tmp_path, "python3", "openssh-client", "init-system-helpers")
     shutil.copy(package, root / "srv/vgpuctl.deb")
     (root / "srv/fleet.yaml").write_text(FLEET)
-    (root / "srv/try").write_text(TRIED)
-    apart = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
-    done = subprocess.run([*apart, "chroot", root, "sh", "/srv/try"], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    said = [line.removeprefix("::") for line in done.stdout.splitlines() if line.startswith("::")]
+    said = said_in(root, TRIED)
     version = next(package.parent.glob("*.whl")).name.split("-")[1]
     assert package.name.split("_")[1] == debian_version(version)
     assert said == [
