@@ -29,7 +29,8 @@ class _Before:
     mac: str | None
     """None: the card did not tell."""
     known: bool = True
-    """False: the ledger was lost meanwhile; the kernel then finds a driver for it."""
+    """False: it had no driver, as just after it was switched on, or the ledger was lost meanwhile. The kernel then
+    finds one for it, unless the card's ``sriov_drivers_autoprobe`` says that functions have none."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -151,10 +152,12 @@ class NicFunctions:
 
     def _now(self, action: GiveNicFunction) -> _Before:
         paths, place = self.files.paths, self._place(action.card, action.vf)
+        driver = binding.driver_of(paths, action.vf)
         return _Before(
-            driver=binding.driver_of(paths, action.vf),
+            driver=driver,
             override=binding.override_of(paths, action.vf),
             mac=None if place is None else self.links.mac_of(*place),
+            known=driver is not None,
         )
 
     def _set_mac(self, card: str, function: str, mac: str) -> str | None:

@@ -185,6 +185,15 @@ def test_after_a_boot_as_many_functions_are_switched_on_as_there_were_and_the_vm
     assert bench.links.macs["rdma0", 1] == MAC
 
 
+def test_a_function_that_was_given_before_its_driver_came_has_that_driver_afterwards(bench: Bench) -> None:
+    """After a boot its driver may still be loading when its VM starts."""
+    (bench.host.paths.pci(FIRST) / "driver").unlink()
+    bench.do(give())
+    assert bench.host.driver_of(FIRST) == "vfio-pci"
+    bench.do(take())
+    assert bench.host.driver_of(FIRST) == "mlx5_core"
+
+
 def test_a_ledger_that_was_lost_is_told_whose_a_function_is_and_the_kernel_finds_its_driver_again(bench: Bench) -> None:
     bench.do(give())
     bench.ledger.release(f"nic:{FIRST}")
