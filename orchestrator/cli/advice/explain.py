@@ -56,8 +56,9 @@ def _fits(found: Mapping[str, Any], width: int) -> list[str]:
 
 def _asked(asked: Mapping[str, Any]) -> str:
     devices = f"{asked['count']} x {asked['profile']}" if asked["count"] > 1 else asked["profile"]
-    memory = f"{asked['memory_mib'] / 1024:g} GiB"
-    return f"{devices} with {asked['vcpus']} vCPUs and {memory} for tenant {asked['tenant']}"
+    mib, vcpus = asked["memory_mib"], asked["vcpus"]
+    memory = f"{mib} MiB" if mib % 512 else f"{mib / 1024:g} GiB"
+    return f"{devices} with {vcpus} vCPU{'' if vcpus == 1 else 's'} and {memory} for tenant {asked['tenant']}"
 
 
 def _parts(parts: Sequence[Mapping[str, Any]], host: str) -> list[str]:
