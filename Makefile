@@ -18,7 +18,7 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sha256sum | cut -c1-16)
 ENSURE := packages/ensure
 
-.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs record-session dist sbom clean \
+.PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs record-session record-session-lab dist sbom clean \
         check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences check-tests
 
 help: ## list the targets
@@ -68,7 +68,7 @@ LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) te
   $(addprefix tests/lab/test_,confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_layout.py \
-  whole_gpu.py fabric.py kinds_confined.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py tutorial.py power_cuts.py)
+  whole_gpu.py fabric.py kinds_confined.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py three_persons.py tutorial.py power_cuts.py)
 
 soak: dev lab-packages ## the runs that take hours; SOAK_TESTS chooses some; counts go to docs/reference/soak.md
 	@status=0; mkdir -p build; \
@@ -146,6 +146,9 @@ docs: dev ## write the generated pages of docs/reference again
 
 record-session: dev ## type the session of docs/tutorial/three-persons.md again, on simulated hosts
 	@$(BIN)/python -m tests.session
+
+record-session-lab: dev lab-packages ## the same on two lab hosts, docs/tutorial/three-persons-lab.md
+	@$(BIN)/python -m tests.session --lab
 
 dist: dev ## what is installed elsewhere, into build/dist: a wheel, what a server runs with by hash, a Debian package
 	@$(ENSURE) packages/dist.txt

@@ -234,6 +234,7 @@ TABLE: Final[dict[str, Page]] = {
         before=("vgpuctl token create --tenant you-got-a-token --save pool.token", "cp {files}/pool.pem pool.pem"),
         over_tls=True,
     ),
+    "docs/tutorial/three-persons-lab.md": Page(typed_by="tests/lab/test_three_persons.py"),
     "docs/tutorial/three-persons.md": Page(typed_by="tests/session/test_session.py"),
     "docs/tutorial/two-tenants.md": Page(typed_by="tests/lab/test_tutorial.py"),
 }

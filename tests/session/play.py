@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,14 +41,15 @@ class Said:
         return frozenset(_VARIES.sub("N", head) for head in heads if head)
 
 
-def played(site: Site, directory: Path) -> Iterator[Said]:
+def played(site: Site, directory: Path, scenes: Sequence[Scene] = SCENES) -> Iterator[Said]:
     """Command after command. Whoever is elsewhere has files that were handed over, an address, and nothing else."""
     for person, files in FILES.items():
         (directory / person).mkdir()
         for name, content in files.items():
             (directory / person / name).write_text(site.filled(content))
-    shutil.copy(site.certificate, directory / "operator/pool.pem")
-    for number, scene in enumerate(SCENES):
+    for name, file in {"pool.pem": site.certificate, **site.files}.items():
+        shutil.copy(file, directory / "operator" / name)
+    for number, scene in enumerate(scenes):
         _hand_over(scene, directory)
         for command in scene.commands:
             typed = site.filled(command)

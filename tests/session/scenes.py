@@ -22,7 +22,10 @@ from orchestrator.client.opening import open_client
 from orchestrator.core.errors import QuotaExceeded
 
 client = open_client("{url}", token_file="robot.token", ca_file="pool.pem")
-wanted = {{"profile": "vision-half", "image": "{image}", "memory_mib": 1024, "disk_bytes": 5 * 1024**3}}
+wanted = {{
+    "profile": "vision-half", "image": "{image}",
+    "vcpus": {size.vcpus}, "memory_mib": {size.memory_mib}, "disk_bytes": {size.disk_mib} * 1024**2,
+}}
 for name in ("job-1", "job-2", "job-3"):
     try:
         client.wait(client.create_vm({{**wanted, "name": name, "tenant": "vision"}}), timeout_s=600)
@@ -74,8 +77,8 @@ SCENES: Final = (
             "vgpuctl context add pool --url {url} --ca-file pool.pem --token-file ann.token",
             "vgpuctl whoami",
             "vgpuctl profile show vision-half",
-            "vgpuctl explain --profile vision-half",
-            "vgpuctl create-vm notebook --profile vision-half --image {image} --disk 5GiB --memory 1GiB",
+            "vgpuctl explain --profile vision-half {size.options}",
+            "vgpuctl create-vm notebook --profile vision-half --image {image} {size.options}",
             "vgpuctl list-vms",
             "vgpuctl events notebook",
             "vgpuctl quota show vision",

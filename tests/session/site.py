@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a session takes place: simulated hosts behind a real server, or a site that runs already."""
+"""Where a session takes place: a real server, with simulated hosts unless it is given others."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from orchestrator.core.units import MIB, show_size
 from tests.fakes.certificate import new_certificate
 from tests.fakes.running import running_server
 
@@ -20,8 +21,23 @@ groups:
 
 
 @dataclass(frozen=True)
+class Size:
+    """Of the VMs that are made."""
+
+    vcpus: int
+    memory_mib: int
+    disk_mib: int
+
+    @property
+    def options(self) -> str:
+        memory, disk = show_size(self.memory_mib * MIB), show_size(self.disk_mib * MIB)
+        return f"--vcpus {self.vcpus} --memory {memory} --disk {disk}"
+
+
+@dataclass(frozen=True)
 class Site:
-    """``state``: of its server; ``certificate``: of whom its clients elsewhere are to trust."""
+    """``state``: of its server; ``certificate``: of whom its clients elsewhere are to trust; ``files``: what lies in
+    the operator's directory, by name."""
 
     state: Path
     url: str
@@ -29,22 +45,32 @@ class Site:
     host: str = "gpu-0"
     vgpu_type: str = "GRID T4-8Q"
     image: str = "demo"
+    size: Size = Size(vcpus=2, memory_mib=1024, disk_mib=5120)
+    files: dict[str, Path] = field(default_factory=dict)
 
     def filled(self, text: str) -> str:
         """With what is the site's."""
-        return text.format(url=self.url, host=self.host, vgpu_type=self.vgpu_type, image=self.image)
+        own = {name: getattr(self, name) for name in ("url", "host", "vgpu_type", "image", "size")}
+        return text.format(**own)
 
 
 @contextmanager
 def simulated_site(directory: Path) -> Iterator[Site]:
     """Two hosts with two Tesla T4 each, for as long as it is open."""
-    certificate, key = new_certificate(directory)
     fleet = directory / "fleet.yaml"
     fleet.write_text(FLEET)
+    with site_over_tls(directory, "--simulate", str(fleet)) as site:
+        yield site
+
+
+@contextmanager
+def site_over_tls(directory: Path, *options: str) -> Iterator[Site]:
+    """A server of its own; it has the hosts that the options give it."""
+    certificate, key = new_certificate(directory)
     port = free_port()
     over_tls = ("--listen", f"127.0.0.1:{port}", "--tls-cert", str(certificate), "--tls-key", str(key))
     state = directory / "state"
-    with running_server(state, "--simulate", str(fleet), *over_tls, module="orchestrator.serve"):
+    with running_server(state, *options, *over_tls, module="orchestrator.serve"):
         yield Site(state=state, url=f"https://127.0.0.1:{port}", certificate=certificate)
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.session.play import Said, played
-from tests.session.record import CAST, PAGE, cast_of, page_of, recorded
+from tests.session.record import SIMULATED, cast_of, page_of, recorded
 from tests.session.scenes import SCENES
 from tests.session.site import simulated_site
 
@@ -22,17 +22,17 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
 
 def test_every_command_of_the_recording_still_succeeds(session: list[Said]) -> None:
     assert [(said.command, said.answer) for said in session if said.status != 0] == []
-    assert [f"{said.person}$ {said.command}" for said in session] == [command for command, _ in recorded()]
+    assert [f"{said.person}$ {said.command}" for said in session] == [one for one, _ in recorded(SIMULATED.cast)]
 
 
 def test_every_answer_still_says_what_the_recording_shows(session: list[Said]) -> None:
-    for (command, answer), said in zip(recorded(), session, strict=True):
+    for (command, answer), said in zip(recorded(SIMULATED.cast), session, strict=True):
         shown = Said(said.scene, said.person, said.command, answer, 0)
         assert shown.shape - said.shape == set(), f"{command}: run make record-session, and read the difference"
 
 
 def test_the_recording_can_be_played_and_names_no_machine(session: list[Said]) -> None:
-    for text in (CAST.read_text(encoding="utf-8"), cast_of(session)):
+    for text in (SIMULATED.cast.read_text(encoding="utf-8"), cast_of(session, SIMULATED)):
         header, *events = map(json.loads, text.splitlines())
         assert (header["version"], header["width"] > 0, header["height"] > 0) == (2, True, True)
         times = [event[0] for event in events]
@@ -43,11 +43,11 @@ def test_the_recording_can_be_played_and_names_no_machine(session: list[Said]) -
 
 
 def test_the_page_shows_what_was_recorded(session: list[Said]) -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = SIMULATED.page.read_text(encoding="utf-8")
     assert all(f"\n## {scene.title}\n" in page for scene in SCENES)
-    for command, answer in recorded():
+    for command, answer in recorded(SIMULATED.cast):
         assert f"```text\n{command}\n{answer}".rstrip() + "\n```\n" in page
-    assert page_of(session).count("```text") == page.count("```text")
+    assert page_of(session, SIMULATED).count("```text") == page.count("```text")
 
 
 def test_what_is_shown_of_an_answer_tells_other_answers_apart() -> None:
