@@ -25,12 +25,11 @@ class _Before:
     """What a function was before a VM got it."""
 
     driver: str | None
+    """None: it had none, as just after it was switched on, or the ledger was lost meanwhile. The kernel then finds one,
+    unless the card's ``sriov_drivers_autoprobe`` says that functions have none."""
     override: str
     mac: str | None
     """None: the card did not tell."""
-    known: bool = True
-    """False: it had no driver, as just after it was switched on, or the ledger was lost meanwhile. The kernel then
-    finds one for it, unless the card's ``sriov_drivers_autoprobe`` says that functions have none."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -79,7 +78,7 @@ class NicFunctions:
             if before.mac is not None:
                 self._set_mac(action.card, action.vf, before.mac)
             binding.set_override(paths, write, action.vf, before.override)
-            if before.known:
+            if before.driver is not None:
                 binding.move(paths, write, action.vf, before.driver)
             else:
                 binding.probe(paths, write, action.vf)
@@ -94,7 +93,7 @@ class NicFunctions:
             and binding.is_passed_through(paths, action.vf)
             and self.files.ledger.owner(key) is None
         ):
-            before = _Before(driver=None, override="", mac=None, known=False)
+            before = _Before(driver=None, override="", mac=None)
             self.files.ledger.claim(key, action.vm, detail=before.to_text(), until_reboot=True)
 
     def owner_of(self, name: str) -> str | None:
@@ -152,12 +151,10 @@ class NicFunctions:
 
     def _now(self, action: GiveNicFunction) -> _Before:
         paths, place = self.files.paths, self._place(action.card, action.vf)
-        driver = binding.driver_of(paths, action.vf)
         return _Before(
-            driver=driver,
+            driver=binding.driver_of(paths, action.vf),
             override=binding.override_of(paths, action.vf),
             mac=None if place is None else self.links.mac_of(*place),
-            known=driver is not None,
         )
 
     def _set_mac(self, card: str, function: str, mac: str) -> str | None:
