@@ -9,6 +9,7 @@ from orchestrator.core.errors import Bug
 from orchestrator.services.messages import HostChange
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
 from tests.fakes.fake_nics import CARD
+from tests.operations.of_one_vm import cases_of
 
 PROFILE = "NVIDIA L40S-12Q"
 
@@ -33,22 +34,4 @@ def _create(plane: ControlPlane) -> str | None:
     return plane.services.vms.create(replace(create_vm(profile=PROFILE), nic="rdma")).operation
 
 
-def _stop(plane: ControlPlane) -> str | None:
-    return plane.services.vms.stop("default", "train").operation
-
-
-def _restart(plane: ControlPlane) -> str | None:
-    return plane.services.vms.restart("default", "train").operation
-
-
-def _delete(plane: ControlPlane) -> str | None:
-    return plane.services.vms.delete("default", "train").operation
-
-
-CASES = (
-    ("create network function", "create_vm", _prepare, _create),
-    ("stop network function", "stop_vm", _with_vm, _stop),
-    ("restart network function", "restart_vm", _with_vm, _restart),
-    ("delete network function", "delete_vm", _with_vm, _delete),
-)
-"""Name, kind, the world before, what begins it."""
+CASES = cases_of("network function", _prepare, _with_vm, _create)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from orchestrator.core.errors import Bug
 from tests.fakes.control_plane import L40S_HOST, ControlPlane, create_vm
+from tests.operations.of_one_vm import cases_of
 
 PROFILE = "l40s-2x48q"
 
@@ -25,22 +26,4 @@ def _create(plane: ControlPlane) -> str | None:
     return plane.services.vms.create(create_vm(profile=PROFILE)).operation
 
 
-def _stop(plane: ControlPlane) -> str | None:
-    return plane.services.vms.stop("default", "train").operation
-
-
-def _restart(plane: ControlPlane) -> str | None:
-    return plane.services.vms.restart("default", "train").operation
-
-
-def _delete(plane: ControlPlane) -> str | None:
-    return plane.services.vms.delete("default", "train").operation
-
-
-CASES = (
-    ("create two vGPUs", "create_vm", _prepare, _create),
-    ("stop two vGPUs", "stop_vm", _with_vm, _stop),
-    ("restart two vGPUs", "restart_vm", _with_vm, _restart),
-    ("delete two vGPUs", "delete_vm", _with_vm, _delete),
-)
-"""Name, kind, the world before, what begins it."""
+CASES = cases_of("two vGPUs", _prepare, _with_vm, _create)
