@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
@@ -16,11 +17,11 @@ STREAM: Final = "GET /v1/operations/{id}/events HTTP/1.1\r\nhost: vgpuctl\r\nlas
 
 
 @contextmanager
-def waiting_clients(number: int, socket: Path, operation: str, since: int) -> Iterator[None]:
+def waiting_clients(number: int, path: Path, operation: str, since: int) -> Iterator[None]:
     """In a process of their own, all connected before the block begins."""
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Event()
-    process = spawn.Process(target=_wait, args=(number, socket, operation, since, ready), daemon=True)
+    process = spawn.Process(target=_wait, args=(number, path, operation, since, ready), daemon=True)
     process.start()
     try:
         assert ready.wait(120), "the clients could not connect"
@@ -30,12 +31,12 @@ def waiting_clients(number: int, socket: Path, operation: str, since: int) -> It
         process.join()
 
 
-def _wait(number: int, socket: Path, operation: str, since: int, ready: Event) -> None:
-    asyncio.run(_all(number, socket, operation, since, ready))
+def _wait(number: int, path: Path, operation: str, since: int, ready: Event) -> None:
+    asyncio.run(_all(number, path, operation, since, ready))
 
 
-async def _all(number: int, socket: Path, operation: str, since: int, ready: Event) -> None:
-    connections = [await asyncio.open_unix_connection(socket) for _ in range(number)]
+async def _all(number: int, path: Path, operation: str, since: int, ready: Event) -> None:
+    connections = [await asyncio.open_unix_connection(sock=_connected(path)) for _ in range(number)]
     requests = [form.format(id=operation, since=since).encode() for form in (POLL, STREAM)]
     tasks = [
         asyncio.create_task(_one(reader, writer, requests[place % 2]))
@@ -44,6 +45,13 @@ async def _all(number: int, socket: Path, operation: str, since: int, ready: Eve
     await asyncio.sleep(2)  # so that the server has taken them all
     ready.set()
     await asyncio.gather(*tasks)
+
+
+def _connected(path: Path) -> socket.socket:
+    """asyncio takes the EAGAIN of a Unix socket whose queue is full for a connection under way; this waits."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.connect(str(path))
+    return made
 
 
 async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> None:
