@@ -20,6 +20,8 @@ from orchestrator.core.mig_layout import KEEPER
 
 _PAUSES = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60, 60)
 """Seconds between tries: libvirt and NVIDIA's driver may take minutes after a boot."""
+_MAX_DETAILS = 300
+"""Characters."""
 
 
 class Restorer:
@@ -110,7 +112,7 @@ class Restorer:
             try:
                 self._do(instance)
             except VgpuctlError as error:
-                self._missing[instance] = error.message
+                self._missing[instance] = _why(error)
                 return not isinstance(error, WorldError)
             finally:
                 self._wanted.note(KEEPER, "; ".join(self._missing.values()))
@@ -132,7 +134,7 @@ class Restorer:
                 self._wanted.note(vm, "")
                 return True  # somebody undefined it: the snapshot shows that, and a controller defines it again
             except VgpuctlError as error:
-                self._wanted.note(vm, error.message)
+                self._wanted.note(vm, _why(error))
                 return not isinstance(error, WorldError)
             self._wanted.note(vm, "")
         return True
@@ -140,3 +142,9 @@ class Restorer:
     def _do(self, action: HostAction) -> None:
         """Without a fence: what the ledger wants is newer than any controller's token."""
         self._handlers[type(action)](action)
+
+
+def _why(error: VgpuctlError) -> str:
+    """In one line: which function, or what QEMU said, stands in the details."""
+    said = " ".join((error.details or "").split())[:_MAX_DETAILS]
+    return f"{error.message} ({said})" if said else error.message

@@ -11,6 +11,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.ledger_file import Row
 from orchestrator.agent.paths import Paths
 from orchestrator.agent.sysfs import pci
+from orchestrator.core.after_boot import layout_not_back, vm_not_back
 from orchestrator.core.attachments import make
 from orchestrator.core.host_actions import (
     AdoptDomain,
@@ -148,7 +149,8 @@ class RestoreList:
             rows = self._file.all(
                 "SELECT vm, problem FROM wanted WHERE problem != '' AND (running OR vm = ?) ORDER BY rowid", KEEPER
             )
-        return tuple(f"{_missing(str(vm))} again after the reboot: {problem}" for vm, problem in rows)
+        said = [(str(vm), str(problem)) for vm, problem in rows]
+        return tuple(layout_not_back(why) if vm == KEEPER else vm_not_back(vm, why) for vm, why in said)
 
     def _want_all(self, action: SettleLedger) -> None:
         for gpu in action.functions:
@@ -189,10 +191,6 @@ def _in_order(actions: Actions) -> Actions:
     """Settings of GPUs first: drivers change them only while no vGPU is there, and one of several that a VM has on a
     GPU may have been made anew, with its setting."""
     return tuple(sorted(actions, key=lambda one: not isinstance(one, _SETTINGS)))
-
-
-def _missing(vm: str) -> str:
-    return "a MIG layout is not there" if vm == KEEPER else f"VM {vm} is not running"
 
 
 def _actions(row: Row) -> Actions:

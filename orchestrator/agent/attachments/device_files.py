@@ -88,11 +88,13 @@ class DeviceFiles:
                 self.timing.sleep(self.timing.jitter(_BUSY_SECONDS))
 
     def check_managed(self, address: str) -> None:
-        """:raises Denied: ``gpu.not_managed``; :raises Fatal: ``vgpu.function_gone``
+        """:raises Denied: ``gpu.not_managed``; :raises Fatal: ``gpu.gone``, ``vgpu.function_gone``
         :raises Conflict: ``gpu.replaced``; :raises Retryable: ``gpu.not_identified``"""
         check_address(address)
-        if not self.paths.pci(address).exists():  # whose it would be cannot be told while functions are off
-            raise function_gone(address)
+        if not self.paths.pci(address).exists():
+            if address in self.ledger.managed_gpus():
+                raise Fatal("gpu.gone", f"GPU {address} is not on the host's bus", hint="lspci -D; dmesg")
+            raise function_gone(address)  # whose it would be cannot be told while functions are off
         check_ours(self.ledger, pci.physical_gpu(self.paths, address))
 
     def check_owner(self, key: str, vm: str, shown: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.core.after_boot import why_not_back
 from orchestrator.core.attachments import observed_on, remove
 from orchestrator.core.device import Device, ObservedDevice
 from orchestrator.core.diff.fabric import partition_findings
@@ -42,7 +43,7 @@ def vm_findings(wanted: ExpectedVm, snapshot: HostSnapshot) -> Iterator[Finding]
     elif domain.owner != vm.id:
         yield vm_finding(vm, "vm.not_in_ledger", "error", ("a domain of ours", "one that the ledger lacks"), _NOT_OURS)
     else:
-        yield from _run_state(wanted, domain)
+        yield from _run_state(wanted, domain, snapshot)
         if vm.deallocated is None:  # what it had is somebody else's now
             for device in vm.devices:
                 yield from _device(wanted, device, domain, snapshot)
@@ -90,10 +91,13 @@ def _domain_missing(wanted: ExpectedVm, has_disk: bool) -> Finding:
     return vm_finding(wanted.vm, "vm.domain_missing", "error", differ, why, Repair(kind="start_vm", automatic=False))
 
 
-def _run_state(wanted: ExpectedVm, domain: DomainSnapshot) -> Iterator[Finding]:
+def _run_state(wanted: ExpectedVm, domain: DomainSnapshot, snapshot: HostSnapshot) -> Iterator[Finding]:
     active, shown = domain.state in _ACTIVE, domain.state.replace("_", " ")
     if wanted.running and not active:
         why = "it is started; did the guest shut itself down? then stop-vm says that it shall stay so"
+        not_back = why_not_back(wanted.vm.id, snapshot.problems)
+        if not_back is not None:
+            shown, why = f"{shown} since the host booted: {not_back}", "it is started, once what it lacks is there"
         start = Repair(kind="start_vm", automatic=False)
         yield vm_finding(wanted.vm, "vm.not_running", "warning", ("running", shown), why, start)
     if not wanted.running and active:

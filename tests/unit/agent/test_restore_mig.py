@@ -105,6 +105,5 @@ def test_a_layout_comes_back_without_any_vm_and_what_is_missing_of_it_is_told(ma
     machine.mig.put(A100, FoundInstance(id=9, profile="1g.10gb", start=0, size=1, compute=(0,)))
     machine.restorer.run()
     assert sorted(one.start for one in machine.mig.instances(A100)) == [0, 4, 6]
-    assert machine.wanted.problems() == (
-        "a MIG layout is not there again after the reboot: the GPU instance there is not this VM's",
-    )
+    why = f"the GPU instance there is not this VM's (1g.10gb at slot 0 of {A100})"
+    assert machine.wanted.problems() == (f"a MIG layout is not there again after the reboot: {why}",)

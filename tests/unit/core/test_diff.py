@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.core.after_boot import vm_not_back
 from orchestrator.core.device import Device
 from orchestrator.core.diff import ExpectedHost, ExpectedVm, Finding, changes, compare, host_findings
 from orchestrator.core.host import Host
@@ -138,6 +139,20 @@ def test_half_a_look_proves_nothing_missing() -> None:
     one = ExpectedVm(vm=vm(KNOWN[0]), claimed=True)
     wanted = ExpectedHost(host=HOST, vms=(one,), busy=frozenset(), gone=frozenset())
     assert [one.code for one in compare(wanted, half)] == ["host.half_seen"]
+
+
+def test_a_vm_that_did_not_come_back_with_its_host_says_what_its_agent_said() -> None:
+    machine = FakeMachine(machine_id="m", gpus=[t4(GPU)])
+    one = vm(KNOWN[0])
+    domain = DomainSnapshot(
+        uuid=one.id, name=one.domain_name, state="shut_off", owner=one.id, devices=(one.devices[0].name,)
+    )
+    problems = (vm_not_back(KNOWN[1], "no KVM"), vm_not_back(one.id, f"GPU {GPU} is not on the host's bus"))
+    seen = replace(snapshot_of(machine), domains=(domain,), problems=problems)
+    wanted = ExpectedHost(host=HOST, vms=(ExpectedVm(vm=one, claimed=True),), busy=frozenset(), gone=frozenset())
+    found = {each.code: each for each in compare(wanted, seen)}["vm.not_running"]
+    assert found.observed == f"shut off since the host booted: GPU {GPU} is not on the host's bus"
+    assert found.repair is not None
 
 
 def test_a_host_that_cannot_be_worked_on_is_a_finding_of_its_own() -> None:
