@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.lab.enrolled import Enrolled
 
 SCENARIOS = ("lab/scenarios/t4.yaml", "lab/scenarios/l40s.yaml")
-"""The hosts that ``make test`` brings up; the third, a40, comes when a test of ``make test-lab`` asks for it."""
+"""The hosts that most tests share; a40 comes when a test of ``make test-lab`` asks for it."""
 
 
 def lab(*args: str) -> str:
