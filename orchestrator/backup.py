@@ -24,7 +24,7 @@ from orchestrator.adapters.state.age import decrypt, encrypt, identities_in, is_
 from orchestrator.adapters.state.clock import RandomIds
 from orchestrator.adapters.state.keys import database_key
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import AuditHead, KnownStarts
+from orchestrator.adapters.state.own import AuditHead, KnownCount
 from orchestrator.adapters.store.backup import copy_database, url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.client.location import state_directory
@@ -178,7 +178,7 @@ def settle_restored(state: Path, now: float) -> Restored:
     store = SqlStore(url, key=key, new_site=RandomIds().new_uuid())
     restored = _settle_in(store, now)
     _settle_audit(store, AuditHead(state), now)
-    store.settle_starts(KnownStarts(state).read())
+    store.settle(KnownCount(state).read(), now)
     store.close()
     lock.release()
     return restored

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,12 @@ from orchestrator.adapters.state.controller import controller_name
 from orchestrator.adapters.state.guest_keys import GuestKeys
 from orchestrator.adapters.state.keys import database_key, settle_site_key
 from orchestrator.adapters.state.lock import ExecutorLock
-from orchestrator.adapters.state.own import AuditHead, KnownStarts, OwnFiles
+from orchestrator.adapters.state.own import AuditHead, OwnFiles
 from orchestrator.adapters.store.backup import url_of
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.adapters.store.queue_database import QueueDatabase
-from orchestrator.core.errors import Conflict, InvalidInput
+from orchestrator.core.errors import Conflict, InvalidInput, VgpuctlError
+from orchestrator.known_database import KnownDatabase
 from orchestrator.operations.context import Limits, World
 from orchestrator.operations.definitions import DEFINITIONS
 from orchestrator.operations.journal import Journal
@@ -72,8 +74,7 @@ class App:
     reconciler: Reconciler
     watcher: Watcher
     files: OwnFiles
-    starts: int
-    """How many servers had begun on the database when this one did."""
+    database: KnownDatabase
 
     def check_own(self) -> None:
         """Whether state directory and database are still the ones that it began with. If not, another server may act
@@ -82,12 +83,7 @@ class App:
         :raises Conflict: ``serve.state_gone``, ``store.restored``, ``store.schema_changed``
         """
         self.files.check()
-        if self.engine.database_rolled_back or self.store.starts() < self.starts:
-            raise Conflict(
-                "store.restored",
-                "the database was restored while the server ran",
-                hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
-            )
+        self.database.check(rolled_back=self.engine.database_rolled_back)
 
     def timers(self) -> tuple[TimerHealth, ...]:
         """Everything that is done again and again here."""
@@ -105,6 +101,8 @@ class App:
         self.reach.leave()
         self.engine.stop()
         self.reach.close()
+        with suppress(VgpuctlError):  # the database is away: what was seen last stays
+            self.database.round()
         self.store.close()
         self.lock.release()
 
@@ -128,7 +126,7 @@ def build(
     key = database_key(key_file)
     store = _store(settings, key, site_prefix)
     settle_site_key(store, key_file, drawn=drawn)
-    starts = _begun(settings, store)
+    database = KnownDatabase(settings.state, store)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach, key)
     observer = HostObserver(store=store, link=world.link, clock=world.clock)
@@ -169,6 +167,7 @@ def build(
         "driver upgrades": keepers[0].round,
         "retention": retention.round,
         "audit": services.tenancy.audit.seal,
+        "known database": database.round,
         **reach.rounds,
     }
     timer = Timer(rounds, settings.refresh_seconds)
@@ -189,16 +188,8 @@ def build(
         reconciler=reconciler,
         watcher=watcher,
         files=OwnFiles(settings.state, ("executor.lock", *([] if settings.database_url else [_DATABASE]))),
-        starts=starts,
+        database=database,
     )
-
-
-def _begun(settings: Settings, store: SqlStore) -> int:
-    """:raises Conflict: ``store.restored``"""
-    known = KnownStarts(settings.state)
-    starts = store.count_start(known.read())
-    known.write(starts)
-    return starts
 
 
 def _store(settings: Settings, key: bytes, site_prefix: str) -> SqlStore:

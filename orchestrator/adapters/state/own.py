@@ -28,9 +28,9 @@ class OwnFiles:
                 raise Conflict("serve.state_gone", f"{path} {what} while the server ran", hint=_HINT)
 
 
-class KnownStarts:
-    """How often servers had begun on the database when one of this state directory last did: a database that knows of
-    fewer was restored."""
+class KnownCount:
+    """What had been counted in the database when a server of this state directory last did: a database that has counted
+    less was restored."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "starts"
@@ -43,9 +43,9 @@ class KnownStarts:
             return 0
         return int(text) if text.isdecimal() and len(text) < 19 else 0
 
-    def write(self, starts: int) -> None:
+    def write(self, counted: int) -> None:
         part = self._file.with_suffix(".part")
-        part.write_text(f"{starts}\n", encoding="ascii")
+        part.write_text(f"{counted}\n", encoding="ascii")
         part.replace(self._file)
 
 

@@ -36,10 +36,11 @@ from orchestrator.adapters.store.usage_rows import SqlUsage
 from orchestrator.adapters.store.vm_rows import SqlClaims, SqlVms
 from orchestrator.adapters.store.volume_rows import SqlVolumes
 from orchestrator.core.audit import audit_key
+from orchestrator.core.epoch import restored_epoch
 from orchestrator.core.errors import Conflict, Fatal
 from orchestrator.core.operation import Watched
 
-_STARTS = "starts"
+_COUNTED = "starts"
 _APPENDED_KEPT = 100_000
 
 
@@ -108,36 +109,38 @@ class SqlStore:
             raise Fatal("store.damaged", "the database has lost its site id", hint="restore it from a backup")
         return site
 
-    def count_start(self, known: int) -> int:
-        """A server begins; how many have. ``known``: what this returned the last time to whoever asks.
+    def count(self, known: int) -> int:
+        """One more, whoever counts: servers do when they begin, and when something was written since. ``known``: what
+        this returned the last time to whoever asks.
 
-        :raises Conflict: ``store.restored``: the database has forgotten some of them
+        :raises Conflict: ``store.restored``: the database has forgotten some of it
         """
         with self._alone() as connection:
-            starts = _starts_of(connection)
-            if starts < known:
+            counted = _counted_in(connection)
+            if counted < known:
                 raise Conflict(
                     "store.restored",
                     "the database was restored: it is older than what this server has seen of it",
                     hint="'vgpuctl server settle-restored' lets the hosts obey it and stops what had not ended",
-                    details=f"{known} starts seen, {starts} stored",
+                    details=f"{known} counted here, {counted} there",
                 )
-            _put_starts(connection, starts + 1)
-        return starts + 1
+            _put_counted(connection, counted + 1)
+        return counted + 1
 
-    def starts(self) -> int:
-        """How many servers have begun on it.
+    def counted(self) -> int:
+        """How often servers have counted.
 
         :raises Conflict: ``store.schema_changed``: one of them was newer than this program
         """
         with self._connections.transaction("reading") as connection:
             check_unchanged(connection, self._revision)
-            return _starts_of(connection)
+            return _counted_in(connection)
 
-    def settle_starts(self, known: int) -> None:
-        """A person has said that the restored database is the one to go on with."""
+    def settle(self, known: int, now: float) -> None:
+        """A person has said that the restored database is the one to go on with: for every controller, whatever it had
+        seen of it before. ``now``: seconds since 1970, which no count that began earlier has reached."""
         with self._alone() as connection:
-            _put_starts(connection, max(_starts_of(connection), known) + 1)
+            _put_counted(connection, restored_epoch(max(_counted_in(connection), known), now))
 
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
@@ -196,10 +199,10 @@ def _site_of(connection: Connection) -> str | None:
     return connection.execute(select(meta.c.value).where(meta.c.key == "site")).scalar_one_or_none()
 
 
-def _starts_of(connection: Connection) -> int:
-    return int(connection.execute(select(meta.c.value).where(meta.c.key == _STARTS)).scalar_one_or_none() or 0)
+def _counted_in(connection: Connection) -> int:
+    return int(connection.execute(select(meta.c.value).where(meta.c.key == _COUNTED)).scalar_one_or_none() or 0)
 
 
-def _put_starts(connection: Connection, starts: int) -> None:
-    if connection.execute(update(meta).where(meta.c.key == _STARTS).values(value=str(starts))).rowcount == 0:
-        connection.execute(insert(meta).values(key=_STARTS, value=str(starts)))
+def _put_counted(connection: Connection, counted: int) -> None:
+    if connection.execute(update(meta).where(meta.c.key == _COUNTED).values(value=str(counted))).rowcount == 0:
+        connection.execute(insert(meta).values(key=_COUNTED, value=str(counted)))

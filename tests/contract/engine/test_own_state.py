@@ -6,21 +6,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from orchestrator.adapters.engine.live_controllers import LiveControllers
-from orchestrator.adapters.state.own import KnownStarts, OwnFiles
+from orchestrator.adapters.state.own import KnownCount, OwnFiles
 from orchestrator.adapters.store.database import SqlStore
 from orchestrator.backup import settle_restored
 from orchestrator.core.errors import Conflict
 from tests.fakes.control_plane import KEY, T4_HOST, control_plane, create_vm
-from tests.fakes.running import wait_until_it_answers
+from tests.fakes.running import client_of, wait_until_it_answers
 from tests.postgres.cluster import Cluster
 
 DATABASE = "vgpuctl.sqlite"
@@ -101,19 +103,53 @@ def test_a_restored_database_is_refused_until_a_person_has_settled_it(
     plane.add_host(T4_HOST)
     plane.services.vms.create(create_vm("begun"))
     before = plane.services.hosts.get(T4_HOST).host.epoch
-    known = KnownStarts(tmp_path)
+    known = KnownCount(tmp_path)
     for _ in range(3):
-        known.write(plane.store.count_start(known.read()))
+        known.write(plane.store.count(known.read()))
     _set_starts(url, 1)
     with pytest.raises(Conflict) as refused:
-        plane.store.count_start(known.read())
+        plane.store.count(known.read())
     assert refused.value.code == "store.restored"
     monkeypatch.setenv("VGPUCTL_DATABASE_URL", url)
     done = settle_restored(tmp_path, 1_800_000_000.0)
     assert (done.hosts, done.vms, done.stuck) == (1, 1, 1)
-    assert plane.store.count_start(known.read()) > known.read()
+    assert plane.store.count(known.read()) > known.read()
     assert plane.services.hosts.get(T4_HOST).host.epoch > before, "the hosts refuse who does not know of the restore"
     plane.store.close()
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[SqlStore]:
+    store = SqlStore(f"sqlite:///{file}", key=KEY, new_site="site")
+    yield store
+    store.close()
+
+
+def test_after_settling_every_controller_begins_whatever_it_had_seen(tmp_path: Path) -> None:
+    """One that was started more often than the one on which a person has settled it as well."""
+    with opened(tmp_path / DATABASE) as store:
+        store.settle(3, 1_800_000_000.0)
+        assert store.count(7) > 7
+        settled = store.counted()
+        store.settle(3, 1_700_000_000.0)
+        assert store.counted() > settled, "a wall clock that went back lets nobody begin who knew more"
+
+
+def test_a_server_is_refused_an_older_copy_of_its_database_although_it_began_only_once_meanwhile(
+    server: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    process, state = server
+    with closing(sqlite3.connect(state / DATABASE)) as now, closing(sqlite3.connect(state / "copy")) as copy:
+        now.backup(copy)
+    client_of(state).create_tenant("made-since")
+    process.terminate()
+    assert process.wait(120) == 0
+    for file in state.glob(f"{DATABASE}*"):
+        file.unlink()
+    (state / "copy").rename(state / DATABASE)
+    words = [sys.executable, "-m", "orchestrator.serve"]
+    again = subprocess.run(words, env={**os.environ, "VGPUCTL_STATE": str(state)}, capture_output=True, text=True)
+    assert (again.returncode, "[store.restored]" in again.stderr) == (Conflict.exit_code, True), again.stderr
 
 
 def test_a_controller_notices_that_the_database_forgot_what_it_wrote(tmp_path: Path) -> None:

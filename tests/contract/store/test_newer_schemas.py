@@ -33,7 +33,7 @@ def test_a_schema_that_another_program_brought_on_is_noticed_and_an_older_one_is
             database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         told: list[str] = []
         try:
-            store.starts()
+            store.counted()
         except Conflict as error:
             told.append(error.code)
         assert told == codes
