@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, make_url, select, update
 
 from orchestrator.adapters.store.audit_rows import SqlAudit
 from orchestrator.adapters.store.card_rows import SqlCards
+from orchestrator.adapters.store.checkpoints import Checkpoints
 from orchestrator.adapters.store.connections import Connections, Mode
 from orchestrator.adapters.store.controller_rows import SqlControllers
 from orchestrator.adapters.store.driver_rows import SqlDriverBundles, SqlDriverLocks, SqlDriverUpgrades
@@ -93,6 +94,7 @@ class SqlStore:
         alone = place.get_backend_name() == "sqlite"
         self._turn: AbstractContextManager[None] = Turn(self._connections.patience_s) if alone else nullcontext()
         self._flush: Callable[[], None] = Flush(Path(str(place.database))) if alone else _flushed_already
+        self._checkpoints = Checkpoints(Path(str(place.database)), self._turn) if alone else None
         self._revision = newest_revision()
         with self._alone() as connection:
             bring_up_to_date(connection)
@@ -161,7 +163,7 @@ class SqlStore:
             yield tx
             tx.usage.stamp()
             tx.tenant_usage.write(within_limits=how == "beside claims")
-        self._flush()  # others write meanwhile, and theirs is flushed together
+        self._keep()
         self._appended.extend(tx.audit.appended)
         self._listeners.tell(tx.operations.changed)
 
@@ -169,7 +171,13 @@ class SqlStore:
     def _alone(self) -> Iterator[Connection]:
         with self._connections.transaction("alone") as connection:
             yield connection
+        self._keep()
+
+    def _keep(self) -> None:
+        """What was committed. Others write meanwhile, and theirs is flushed together."""
         self._flush()
+        if self._checkpoints is not None:
+            self._checkpoints.committed()
 
     def appended(self) -> tuple[tuple[int, str], ...]:
         """Number and proof of the audit records that this process has committed since it was asked the last time."""
@@ -188,6 +196,8 @@ class SqlStore:
             yield SqlTransaction(connection, self._box, self._parsed, self._audited)
 
     def close(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         self._connections.close()
 
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was committed to an SQLite file is moved from its log into the file by a thread of its own.
+
+SQLite leaves that to the commit that makes the log long: whoever commits then waits for a thousand pages and two
+flushes, and so do all who write after it. Moved beside them, it stops nobody (sqlite.org/wal.html, "Checkpointing").
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from pysqlite3 import dbapi2 as sqlite
+
+from orchestrator.core.errors import Retryable
+
+EVERY: Final = 100
+"""Commits from one move to the next."""
+LONG: Final = 4096
+"""Pages of a log, 16 MiB: it begins anew once all of it is moved, which commits that come all the time prevent. One
+that has become so long is moved while nobody commits; most of it has been moved by then."""
+MOST_PAGES: Final = 65_536
+"""Pages of a log, 256 MiB, beyond which whoever commits moves it: the thread has failed, or a reader stays for long."""
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Of one database, as long as it is open. ``turn``: whoever is in it writes alone."""
+
+    def __init__(self, database: Path, turn: AbstractContextManager[None]) -> None:
+        self._database = database
+        self._turn = turn
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._connection: sqlite.Connection | None = None
+        self._lock = threading.Lock()
+        self._commits = 0
+        self._under_way: Future[None] | None = None
+
+    def committed(self) -> None:
+        """Something was; waits for nothing."""
+        with self._lock:
+            self._commits += 1
+            if self._commits >= EVERY and (self._under_way is None or self._under_way.done()):
+                self._commits, self._under_way = 0, self._thread.submit(self._move)
+
+    def _move(self) -> None:
+        """As much as no reader stands in the way of. What fails is tried again later, and in the end by a commit."""
+        try:
+            if self._connection is None:
+                self._connection = self._connected()
+            if _pages_moved(self._connection) > LONG:
+                with self._turn:
+                    _pages_moved(self._connection)
+        except (sqlite.Error, Retryable) as error:
+            log.warning("the log of %s was not moved into it: %s", self._database.name, error)
+
+    def _connected(self) -> sqlite.Connection:
+        """To a file that is there: one that has gone is not made anew."""
+        uri = f"{self._database.absolute().as_uri()}?mode=rw"
+        return sqlite.connect(uri, uri=True, check_same_thread=False)
+
+    def close(self) -> None:
+        """After the move that is under way."""
+        self._thread.shutdown()
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _pages_moved(connection: sqlite.Connection) -> int:
+    """How long the log is, with what had been moved before."""
+    row = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(row[1])
