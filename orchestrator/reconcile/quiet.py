@@ -7,6 +7,7 @@ nothing is written but, now and then, when it was last seen. Every host has its 
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +23,10 @@ WHOLE_EVERY: Final = 60
 """Rounds from one look that takes nothing for granted to the next, host by host."""
 WRITTEN_AFTER_S: Final = 100.0
 """So old may be what is stored of when a host that looks as before was last seen."""
-_BATCH: Final = 500
-"""Hosts in one commit: others wait for it."""
+_BATCH: Final = 100
+"""Hosts in one commit: others wait for it, for two or three milliseconds."""
+_MANY: Final = 1000
+"""Hosts. What is kept of so many from one round to the next is no garbage, and long to search for some."""
 _LET_OTHERS_S: Final = 0.01
 """Between two pages of a large fleet: reading one keeps the interpreter busy about as long."""
 
@@ -51,6 +54,8 @@ class QuietHosts:
             turn, restless = tx.operations.turn(), tx.looks.restless(since=self._turn, now=now)
         self._rounds += 1
         self._turn = turn
+        if self._rounds == 1 and len(hosts) >= _MANY:
+            gc.freeze()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
         quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
         return tuple(hosts), frozenset(quiet) - restless

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, Engine, event, update
 from orchestrator.adapters.store.tables import snapshots
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot, Unchanged
+from orchestrator.reconcile import quiet
 from orchestrator.reconcile.quiet import WHOLE_EVERY, WRITTEN_AFTER_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
@@ -187,3 +189,20 @@ def test_a_lease_that_ends_soon_is_told_of_on_a_quiet_host(plane: ControlPlane) 
     assert codes(plane) == []
     rounds_later(plane, seconds=3000)
     assert codes(plane) == ["vm.lease_ends_soon"]
+
+
+@pytest.mark.parametrize(("many", "searched"), [(1, False), (3, True)])
+def test_what_is_kept_of_a_large_fleet_is_never_searched_for_garbage(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, many: int, searched: bool
+) -> None:
+    monkeypatch.setattr(quiet, "_MANY", many)
+    gc.unfreeze()
+    try:
+        found = quiet.QuietHosts(plane.store, plane.reconciler.observer)
+        found.read(0.0)
+        assert (gc.get_freeze_count() == 0) == searched
+        gc.unfreeze()
+        found.read(0.0)
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
