@@ -40,7 +40,7 @@ LOCK_PATIENCE_S: Final = 50.0
 """A server that just ends may still be parking its operations."""
 OWN_STATE_S: Final = 2.0
 """How often a server looks whether its state directory and database are still its own."""
-COLLECT_AFTER: Final = (5_000, 100, 10)
+COLLECT_AFTER: Final = (5_000, 4, 250)
 """So many more objects are there after which the new ones are searched for garbage, and after how many such searches
 those that have survived one, and all. Nobody else runs during a search: ten short ones take as long in all as a long
 one does, and let others in between."""
