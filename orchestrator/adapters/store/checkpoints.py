@@ -39,12 +39,15 @@ class Checkpoints:
         self._lock = threading.Lock()
         self._commits = 0
         self._under_way: Future[None] | None = None
+        self._closed = False
 
     def committed(self) -> None:
-        """Something was; waits for nothing."""
+        """Something was; waits for nothing. Looks that go on while a server ends commit after it was closed."""
         with self._lock:
             self._commits += 1
-            if self._commits >= EVERY and (self._under_way is None or self._under_way.done()):
+            if self._commits < EVERY or self._closed:
+                return
+            if self._under_way is None or self._under_way.done():
                 self._commits, self._under_way = 0, self._thread.submit(self._move)
 
     def _move(self) -> None:
@@ -65,6 +68,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """After the move that is under way."""
+        with self._lock:
+            self._closed = True
         self._thread.shutdown()
         if self._connection is not None:
             self._connection.close()

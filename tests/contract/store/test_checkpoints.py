@@ -131,6 +131,17 @@ def test_a_log_beyond_its_bound_is_moved_by_whoever_commits(tmp_path: Path, monk
     store.close()
 
 
+def test_who_still_commits_while_the_server_ends_is_told_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY", 1)
+    store = opened(tmp_path)
+    store.close()
+    write(store, 2)
+    store.close()
+    assert in_the_file_alone(tmp_path) == 2
+
+
 def test_a_database_that_has_gone_is_not_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
