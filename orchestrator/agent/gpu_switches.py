@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.agent.attachments.device_files import check_address, check_managed, check_ours
+from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds
-from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.mixed_sizes import MixedSizes
@@ -116,7 +116,8 @@ class GpuSwitches:
     def _check_no_foreign_instances(self, gpu: str) -> None:
         modes = self._mig.modes(gpu)
         there = self._mig.instances(gpu) if modes is not None and modes[0] else ()
-        foreign = [one for one in there if self._ledger.owner(instance_key(gpu, one.start)) is None]
+        holders = InstanceHolders(self._ledger)
+        foreign = [one for one in there if not holders.of(gpu, one.start)]
         if foreign:
             raise Conflict(
                 "gpu.in_use",

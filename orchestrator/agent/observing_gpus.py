@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
+from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Kinds, Observation, ObservedKind
-from orchestrator.agent.attachments.mig_backed import instance_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
@@ -91,11 +91,10 @@ def _gpu(kinds: Mapping[DeviceKind, ObservedKind], gpu: pci.PciGpu, ledger: Ledg
 
 
 def _instance(found: FoundInstance, gpu: str, ledger: Ledger) -> GpuInstance:
-    owner = ledger.owner(instance_key(gpu, found.start))
-    ours = owner is not None and owner.detail == found.profile
+    holders = InstanceHolders(ledger).of(gpu, found.start)
     return GpuInstance(
         id=found.id, profile=found.profile, start=found.start, size=found.size, compute=found.compute,
-        owner=owner.vm if ours and owner is not None else None,
+        owner=next((vm for vm, made_as in holders.items() if made_as == found.profile), None),
         devices=found.devices, capabilities=found.capabilities,
     )  # fmt: skip
 

@@ -78,7 +78,7 @@ def _tables(known: Catalogue, seen: _Seen) -> GpuTables:
     """A fleet has few kinds of GPUs, and much is asked about all of them."""
     model = _model(known, seen)
     rows = type_rows(known, model) if model is not None else []
-    types = [row for row in _types(seen.types, rows) if (row.max_per_gi or 1) == 1]  # others share a GPU instance
+    types = _types(seen.types, rows)
     types = [_among_others(row) for row in types] if seen.heterogeneous else types
     mig = mig_rows(known, model) if model is not None else []
 

@@ -10,6 +10,7 @@ from orchestrator.core.claim import Claim, DeviceClaim
 from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, NoCapacity, NotFound
 from orchestrator.core.geometry.build import MIXED
+from orchestrator.core.geometry.cut import Cut
 from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import DomainSnapshot, GpuSnapshot, HostSnapshot
@@ -105,11 +106,11 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
         )
     taken = {slot for claim in here for slot in claim.slots}
     shape = geometry.shape_in(device.type_name, cut)
-    start = device.placement_id if device.instance is None else device.instance.start
-    if start is not None and shape is not None:
-        slots = tuple(range(start, start + shapes.size(shape)))
+    for start in _starts(shapes, shape, device):
+        slots = tuple(range(start, start + shapes.size(str(shape))))
         if taken.isdisjoint(slots):
             return DeviceClaim(gpu=device.gpu, cut=cut, slots=slots, function=device.function)
+    if shapes.kind != "time_sliced":
         taken = set(range(shapes.slots))
     slot = next((slot for slot in range(shapes.slots) if slot not in taken), None)
     if slot is None:
@@ -119,3 +120,12 @@ def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> Dev
             hint="delete one of them: 'vgpuctl gpu show' names them",
         )
     return DeviceClaim(gpu=device.gpu, cut=cut, slots=(slot,), function=device.function)
+
+
+def _starts(cut: Cut, shape: str | None, device: Device) -> tuple[int, ...]:
+    """Where it may lie by what the driver says; none in a cut of equal sizes, where all places are alike."""
+    if shape is None or cut.kind == "time_sliced":
+        return ()
+    if device.instance is not None:
+        return cut.starts_in(shape, device.instance.start)
+    return () if device.placement_id is None else (device.placement_id,)

@@ -11,7 +11,7 @@ from orchestrator.catalogue.gpu_tables import GpuTables
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, HostCapacity
 from orchestrator.core.cpus import cpus_text
-from orchestrator.core.device import Device
+from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.geometry.board import WHOLE
 from orchestrator.core.geometry.build import MIG, MIXED
 from orchestrator.core.geometry.geometry import Geometry
@@ -195,15 +195,20 @@ def set_aside(managed: frozenset[str], gpu: GpuSnapshot) -> str | None:
 
 def _foreign(geometry: Geometry, gpu: GpuSnapshot, vms: dict[str, Vm]) -> list[tuple[str | None, Occupied]]:
     """(cut, what is there) of every vGPU and GPU instance on it that no VM of ours has; -1: its place is not known."""
-    found: list[tuple[str | None, Occupied]] = []
-    for one in (one for one in observed_on(gpu) if one.owner not in vms):
-        place = one.device.instance
-        if place is not None:
-            size = next((there.size for there in gpu.instances if there.start == place.start), 1)
-            found.append((MIG, Occupied(vm_id=FOREIGN, profile=place.profile, start=place.start, size=size)))
-        else:
-            found.append(_foreign_vgpu(geometry, gpu, one.device))
-    return found
+    there = [one.device for one in observed_on(gpu) if one.owner not in vms]
+    places = dict.fromkeys(place for place in (device.instance for device in there) if place is not None)
+    found: list[tuple[str | None, Occupied]] = [(MIG, _foreign_instance(geometry, gpu, place)) for place in places]
+    return found + [_foreign_vgpu(geometry, gpu, device) for device in there if device.instance is None]
+
+
+def _foreign_instance(geometry: Geometry, gpu: GpuSnapshot, place: InstancePlace) -> Occupied:
+    """All of it, whatever part of it somebody has."""
+    cut, shape = geometry.cut(MIG), geometry.shape_in(place.profile, MIG)
+    size = next((there.size for there in gpu.instances if there.start == place.start), 1)
+    start = place.start
+    if cut is not None and shape is not None:
+        (start,), size = cut.starts_in(shape, start), cut.size(shape)
+    return Occupied(vm_id=FOREIGN, profile=place.profile, start=start, size=size)
 
 
 def _foreign_vgpu(geometry: Geometry, gpu: GpuSnapshot, device: Device) -> tuple[str | None, Occupied]:

@@ -11,6 +11,7 @@ from orchestrator.core.attachments import observed_on
 from orchestrator.core.device import InstancePlace
 from orchestrator.core.errors import Conflict, InvalidInput, Reason, Retryable
 from orchestrator.core.geometry.build import MIG
+from orchestrator.core.geometry.nested import instances_of
 from orchestrator.core.geometry.packing import pack
 from orchestrator.core.host import Host
 from orchestrator.core.host_actions import HostAction
@@ -160,7 +161,7 @@ def _released(kept: MigLayout) -> LayoutChange:
 
 def _places(wanted: WantedMig) -> tuple[InstancePlace, ...]:
     gpu, profiles = wanted.gpu, wanted.profiles
-    cut = tables_of(gpu).ever.cut(MIG)
+    cut = instances_of(tables_of(gpu).ever.cut(MIG))
     unknown = sorted({one for one in profiles if cut is None or one not in cut.shapes})
     if unknown:
         raise InvalidInput(

@@ -286,11 +286,9 @@ def _no_room(spec: VmSpec, refusal: Refusal) -> NoCapacity:
 
 def _instance_at(geometry: Geometry, part: Part, profile: str) -> InstancePlace | None:
     """None: time-sliced."""
-    cut = geometry.cut(part.cut)
-    instance = geometry.shape_in(profile, part.cut)
-    if cut is None or cut.kind != "mig" or instance is None:
-        return None
-    return InstancePlace(instance, part.start)
+    cut, shape = geometry.cut(part.cut), geometry.shape_in(profile, part.cut)
+    around = None if cut is None or shape is None else cut.instance_of(shape, part.start)
+    return None if around is None else InstancePlace(*around)
 
 
 def _check_image(tx: Transaction, spec: VmSpec) -> None:

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.core.claim import Claim
+from orchestrator.core.device import Device
 from orchestrator.core.geometry.build import MIG
-from orchestrator.core.isolation import DEFAULT_ISOLATION, may_share_gpu, may_share_host
+from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation, may_share_gpu, may_share_host
+from orchestrator.core.mig_profile import is_mig_profile_name, parse_mig_profile_name
+from orchestrator.core.vgpu_type import is_vgpu_type_name, parse_vgpu_type_name
 from orchestrator.core.vm import Vm
 from orchestrator.ports.store.claims import ClaimLost
 from orchestrator.ports.store.transaction import Transaction
@@ -16,7 +21,7 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
     on that host wait, or are seen here.
 
     :raises ClaimLost: it would come to lie beside a tenant that it is kept apart from, or on a GPU that divides its
-        time otherwise; plan again
+        time otherwise, or in a GPU instance of another size; plan again
     """
     tenant = vm.spec.tenant
     neighbours = tx.claims.neighbours(claim.host, tenant)
@@ -30,6 +35,35 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
         shares = one.gpu not in gpus or may_share_gpu(mine, theirs, divided=one.cut == MIG)
         if not (shares and may_share_host(mine, theirs)):
             raise ClaimLost(f"another tenant is on {claim.host} now")
+    _check_instances(tx, vm, claim, isolations)
+
+
+def _check_instances(tx: Transaction, vm: Vm, claim: Claim, isolations: Mapping[str, Isolation]) -> None:
+    """vGPUs share a GPU instance that are of one size, and of tenants that may share its engines. A claim is of their
+    own parts of it."""
+    wanted = {(one.gpu, one.gi_start): one for one in vm.devices if _is_part(one)}
+    placed = {other.vm for other in tx.claims.of_host(claim.host)} - {vm.id} if wanted else set()
+    mine = isolations.get(vm.spec.tenant, DEFAULT_ISOLATION)
+    for there in tx.vms.list(host=claim.host) if placed else ():
+        beside = [(wanted[key], one) for one in there.devices if (key := (one.gpu, one.gi_start)) in wanted]
+        if there.id not in placed or not beside:
+            continue
+        theirs = isolations.get(there.spec.tenant, DEFAULT_ISOLATION)
+        apart = there.spec.tenant != vm.spec.tenant and not may_share_gpu(mine, theirs, divided=False)
+        if apart or any(_size(one) != _size(other) for one, other in beside):
+            raise ClaimLost(f"a GPU instance of {claim.host} is another's now")
+
+
+def _is_part(device: Device) -> bool:
+    """Whether it is smaller than its GPU instance."""
+    profile = device.gi_profile
+    if profile is None or not is_mig_profile_name(profile) or not is_vgpu_type_name(device.type_name):
+        return False
+    return parse_vgpu_type_name(device.type_name).size_gb < parse_mig_profile_name(profile).memory_gb
+
+
+def _size(device: Device) -> tuple[str | None, int]:
+    return device.gi_profile, parse_vgpu_type_name(device.type_name).size_gb
 
 
 def _check_schedulers(tx: Transaction, vm: Vm, claim: Claim, scheduled: bool) -> None:

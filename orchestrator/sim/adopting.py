@@ -7,7 +7,7 @@ from orchestrator.core.errors import Conflict, Denied, NotFound
 from orchestrator.core.host_actions import ActionResult, AdoptDomain, ReleaseDomain
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim, release
-from orchestrator.sim.vgpu_actions import is_as_made, keys_of
+from orchestrator.sim.vgpu_actions import drop, hold, is_as_made, key_of
 
 
 def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
@@ -18,8 +18,9 @@ def adopt(machine: SimulatedMachine, action: AdoptDomain) -> ActionResult:
             raise Denied("gpu.not_managed", f"{device.parent} is on no GPU that was given to us")
         if not is_as_made(machine.kernel, device):
             raise Conflict("vgpu.differs", "the vGPU is not there any more as it was seen")
-        for key in keys_of(device):
-            claim(machine, key, action.vm, until_reboot=True)
+        claim(machine, key_of(device), action.vm, until_reboot=True)
+        if device.gi_start is not None:
+            hold(machine, device.gpu, device.gi_start, action.vm)
     if domain is None:
         raise NotFound("vm.not_found", "the domain is not defined on this host")
     if domain.devices != tuple(device.name for device in action.devices):
@@ -42,8 +43,9 @@ def release_domain(machine: SimulatedMachine, action: ReleaseDomain) -> ActionRe
     if domain is not None:
         domain.adopted = False
     for device in action.devices:
-        for key in keys_of(device):
-            release(machine, key, action.vm)
+        release(machine, key_of(device), action.vm)
+        if device.gi_start is not None:
+            drop(machine, device.gpu, device.gi_start, action.vm)
     there = {*machine.domains, *machine.kernel.devices()}
     machine.foreign |= there & {action.vm, *(device.name for device in action.devices)}
     return ActionResult(changed=changed)

@@ -46,7 +46,7 @@ def _kind(group: HostGroup, catalogue: Catalogue) -> GpuKind:
     allowed = {KINDS[mode] for mode in group.modes_allowed}
     if "mig" in allowed:
         return kind
-    backed = {name for name, _ in kind.backed}
+    backed = {name for name, *_ in kind.backed}
     types = tuple(one for one in kind.types if one.name not in backed and "time_sliced" in allowed)
     return replace(kind, types=types, profiles=(), backed=())
 

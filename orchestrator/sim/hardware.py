@@ -33,8 +33,8 @@ class GpuKind:
     """Of both modes."""
     profiles: tuple[MigRow, ...] = ()
     """Of GPU instances; empty: no MIG."""
-    backed: tuple[tuple[str, str], ...] = ()
-    """(MIG-backed type, profile of its GPU instance)"""
+    backed: tuple[tuple[str, str, int], ...] = ()
+    """(MIG-backed type, profile of its GPU instance, how many of them an instance takes)"""
     places: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     """(type, where it may begin among other sizes, its size)"""
     keeps_mig: bool = True
@@ -42,7 +42,15 @@ class GpuKind:
 
     def profile_of(self, type_name: str) -> str | None:
         """None: time-sliced."""
-        return next((profile for name, profile in self.backed if name == type_name), None)
+        return next((profile for name, profile, _ in self.backed if name == type_name), None)
+
+    def per_instance(self, type_name: str) -> int:
+        """Of a MIG-backed type."""
+        return next(most for name, _, most in self.backed if name == type_name)
+
+    def shares(self, profile: str) -> bool:
+        """Whether several vGPUs may lie in one instance of it."""
+        return any(most > 1 for _, name, most in self.backed if name == profile)
 
     def places_of(self, type_name: str) -> Iterator[range]:
         """Where it may lie among other sizes."""
@@ -59,7 +67,7 @@ class GpuKind:
 
 @lru_cache(maxsize=64)
 def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
-    """The model that ``name`` means, with its time-sliced types and those that have a GPU instance to themselves.
+    """The model that ``name`` means, with its time-sliced types and those that lie in GPU instances of known places.
 
     :raises InvalidInput: ``fleet.no_such_gpu``
     """
@@ -71,9 +79,7 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
     rows = [
         row
         for row in catalogue.types_of_model(model)
-        if row.series in _SERIES
-        and row.max_per_gpu
-        and (row.gi_profile is None or (row.gi_profile in instances and row.max_per_gi == 1))
+        if row.series in _SERIES and row.max_per_gpu and (row.gi_profile is None or row.gi_profile in instances)
     ]
     types = tuple(
         HostVgpuType(
@@ -92,7 +98,7 @@ def gpu_kind(catalogue: Catalogue, name: str) -> GpuKind:
         total_vfs=0 if model.host_vgpu_mode == "mdev" else model.sriov_total_vfs or _SOME_VFS,
         types=types,
         profiles=profiles,
-        backed=tuple((row.name, row.gi_profile) for row in rows if row.gi_profile is not None),
+        backed=tuple((row.name, row.gi_profile, row.max_per_gi or 1) for row in rows if row.gi_profile is not None),
         places=tuple((row.name, row.placement_ids, row.placement_size) for row in rows if row.placement_size),
         keeps_mig=model.architecture == "ampere",
     )

@@ -135,7 +135,7 @@ class Kernel:
     def creatable(self, gpu: SimulatedGpu) -> tuple[HostVgpuType, ...]:
         """What the driver would take on this card now."""
         if gpu.mig:
-            return tuple(one for one in gpu.kind.types if self._free_instance(gpu, one.name) is not None)
+            return tuple(one for one in gpu.kind.types if self.chosen_instance(gpu, one.name) is not None)
         if gpu.mixes:
             return tuple(one for one in gpu.kind.types if self._free_place(gpu, one.name) is not None)
         there = list(self.types_on(gpu))
@@ -188,11 +188,19 @@ class Kernel:
             raise OSError(errno.EINVAL, "not there")
         self.places[device] = place
 
-    def _free_instance(self, gpu: SimulatedGpu, type_name: str) -> int | None:
-        """The one that the driver would choose: nobody is asked."""
-        used = {number for function, number in self.inside.items() if gpu.has(function)}
-        profile = gpu.kind.profile_of(type_name)
-        return min((n for n, (name, _) in gpu.instances.items() if name == profile and n not in used), default=None)
+    def chosen_instance(self, gpu: SimulatedGpu, type_name: str) -> int | None:
+        """The one that the driver would choose: nobody is asked. vGPUs of one size share one, up to their number."""
+        profile, wanted = gpu.kind.profile_of(type_name), gpu.kind.type_named(type_name)
+        if profile is None or wanted is None:
+            return None
+        sizes: dict[int, list[int]] = {one: [] for one, (name, _) in gpu.instances.items() if name == profile}
+        for function, number in self.inside.items():
+            there = gpu.kind.type_named(self.typed[function]) if gpu.has(function) else None
+            if there is not None and number in sizes:
+                sizes[number].append(there.framebuffer_mib)
+        alike = (one for one, found in sizes.items() if set(found) <= {wanted.framebuffer_mib})
+        most = gpu.kind.per_instance(type_name)
+        return min((one for one in alike if len(sizes[one]) < most), default=None)
 
     def set_mig(self, gpu: SimulatedGpu, *, on: bool) -> None:
         """``nvidia-smi -mig``.
@@ -301,7 +309,7 @@ class Kernel:
             raise OSError(errno.EINVAL, "no such type")
         if found not in self.creatable(gpu):
             raise OSError(errno.EIO, "full, or another size")
-        instance = self._free_instance(gpu, found.name) if gpu.mig else None
+        instance = self.chosen_instance(gpu, found.name) if gpu.mig else None
         if instance is not None:
             self.inside[function] = instance
         place = self._free_place(gpu, found.name) if gpu.mixes else None

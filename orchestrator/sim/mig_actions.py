@@ -17,11 +17,13 @@ from orchestrator.core.host_actions import (
     HostAction,
     SetInstanceType,
     SetMigMode,
+    SetVgpuType,
 )
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.sim.kernel import SimulatedGpu
 from orchestrator.sim.machine import SimulatedMachine
-from orchestrator.sim.upkeep import DONE, SO_ALREADY, claim, may_die, release
-from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, clear_type, set_type
+from orchestrator.sim.upkeep import DONE, SO_ALREADY, may_die
+from orchestrator.sim.vgpu_actions import check_managed, check_no_vgpus, clear_type, drop, hold, holders, set_type
 
 _MEANINGS: dict[int, tuple[type[VgpuctlError], str]] = {
     errno.EOPNOTSUPP: (Fatal, "gpu.no_mig"),
@@ -56,43 +58,49 @@ def set_mode(machine: SimulatedMachine, action: SetMigMode) -> ActionResult:
 
 def create(machine: SimulatedMachine, action: CreateGpuInstance) -> ActionResult:
     check_managed(machine, action.gpu)
-    gpu, key = _gpu(machine, action.gpu), _key(action)
+    gpu, held = _gpu(machine, action.gpu), holders(machine, action.gpu, action.start)
     if not gpu.mig:
         raise Fatal("gpu.mig_off", f"GPU {action.gpu} is not in MIG mode")
     there = _at(gpu, action.start)
     if there is not None:
-        if machine.owner(key) != action.vm:
+        shared = held and KEEPER not in held and gpu.kind.shares(gpu.instances[there][0])
+        if action.vm not in held and not shared:
             raise Conflict("gpu.instance_foreign", "the GPU instance there is not this VM's")
         if gpu.instances[there][0] != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile")
+        hold(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
-    claim(machine, key, action.vm, until_reboot=True)
+    hold(machine, action.gpu, action.start, action.vm)
     try:
         _ask(lambda: machine.kernel.create_instance(gpu, action.profile, action.start))
     except VgpuctlError:
-        release(machine, key, action.vm)
+        drop(machine, action.gpu, action.start, action.vm)
         raise
     may_die(machine)
     return DONE
 
 
 def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResult:
-    gpu, key = _gpu(machine, action.gpu), _key(action)
+    gpu, held = _gpu(machine, action.gpu), holders(machine, action.gpu, action.start)
     there = _at(gpu, action.start)
     if there is None:
-        release(machine, key, action.vm)
+        drop(machine, action.gpu, action.start, action.vm)
+    if there is None or action.vm not in held:
         return SO_ALREADY
-    if machine.owner(key) != action.vm:
+    users = _users(machine, gpu, there)
+    theirs = action.vm not in {machine.owner(f"vf:{one}") for one in users}
+    if theirs and (len(held) > 1 or (users and gpu.kind.shares(gpu.instances[there][0]))):
+        drop(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
-    if _users(machine, gpu, there):
+    if users:
         raise Conflict("gpu.instance_in_use", "a vGPU still lies in the GPU instance")
     _ask(lambda: machine.kernel.destroy_instance(gpu, there))
-    release(machine, key, action.vm)
+    drop(machine, action.gpu, action.start, action.vm)
     return DONE
 
 
 def set_instance_type(machine: SimulatedMachine, action: SetInstanceType) -> ActionResult:
-    """While the VM's instance is the only free one of ours, as the driver chooses."""
+    """While the VM's instance is the only one of ours with room, as the driver chooses."""
     result = set_type(machine, action.typed)
     gpu = _gpu(machine, action.gpu)
     if machine.kernel.inside.get(action.vf) == _at(gpu, action.start):
@@ -102,9 +110,13 @@ def set_instance_type(machine: SimulatedMachine, action: SetInstanceType) -> Act
     _take_back(machine, action)
     for one in spare:
         _ask(partial(machine.kernel.destroy_instance, gpu, one))
+    fillers: list[SetVgpuType] = []
     try:
+        _fill(machine, gpu, action, fillers)
         set_type(machine, action.typed)
     finally:
+        for filler in fillers:
+            clear_type(machine, ClearVgpuType(vm=filler.vm, vf=filler.vf))
         for profile, start in taken:
             _ask(partial(machine.kernel.create_instance, gpu, profile, start))
     if machine.kernel.inside.get(action.vf) != _at(gpu, action.start):
@@ -113,12 +125,25 @@ def set_instance_type(machine: SimulatedMachine, action: SetInstanceType) -> Act
     return DONE
 
 
+def _fill(
+    machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType, fillers: list[SetVgpuType]
+) -> None:  # fmt: skip
+    """vGPUs on free functions in the instances that the driver would choose before the VM's."""
+    for function in gpu.parents():
+        chosen = machine.kernel.chosen_instance(gpu, action.type_name)
+        if chosen is None or gpu.instances[chosen][1] == action.start:
+            return
+        if function != action.vf and function not in machine.kernel.typed:
+            fillers.append(SetVgpuType(vm=action.vm, vf=function, type_name=action.type_name))
+            set_type(machine, fillers[-1])
+
+
 def _spare(machine: SimulatedMachine, gpu: SimulatedGpu, action: SetInstanceType) -> list[int]:
     profile = next((name for name, start in gpu.instances.values() if start == action.start), None)
     return [
         number
         for number, (name, start) in gpu.instances.items()
-        if name == profile and start != action.start and machine.owner(f"gi:{gpu.address}:{start}") is not None
+        if name == profile and start != action.start and holders(machine, gpu.address, start)
     ]
 
 
@@ -128,10 +153,6 @@ def _take_back(machine: SimulatedMachine, action: SetInstanceType) -> None:
 
 def _users(machine: SimulatedMachine, gpu: SimulatedGpu, number: int, but: str = "") -> list[str]:
     return [vf for vf, inside in machine.kernel.inside.items() if gpu.has(vf) and inside == number and vf != but]
-
-
-def _key(action: CreateGpuInstance | DestroyGpuInstance) -> str:
-    return f"gi:{action.gpu}:{action.start}"
 
 
 def _at(gpu: SimulatedGpu, start: int) -> int | None:

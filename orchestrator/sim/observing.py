@@ -24,6 +24,7 @@ from orchestrator.sim import nics
 from orchestrator.sim.fabric import fabric_snapshot
 from orchestrator.sim.kernel import VFIO, Kernel, SimulatedGpu
 from orchestrator.sim.machine import Domain, SimulatedMachine
+from orchestrator.sim.vgpu_actions import holders
 
 
 def snapshot_of(machine: SimulatedMachine) -> HostSnapshot:
@@ -162,7 +163,7 @@ def _licences(machine: SimulatedMachine, gpu: SimulatedGpu) -> tuple[VgpuLicence
 def _instance(machine: SimulatedMachine, gpu: SimulatedGpu, number: int) -> GpuInstance:
     profile, start = gpu.instances[number]
     size = next(one.size for one in gpu.kind.profiles if one.name == profile)
-    owner = machine.owner(f"gi:{gpu.address}:{start}")
+    owner = next(iter(holders(machine, gpu.address, start)), None)
     return GpuInstance(id=number, profile=profile, start=start, size=size, compute=(0,), owner=owner)
 
 

@@ -8,7 +8,7 @@ from orchestrator.core.settle_ledger import KnownVm, SettleLedger
 from orchestrator.core.volume import id_of
 from orchestrator.sim.machine import SimulatedMachine
 from orchestrator.sim.upkeep import claim
-from orchestrator.sim.vgpu_actions import is_as_made, keys_of
+from orchestrator.sim.vgpu_actions import hold, is_as_made, key_of
 
 
 def settle(machine: SimulatedMachine, action: SettleLedger) -> ActionResult:
@@ -36,7 +36,8 @@ def _settle(machine: SimulatedMachine, vm: KnownVm) -> None:
             claim(machine, f"{kind}:{name}", vm.vm)
     for device in vm.devices:
         if is_as_made(machine.kernel, device):
-            for key in keys_of(device):
-                claim(machine, key, vm.vm, until_reboot=True)
+            claim(machine, key_of(device), vm.vm, until_reboot=True)
+            if device.gi_start is not None:
+                hold(machine, device.gpu, device.gi_start, vm.vm)
     if vm.nic is not None and vm.nic.vf in machine.kernel.nic_vfio:
         claim(machine, f"nic:{vm.nic.vf}", vm.vm, until_reboot=True)

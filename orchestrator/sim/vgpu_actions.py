@@ -32,10 +32,23 @@ def key_of(device: Device) -> str:
     return f"{'mdev' if device.kind == 'mdev' else 'vf'}:{device.name}"
 
 
-def keys_of(device: Device) -> tuple[str, ...]:
-    """All that the ledger knows of it."""
-    place = device.instance
-    return (key_of(device), *(() if place is None else (f"gi:{device.gpu}:{place.start}",)))
+def holders(machine: SimulatedMachine, gpu: str, start: int) -> dict[str, str]:
+    """VM → its key, of those that have the GPU instance there."""
+    first = f"gi:{gpu}:{start}"
+    keys = [key for key in machine.ledger.owners if key == first or key.startswith(f"{first}:")]
+    return {vm: key for key in keys if (vm := machine.owner(key)) is not None}
+
+
+def hold(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
+    held, first = holders(machine, gpu, start), f"gi:{gpu}:{start}"
+    if vm not in held:
+        claim(machine, first if machine.owner(first) is None else f"{first}:{vm}", vm, until_reboot=True)
+
+
+def drop(machine: SimulatedMachine, gpu: str, start: int, vm: str) -> None:
+    key = holders(machine, gpu, start).get(vm)
+    if key is not None:
+        release(machine, key, vm)
 
 
 def is_as_made(kernel: Kernel, device: Device) -> bool:
@@ -164,7 +177,7 @@ def _switch(machine: SimulatedMachine, address: str, *, on: bool) -> ActionResul
         return SO_ALREADY
     if gpu is None or not gpu.kind.total_vfs:
         raise Fatal("gpu.no_sriov", f"GPU {address} has no virtual functions")
-    if any(machine.owner(f"gi:{address}:{start}") is None for _, start in gpu.instances.values()):
+    if any(not holders(machine, address, start) for _, start in gpu.instances.values()):
         raise Conflict("gpu.in_use", f"GPU {address} has GPU instances that we did not make")
     machine.kernel.switch_functions(gpu, on=on)
     return DONE

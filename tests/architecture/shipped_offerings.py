@@ -33,9 +33,6 @@ def verdict(offering: Offering, hosts: tuple[Host, ...]) -> str:
         return f"refused: asks for {', '.join(missing)}"
     if offering.cpu == "pinned":
         return "none: an emulated lab host has one CPU and can keep none; shown on hosts in memory"
-    kind = None if offering.vgpu_type is None else shipped().vgpu_type(offering.vgpu_type)
-    if offering.kind == "mig_backed" and kind is not None and kind.max_per_gi != 1:
-        return "none: several vGPUs on a GPU instance are not made so far"
     found = next((host.name for host in hosts if _gives(host, offering)), None)
     if found is not None:
         return f"`{found}`"

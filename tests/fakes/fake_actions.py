@@ -50,7 +50,7 @@ from orchestrator.core.vgpu_settings import (
 )
 from tests.fakes import fake_data_volumes
 from tests.fakes.fake_gpu_cards import accept, manage
-from tests.fakes.fake_machine import BEST_EFFORT, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
+from tests.fakes.fake_machine import BEST_EFFORT, SHARED, SLOTS, FakeMachine, devices, gpu_of, on_gpu, room
 from tests.fakes.fake_mixed_sizes import MODES, placed
 from tests.fakes.fake_nics import NIC_FUNCTIONS
 from tests.fakes.fake_whole_gpus import WHOLE_GPUS
@@ -103,23 +103,26 @@ def _create_instance(machine: FakeMachine, action: CreateGpuInstance) -> None:
     if not gpu.mig:
         raise Fatal("gpu.mig_off", "the GPU is not in MIG mode")
     if there is not None:
-        if there != (action.profile, action.vm):
+        if there[0] != action.profile or (action.vm not in there[1] and action.profile not in SHARED):
             raise Conflict("gpu.instance_foreign", "that GPU instance is somebody else's")
+        gpu.instances[action.start] = (action.profile, tuple(dict.fromkeys((*there[1], action.vm))))
         return
     taken = {start + slot for start, (profile, _) in gpu.instances.items() for slot in range(SLOTS[profile])}
     if not taken.isdisjoint(range(action.start, action.start + SLOTS[action.profile])):
         raise Fatal("gpu.instance_refused", "others lie there")
-    gpu.instances[action.start] = (action.profile, action.vm)
+    gpu.instances[action.start] = (action.profile, (action.vm,))
 
 
 def _destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
     gpu = gpu_of(machine, action.gpu)
-    _, owner = gpu.instances.get(action.start, ("", None))
-    if owner != action.vm:
-        return
-    if action.start in gpu.inside.values():
-        raise Conflict("gpu.instance_in_use", "a vGPU still lies in it")
-    del gpu.instances[action.start]
+    profile, held = gpu.instances.get(action.start, ("", ()))
+    left = tuple(vm for vm in held if vm != action.vm)
+    if left:
+        gpu.instances[action.start] = (profile, left)
+    elif held:
+        if action.start in gpu.inside.values():
+            raise Conflict("gpu.instance_in_use", "a vGPU still lies in it")
+        del gpu.instances[action.start]
 
 
 def _set_instance_type(machine: FakeMachine, action: SetInstanceType) -> None:

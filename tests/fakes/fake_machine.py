@@ -30,8 +30,13 @@ from orchestrator.core.vgpu_scheduler import SchedulerState
 BEST_EFFORT = SchedulerState(policy="best_effort", time_slice_us=None)
 GIB = 1024**3
 FOREIGN_DISK = 40 * GIB
-PROFILES = {"GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb"}
-SLOTS = {"1g.10gb": 1, "1g.20gb": 2}
+PROFILES = {
+    "GRID A100D-1-10C": "1g.10gb", "GRID A100D-1-20C": "1g.20gb",
+    "NVIDIA RTX Pro 6000 Blackwell DC-1-8Q": "1g.24gb+gfx",
+}  # fmt: skip
+SLOTS = {"1g.10gb": 1, "1g.20gb": 2, "1g.24gb+gfx": 3}
+SHARED = {"1g.24gb+gfx": 3}
+"""Profile → vGPUs that lie in one instance of it; one where it is not named."""
 
 
 @dataclass
@@ -44,8 +49,8 @@ class FakeGpu:
     enabled: bool = False
     mig: bool | None = None
     """In MIG mode; None: it has none."""
-    instances: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    """First memory slot → (profile, owner)."""
+    instances: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """First memory slot → (profile, VMs that hold it)."""
     inside: dict[str, int] = field(default_factory=dict)
     """Function → first slot of the GPU instance that its vGPU lies in."""
     passed_to: tuple[str, str, bool] | None = None
@@ -164,9 +169,10 @@ def on_gpu(machine: FakeMachine, gpu: FakeGpu) -> list[str]:
 
 
 def free_instance(gpu: FakeGpu, type_name: str) -> int | None:
-    """The first in which nothing lies, as the driver chooses."""
-    used, profile = gpu.inside.values(), PROFILES.get(type_name)
-    return min((one for one, (name, _) in gpu.instances.items() if name == profile and one not in used), default=None)
+    """The first with room, as the driver chooses."""
+    used, profile = list(gpu.inside.values()), PROFILES.get(type_name)
+    there = (one for one, (name, _) in gpu.instances.items() if name == profile)
+    return min((one for one in there if used.count(one) < SHARED.get(str(profile), 1)), default=None)
 
 
 def room(machine: FakeMachine, gpu: FakeGpu, type_name: str) -> bool:
@@ -301,8 +307,10 @@ def _gpu_snapshot(machine: FakeMachine, gpu: FakeGpu) -> GpuSnapshot:
         scheduler=None if gpu.mig else gpu.scheduler,
         licences=_licences(machine, gpu),
         instances=tuple(
-            GpuInstance(id=start, profile=profile, start=start, size=SLOTS[profile], compute=(0,), owner=owner)
-            for start, (profile, owner) in sorted(gpu.instances.items())
+            GpuInstance(
+                id=start, profile=profile, start=start, size=SLOTS[profile], compute=(0,), owner=(*held, None)[0]
+            )
+            for start, (profile, held) in sorted(gpu.instances.items())
         ),
     )
 
@@ -323,6 +331,8 @@ class _Board:
 def _board(gpu: FakeGpu) -> _Board:
     if gpu.module_id is not None:
         return _Board("NVIDIA H100 80GB HBM3", "2330", "16c1", 81559)
+    if gpu.types[0].name.startswith("NVIDIA RTX Pro"):
+        return _Board("NVIDIA RTX PRO 6000 Blackwell Server Edition", "2bb5", "204e", 98304)
     if gpu.mig is not None:
         return _Board("NVIDIA A100 80GB PCIe", "20b5", "1533", 81920)
     if gpu.framework == "mdev":
@@ -383,14 +393,3 @@ def a100(address: str = "0000:c1:00.0") -> FakeGpu:
         for number, (name, (mib, most)) in enumerate(kinds.items(), start=696)
     )
     return FakeGpu(address=address, framework="vendor_vfio", types=types, functions=16, mig=False)
-
-
-def hgx(machine_id: str) -> FakeMachine:
-    """Four GPUs of a baseboard, module ids not in the order of their addresses."""
-    types = (HostVgpuType(name="NVIDIA H100XM-80C", type_id=1000, framebuffer_mib=81920, max_instances=1),)
-    gpus = [
-        FakeGpu(address=f"0000:{bus}:00.0", framework="vendor_vfio", types=types, functions=16, module_id=module)
-        for bus, module in zip(("19", "3b", "4c", "5d"), (3, 1, 4, 2), strict=True)
-    ]
-    partitions = {1: (1, 2, 3, 4), 3: (1, 3), 4: (2, 4), 7: (1,), 8: (2,), 9: (3,), 10: (4,)}
-    return FakeMachine(machine_id=machine_id, gpus=gpus, partitions=partitions)

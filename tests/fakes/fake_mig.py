@@ -22,6 +22,8 @@ class FakeMig:
     answers: dict[str, Exception] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     stays_pending: bool = False
+    shared: frozenset[str] = frozenset()
+    """Profiles whose instances take several vGPUs."""
     users: Callable[[str, int], bool] = lambda _gpu, _id: False
     """Whether a vGPU lies in the instance."""
     changed: Callable[[], None] = lambda: None
@@ -40,6 +42,9 @@ class FakeMig:
 
     def instances(self, gpu: str) -> tuple[FoundInstance, ...]:
         return self.there.get(gpu, ())
+
+    def shares(self, _gpu: str, profile: str) -> bool:
+        return profile in self.shared
 
     def create(self, gpu: str, profile: str, start: int) -> None:
         self._called("create", gpu)

@@ -5,10 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.core.snapshot import HostVgpuType
 from tests.fakes.control_plane import ControlPlane, create_vm
-from tests.fakes.fake_machine import hgx
+from tests.fakes.fake_machine import FakeGpu, FakeMachine
 
 HOST = "hgx"
+
+
+def hgx(machine_id: str) -> FakeMachine:
+    """Four GPUs of a baseboard, module ids not in the order of their addresses."""
+    types = (HostVgpuType(name="NVIDIA H100XM-80C", type_id=1000, framebuffer_mib=81920, max_instances=1),)
+    gpus = [
+        FakeGpu(address=f"0000:{bus}:00.0", framework="vendor_vfio", types=types, functions=16, module_id=module)
+        for bus, module in zip(("19", "3b", "4c", "5d"), (3, 1, 4, 2), strict=True)
+    ]
+    partitions = {1: (1, 2, 3, 4), 3: (1, 3), 4: (2, 4), 7: (1,), 8: (2,), 9: (3,), 10: (4,)}
+    return FakeMachine(machine_id=machine_id, gpus=gpus, partitions=partitions)
 
 
 def with_board(plane: ControlPlane) -> None:

@@ -33,6 +33,7 @@ from tests.operations import (
     preemption,
     schedulers,
     several_vgpus,
+    shared_instances,
     volumes,
 )
 from tests.operations.resettable import ResettableDatabase, ResettablePostgres, ResettableSqlite, is_at_nothing
@@ -267,7 +268,7 @@ SCENES = (
     *(scene for scene in _vm_scenes(A100_HOST) if scene.kind != "create_stopped_vm"),
     *_whole_gpu_scenes(),
     *(Scene(*case) for case in (*layouts.CASES, *schedulers.CASES, *several_vgpus.CASES, *network_functions.CASES)),
-    *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES)),
+    *(Scene(*case) for case in (*fabric.CASES, *volumes.CASES, *gpu_cards.CASES, *shared_instances.CASES)),
     *_adoption_scenes(T4_HOST),
     *_adoption_scenes(L40S_HOST)[:1],
     Scene(

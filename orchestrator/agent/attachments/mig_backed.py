@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU instances of VMs, and vGPUs in them. Instances are known by GPU and first memory slot; ids change.
 
-The driver alone chooses in which free instance of a type's profile a vGPU comes to lie. So a type is written while the
-VM's instance is the only free one of ours; what came to lie elsewhere all the same is taken back.
+The driver alone chooses in which instance of a type's profile with room a vGPU comes to lie. So a type is written while
+the VM's instance is the only one of ours with room: empty ones are gone meanwhile, and in those that vGPUs share the
+room is taken. What came to lie elsewhere all the same is taken back.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.agent.attachments.device_files import DeviceFiles, check_ours, not_as_seen
+from orchestrator.agent.attachments.instance_holders import InstanceHolders
 from orchestrator.agent.attachments.kind import Handlers, Observation
 from orchestrator.agent.attachments.vendor_vfio import TypedFunctions
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
@@ -28,19 +30,16 @@ from orchestrator.core.host_actions import (
     CreateGpuInstance,
     DestroyGpuInstance,
     SetInstanceType,
+    SetVgpuType,
 )
+from orchestrator.core.mig_layout import KEEPER
 from orchestrator.core.snapshot import HostVgpuType, VgpuParent
-
-
-def instance_key(gpu: str, start: int) -> str:
-    """Name of a GPU instance in the ledger."""
-    return f"gi:{gpu}:{start}"
 
 
 class MigBackedFunctions:
     def __init__(self, files: DeviceFiles, functions: TypedFunctions, mig: Mig) -> None:
         self._paths, self._ledger = files.paths, files.ledger
-        self._functions, self._mig = functions, mig
+        self._functions, self._mig, self._holders = functions, mig, InstanceHolders(files.ledger)
         self._locks: dict[str, threading.RLock] = {}
 
     @property
@@ -55,38 +54,40 @@ class MigBackedFunctions:
         """:raises Conflict: ``gpu.instance_foreign``, ``gpu.instance_differs``
         :raises Fatal: ``gpu.mig_off``, and those of agent/nvml/mig.py"""
         check_ours(self._ledger, action.gpu)
-        key = instance_key(action.gpu, action.start)
         with self._alone(action.gpu):
             self._check_mode(action.gpu)
             there = self._at(action.gpu, action.start)
             if there is not None:
                 self._check_ours(there, action)
+                self._holders.hold(action.gpu, action.start, action.vm, action.profile)
                 if not there.compute:
                     self._mig.fill(action.gpu, there.id)
                 return ActionResult(changed=not there.compute)
-            self._ledger.claim(key, action.vm, detail=action.profile, until_reboot=True)
+            self._holders.hold(action.gpu, action.start, action.vm, action.profile)
             try:
                 self._mig.create(action.gpu, action.profile, action.start)
             except (Fatal, Retryable, Conflict):
                 if self._at(action.gpu, action.start) is None:
-                    self._ledger.release(key)
+                    self._holders.drop(action.gpu, action.start, action.vm)
                 raise
             if self._at(action.gpu, action.start) is None:
                 raise Unknown("gpu.instance_not_seen", "the driver took the request and shows no GPU instance")
         return ActionResult(changed=True)
 
     def destroy(self, action: DestroyGpuInstance) -> ActionResult:
-        """:raises Conflict: ``gpu.instance_in_use``"""
-        key = instance_key(action.gpu, action.start)
+        """One that others hold as well, or have a vGPU in by its type's leave, stays for them.
+
+        :raises Conflict: ``gpu.instance_in_use``"""
         with self._alone(action.gpu):
-            there = self._at(action.gpu, action.start)
+            there, holders = self._at(action.gpu, action.start), self._holders.of(action.gpu, action.start)
             if there is None:
-                self._release(key, action.vm)
-                return ActionResult(changed=False)
-            owner = self._ledger.owner(key)
-            if owner is None or owner.vm != action.vm:
+                self._holders.drop(action.gpu, action.start, action.vm)
+            if there is None or action.vm not in holders:
                 return ActionResult(changed=False)
             users = self._users(action.gpu, there)
+            if action.vm not in map(self._functions.owner_of, users) and self._stays(action, there, holders, users):
+                self._holders.drop(action.gpu, action.start, action.vm)
+                return ActionResult(changed=False)
             if users:
                 raise Conflict(
                     "gpu.instance_in_use",
@@ -97,7 +98,7 @@ class MigBackedFunctions:
             self._mig.destroy(action.gpu, there.id)
             if self._at(action.gpu, action.start) is not None:
                 raise Unknown("gpu.instance_not_gone", "the driver took the request and still shows the GPU instance")
-            self._ledger.release(key)
+            self._holders.drop(action.gpu, action.start, action.vm)
         return ActionResult(changed=True)
 
     def set_type(self, action: SetInstanceType) -> ActionResult:
@@ -109,15 +110,9 @@ class MigBackedFunctions:
             result = self._functions.make(action.typed)
             if self._lies_right(action):
                 return result
-            spare = self._spare(action)
             self._take_back(action)
-            try:
-                for one in spare:
-                    self._mig.destroy(action.gpu, one.id)
+            with self._no_other_room(action):
                 self._functions.make(action.typed)
-            finally:
-                for one in spare:
-                    self._mig.create(action.gpu, one.profile, one.start)
             if not self._lies_right(action):
                 self._take_back(action)
                 raise Conflict(
@@ -135,17 +130,20 @@ class MigBackedFunctions:
         there = self._at(device.gpu, place.start)
         if there is None or there.profile != place.profile:
             raise not_as_seen(device.name)
-        if device.function is not None:
-            if device.parent not in self._users(device.gpu, there):
-                raise not_as_seen(device.name)
-            self._functions.adopt(vm, device)
-        key = instance_key(device.gpu, place.start)
-        self._ledger.claim(key, vm, detail=place.profile, until_reboot=True)
+        with self._alone(device.gpu):
+            if self._holders.of(device.gpu, place.start):
+                wanted = CreateGpuInstance(vm=vm, gpu=device.gpu, profile=place.profile, start=place.start)
+                self._check_ours(there, wanted)
+            if device.function is not None:
+                if device.parent not in self._users(device.gpu, there):
+                    raise not_as_seen(device.name)
+                self._functions.adopt(vm, device)
+            self._holders.hold(device.gpu, place.start, vm, place.profile)
 
     def release(self, vm: str, device: Device) -> None:
         self._functions.release(vm, device)
         if device.gi_start is not None:
-            self._release(instance_key(device.gpu, device.gi_start), vm)
+            self._holders.drop(device.gpu, device.gi_start, vm)
 
     def owner_of(self, name: str) -> str | None:
         return self._functions.owner_of(name)
@@ -182,9 +180,11 @@ class MigBackedFunctions:
             raise Fatal("gpu.mig_off", f"GPU {gpu} is not in MIG mode", hint="'vgpuctl gpu show' tells its mode")
 
     def _check_ours(self, there: FoundInstance, action: CreateGpuInstance) -> None:
-        owner = self._ledger.owner(instance_key(action.gpu, action.start))
+        """The VM's own, or one of other VMs that it may share."""
+        holders = self._holders.of(action.gpu, action.start)
         shown = f"{there.profile} at slot {there.start} of {action.gpu}"
-        if owner is None or owner.vm != action.vm:
+        shared = bool(holders) and KEEPER not in holders and self._mig.shares(action.gpu, there.profile)
+        if action.vm not in holders and not shared:
             raise Conflict(
                 "gpu.instance_foreign",
                 "the GPU instance there is not this VM's",
@@ -194,10 +194,11 @@ class MigBackedFunctions:
         if there.profile != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
 
-    def _release(self, key: str, vm: str) -> None:
-        owner = self._ledger.owner(key)
-        if owner is not None and owner.vm == vm:
-            self._ledger.release(key)
+    def _stays(
+        self, action: DestroyGpuInstance, there: FoundInstance, holders: Collection[str], users: Collection[str]
+    ) -> bool:
+        """Whether an instance without a vGPU of the VM is somebody else's to have."""
+        return len(holders) > 1 or (bool(users) and self._mig.shares(action.gpu, there.profile))
 
     def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
         """Functions whose vGPU lies in it, and those that do not tell where theirs lies."""
@@ -205,25 +206,61 @@ class MigBackedFunctions:
         typed = [address for address in functions if vendor_vfio.read(self._paths, address).current_id != 0]
         return [address for address in typed if vendor_vfio.gpu_instance(self._paths, address) in {None, instance.id}]
 
-    def _lies_right(self, action: SetInstanceType) -> bool:
+    def _lies_right(self, action: SetInstanceType, function: str = "") -> bool:
+        """``function``: another one than the VM's."""
         there = self._at(action.gpu, action.start)
-        return there is not None and vendor_vfio.gpu_instance(self._paths, action.vf) == there.id
+        return there is not None and vendor_vfio.gpu_instance(self._paths, function or action.vf) == there.id
 
     def _take_back(self, action: SetInstanceType) -> None:
         self._functions.remove(ClearVgpuType(vm=action.vm, vf=action.vf))
 
+    @contextmanager
+    def _no_other_room(self, action: SetInstanceType) -> Iterator[None]:
+        """While this is held, no other instance of ours has room for the type."""
+        gone: list[FoundInstance] = []
+        fillers: list[str] = []
+        try:
+            for one in self._spare(action):
+                self._mig.destroy(action.gpu, one.id)
+                gone.append(one)
+            if self._mig.shares(action.gpu, self._profile_at(action.gpu, action.start) or ""):
+                self._fill(action, fillers)
+            yield
+        finally:
+            for function in fillers:
+                self._functions.remove(ClearVgpuType(vm=action.vm, vf=function))
+            for one in gone:
+                self._mig.create(action.gpu, one.profile, one.start)
+
     def _spare(self, action: SetInstanceType) -> list[FoundInstance]:
-        """Ours, of the same profile, with no vGPU in them but the one that came to lie wrong."""
-        all_of_them = self._mig.instances(action.gpu)
-        profile = next((one.profile for one in all_of_them if one.start == action.start), None)
+        """Ours, of the same profile, with no vGPU in them."""
+        profile = self._profile_at(action.gpu, action.start)
         return [
             one
-            for one in all_of_them
+            for one in self._mig.instances(action.gpu)
             if one.profile == profile
             and one.start != action.start
-            and self._ledger.owner(instance_key(action.gpu, one.start)) is not None
-            and set(self._users(action.gpu, one)) <= {action.vf}
+            and self._holders.of(action.gpu, one.start)
+            and not self._users(action.gpu, one)
         ]
+
+    def _fill(self, action: SetInstanceType, fillers: list[str]) -> None:
+        """vGPUs of the type on free functions, until the next one would come to lie in the VM's instance."""
+        for function in pci.virtual_functions(self._paths, action.gpu):
+            if function == action.vf or vendor_vfio.read(self._paths, function).current_id != 0:
+                continue
+            try:
+                self._functions.make(SetVgpuType(vm=action.vm, vf=function, type_name=action.type_name))
+            except Fatal:
+                return  # there is no room at all, as its own vGPU will be told
+            fillers.append(function)
+            if self._lies_right(action, function):
+                self._functions.remove(ClearVgpuType(vm=action.vm, vf=fillers.pop()))
+                return
+
+    def _profile_at(self, gpu: str, start: int) -> str | None:
+        there = self._at(gpu, start)
+        return None if there is None else there.profile
 
 
 class _NoFramework:

@@ -60,6 +60,17 @@ def instances(device: Any) -> tuple[FoundInstance, ...]:
     )
 
 
+def most_vgpus(device: Any, profile: str) -> int:
+    """The most vGPUs of one type that an instance of the profile takes; a driver that does not say takes one."""
+    ids = {one.id for one in _profiles(device) if _name(one) == profile}
+    most = [1]
+    for type_id in pynvml.nvmlDeviceGetSupportedVgpus(device) if ids else ():
+        with suppress(pynvml.NVMLError):  # a time-sliced type, or a driver from before there were several
+            if pynvml.nvmlVgpuTypeGetGpuInstanceProfileId(type_id) in ids:
+                most.append(int(pynvml.nvmlVgpuTypeGetMaxInstancesPerGpuInstance(type_id)))
+    return max(most)
+
+
 def create(device: Any, profile: str, start: int) -> None:
     """The instance at its place, with a compute instance that takes all of it. Without that one it is taken back.
 

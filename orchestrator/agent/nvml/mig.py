@@ -38,6 +38,9 @@ class Mig(Protocol):
     def instances(self, gpu: str) -> tuple[FoundInstance, ...]:
         """All there are, by where they begin."""
 
+    def shares(self, gpu: str, profile: str) -> bool:
+        """Whether several vGPUs may lie in one instance of the profile."""
+
     def create(self, gpu: str, profile: str, start: int) -> None:
         """With a compute instance that takes all of it."""
 
@@ -67,6 +70,9 @@ class NvmlMig:
 
     def instances(self, gpu: str) -> tuple[FoundInstance, ...]:
         return self._call(gpu, gpu_instances.instances)
+
+    def shares(self, gpu: str, profile: str) -> bool:
+        return self._call(gpu, lambda device: gpu_instances.most_vgpus(device, profile)) > 1
 
     def create(self, gpu: str, profile: str, start: int) -> None:
         self._call(gpu, lambda device: gpu_instances.create(device, profile, start))

@@ -13,11 +13,13 @@ from orchestrator.core.vm import Vm
 
 
 def tenants_by_gpu(vms: Iterable[Vm]) -> dict[str, set[str]]:
-    """Of the VMs that have a place, on GPUs with more than one tenant."""
+    """Of the VMs that have a place, on GPUs and in GPU instances with more than one tenant."""
     found: dict[str, set[str]] = {}
     for vm in vms:
         for device in vm.devices if vm.deallocated is None else ():
-            found.setdefault(device.gpu, set()).add(vm.spec.tenant)
+            places = (device.gpu, f"{device.gpu}, GPU instance at slot {device.gi_start}")
+            for place in places if device.gi_start is not None else places[:1]:
+                found.setdefault(place, set()).add(vm.spec.tenant)
     return {gpu: tenants for gpu, tenants in found.items() if len(tenants) > 1}
 
 

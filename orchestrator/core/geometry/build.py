@@ -71,7 +71,7 @@ def build_geometry(
     mixes = next((kind for kind in MIXES if kind in kinds), None)
     if mixes is not None:
         cuts.extend(_mixed_cut(rows, options, mixes))
-    backed = {row.gi_profile for row in rows}
+    backed = {row.gi_profile for row in rows if (row.max_per_gi or 1) == 1}
     unasked = {row.name for row in mig_rows if for_vms and row.name not in backed}
     held = {name: options.pop(name) for name in unasked & options.keys()}
     return Geometry(model, memory_mib, tuple(cuts), _pairs(options), _pairs(held))
@@ -111,14 +111,15 @@ def _mig_cut(memory_mib: int, mig: tuple[MigRow, ...], types: tuple[TypeRow, ...
     total = max(row.total_slots for row in mig)
     known = {row.name for row in mig}
     backed = [row for row in types if row.gi_profile in known]
+    places = {row.name: intervals(row.starts, row.size, at_most_one=_once(row)) for row in mig}
+    instances = MaskCut(MIG, "mig", total, memory_mib // total, places)
     if any((row.max_per_gi or 1) > 1 for row in backed):
-        return _nested_cut(memory_mib, mig, backed, options)
+        return _nested_cut(memory_mib, instances, backed, options)
     for row in mig:
         options.setdefault(row.name, []).append((MIG, row.name))
     for vgpu in backed:
         options.setdefault(vgpu.name, []).append((MIG, vgpu.gi_profile or ""))
-    places = {row.name: intervals(row.starts, row.size, at_most_one=_once(row)) for row in mig}
-    return MaskCut(MIG, "mig", total, memory_mib // total, places)
+    return instances
 
 
 def _once(row: MigRow) -> str | None:
@@ -135,21 +136,18 @@ def _disjoint(starts: tuple[int, ...], size: int) -> int:
     return count
 
 
-def _nested_cut(memory_mib: int, mig: tuple[MigRow, ...], backed: list[TypeRow], options: _Found) -> Cut:
-    """Slots become GiB of nominal profile size, so that every vGPU size is whole."""
-    total = max(row.total_slots for row in mig)
-    scale = max(1, round(memory_mib / 1024 / total))
-    instances = {
-        row.name: intervals((start * scale for start in row.starts), row.size * scale) for row in mig
-    }  # fmt: skip
+def _nested_cut(memory_mib: int, instances: MaskCut, backed: list[TypeRow], options: _Found) -> Cut:
+    """Slots become GiB of nominal profile size, so that every vGPU size is whole. What takes all of an instance is
+    called as the instance."""
+    scale = max(1, round(memory_mib / 1024 / instances.slots))
     inside: dict[str, Inside] = {}
-    for row in mig:
-        shape = f"{row.name}/whole"
-        inside[shape] = Inside(row.name, row.size * scale, 1)
-        options.setdefault(row.name, []).append((MIG, shape))
+    for name, places in instances.places.items():
+        inside[name] = Inside(name, places.size * scale, 1)
+        options.setdefault(name, []).append((MIG, name))
     for vgpu in backed:
         profile, count = vgpu.gi_profile or "", vgpu.max_per_gi or 1
-        shape = f"{profile}/{vgpu.framebuffer_mib}"
-        inside[shape] = Inside(profile, instances[profile].size // count, count)
+        shape = f"{profile}/{vgpu.framebuffer_mib}" if count > 1 else profile
+        if count > 1:
+            inside[shape] = Inside(profile, inside[profile].size // count, count)
         options.setdefault(vgpu.name, []).append((MIG, shape))
-    return NestedCut(MIG, total * scale, memory_mib // (total * scale), instances, inside)
+    return NestedCut(instances, scale, inside)

@@ -70,10 +70,17 @@ class Cut(ABC):
     empty: State
     key: tuple[Hashable, ...]
 
-    @property
-    def divides(self) -> bool:
-        """Whether the GPU itself keeps each place's memory and engines from the others'."""
+    def divides(self, one: str | None, other: str | None) -> bool:
+        """Whether the GPU itself keeps the memory and engines of these shapes from each other, wherever they lie."""
         return self.kind == "mig"
+
+    def instance_of(self, shape: str, start: int) -> tuple[str, int] | None:
+        """The GPU instance around a place: its profile and first memory slot; None: there is none."""
+        return (shape, start) if self.kind == "mig" else None
+
+    def starts_in(self, shape: str, first: int) -> tuple[int, ...]:
+        """Where the shape may begin in the GPU instance whose first memory slot that is."""
+        return (first,)
 
     @abstractmethod
     def size(self, shape: str) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.core.geometry.cut import Choice, Cut, IllegalLayout, State, Taken
-from orchestrator.core.geometry.mask_cut import Places
+from orchestrator.core.geometry.mask_cut import MaskCut, Places, intervals
 
 _Instance = tuple[int, str, str, int]
 """(first slot, GPU-instance profile, shape inside, how many of them)"""
@@ -26,23 +26,32 @@ class Inside:
 class NestedCut(Cut):
     """Slots are fine enough that every vGPU size is a whole number of them; a state lists the GPU instances."""
 
-    def __init__(
-        self, name: str, slots: int, slot_mib: int, instances: Mapping[str, Places], inside: Mapping[str, Inside]
-    ) -> None:
-        self.name, self.kind, self.slots, self.slot_mib = name, "mig", slots, slot_mib
-        self.instances, self.inside = dict(instances), dict(inside)
+    def __init__(self, outer: MaskCut, scale: int, inside: Mapping[str, Inside]) -> None:
+        """``outer``: the GPU instances alone, in memory slots of ``scale`` slots each."""
+        self.name, self.kind = outer.name, "mig"
+        self.slots, self.slot_mib = outer.slots * scale, outer.slot_mib // scale
+        self.outer, self.scale, self.inside = outer, scale, dict(inside)
+        self.instances = {name: _scaled(places, scale) for name, places in outer.places.items()}
         self.shapes = tuple(self.inside)
         self.empty = ()
         self.key = (
-            name, slots, slot_mib,
-            tuple(sorted((n, p.size, p.masks) for n, p in instances.items())),
+            outer.key, scale,
             tuple(sorted((n, i.profile, i.size, i.per_instance) for n, i in inside.items())),
         )  # fmt: skip
 
-    @property
-    def divides(self) -> bool:
-        """The vGPUs of one GPU instance share its engines."""
-        return False
+    def divides(self, one: str | None, other: str | None) -> bool:
+        """Only vGPUs of one shape may come to lie in one GPU instance, and then share its engines."""
+        return one != other or one is None or self.inside[one].per_instance == 1
+
+    def instance_of(self, shape: str, start: int) -> tuple[str, int] | None:
+        """By the place's own table."""
+        first, profile = self._instance_of(Taken(shape, start, self.size(shape)))
+        return profile, first // self.scale
+
+    def starts_in(self, shape: str, first: int) -> tuple[int, ...]:
+        """Places on the grid of the instance, lowest first."""
+        inside = self.inside[shape]
+        return tuple(first * self.scale + number * inside.size for number in range(inside.per_instance))
 
     def size(self, shape: str) -> int:
         """Slots of one vGPU."""
@@ -122,9 +131,18 @@ class NestedCut(Cut):
         return room + bin(cover).count("1")
 
 
+def _scaled(places: Places, scale: int) -> Places:
+    return intervals((_lowest(mask) * scale for mask in places.masks), places.size * scale)
+
+
 def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
 def _replaced(state: tuple[_Instance, ...], item: _Instance, count: int) -> State:
     return tuple(sorted((*(i for i in state if i != item), (*item[:3], count))))
+
+
+def instances_of(cut: Cut | None) -> Cut | None:
+    """The same without vGPUs: GPU instances alone, in memory slots of the GPU."""
+    return cut.outer if isinstance(cut, NestedCut) else cut

@@ -206,8 +206,8 @@ class _Sets:
         """And those with whom the GPU may not be shared. On a host whole GPUs are emptied anyway."""
         if isinstance(where, FleetHost):
             return tuple(dict.fromkeys(leaving))
-        cut = where.table.cuts[where.cut] if where.cut >= 0 else None
-        others = in_the_way(self.request, [item for _, item in where.held], cut)
+        cut = where.table.cuts[where.cut].name if where.cut >= 0 else None
+        others = in_the_way(self.request, [item for _, item in where.held], where.table.geometry, cut)
         return tuple(dict.fromkeys((*leaving, *others)))
 
     def are_lower(self, victims: Iterable[str]) -> bool:

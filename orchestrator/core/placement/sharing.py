@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from orchestrator.core.geometry.cut import Cut
+from orchestrator.core.geometry.geometry import Geometry
 from orchestrator.core.isolation import may_share_gpu, may_share_host
 from orchestrator.core.placement.fleet import FleetHost, Gpu
 from orchestrator.core.placement.views import Occupied, Request
@@ -32,8 +32,8 @@ def kept_off_host(request: Request, host: FleetHost) -> bool:
 
 def strangers_on(request: Request, gpu: Gpu) -> Iterator[str]:
     """Ids of the VMs that would have to leave the GPU for their tenants' sake."""
-    cut = gpu.table.cuts[gpu.cut] if gpu.cut >= 0 else None
-    return strangers(request, (item for _, item in gpu.held), cut)
+    cut = gpu.table.cuts[gpu.cut].name if gpu.cut >= 0 else None
+    return strangers(request, (item for _, item in gpu.held), gpu.table.geometry, cut)
 
 
 def scheduled_otherwise(request: Request, held: Iterable[Occupied]) -> Iterator[str]:
@@ -42,19 +42,24 @@ def scheduled_otherwise(request: Request, held: Iterable[Occupied]) -> Iterator[
     return (item.vm_id for item in held if item.scheduler != request.scheduler)
 
 
-def in_the_way(request: Request, held: Sequence[Occupied], cut: Cut | None) -> Iterator[str]:
+def in_the_way(request: Request, held: Sequence[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
     """Ids of the VMs that would have to leave the GPU, however much room it has."""
-    yield from strangers(request, held, cut)
+    yield from strangers(request, held, geometry, cut)
     yield from scheduled_otherwise(request, held)
 
 
-def strangers(request: Request, held: Iterable[Occupied], cut: Cut | None) -> Iterator[str]:
+def strangers(request: Request, held: Iterable[Occupied], geometry: Geometry, cut: str | None) -> Iterator[str]:
     """The same of what is held on a GPU under that cut."""
-    divided = cut is not None and cut.divides
-    mine = request.isolation
     for item in held:
-        theirs = item.isolation
+        mine, theirs = request.isolation, item.isolation
         if item.tenant == request.tenant or mine is None or theirs is None:
             continue
-        if not may_share_gpu(mine, theirs, divided=divided):
+        if not may_share_gpu(mine, theirs, divided=_divided(geometry, cut, request.profile, item.profile)):
             yield item.vm_id
+
+
+def _divided(geometry: Geometry, cut: str | None, one: str, other: str) -> bool:
+    found = None if cut is None else geometry.cut(cut)
+    if found is None:
+        return False
+    return found.divides(geometry.shape_in(one, found.name), geometry.shape_in(other, found.name))

@@ -150,7 +150,7 @@ class VictimSearch:
             key = _alike(self.request, gpu.view, short)
             if gpu.usable and not is_other_gpu(self.request, gpu) and self._proposed[key] < _MAX_ALIKE:
                 self._proposed[key] += 1
-                others = frozenset(in_the_way(self.request, gpu.view.occupied, _cut_of(gpu.view)))
+                others = frozenset(in_the_way(self.request, gpu.view.occupied, gpu.view.geometry, gpu.view.cut))
                 for positions in self._for_gpu(gpu.view):
                     yield others | {gpu.view.occupied[i].vm_id for i in positions}
 

@@ -16,8 +16,10 @@ PROFILES = {1054: "1g.20gb", 699: "1g.10gb"}
 
 
 class A100Host(FakeSysfs):
-    def __init__(self, root: Path, mig: FakeMig, *, enabled: int = 4) -> None:
+    def __init__(self, root: Path, mig: FakeMig, *, enabled: int = 4, most: int = 1) -> None:
+        """``most``: vGPUs of one type that a GPU instance takes."""
         super().__init__(root)
+        self.most = most
         self.mig = mig
         mig.changed = self.refresh
         mig.users = lambda _gpu, number: number in self.inside.values()
@@ -36,7 +38,7 @@ class A100Host(FakeSysfs):
             (
                 one.id
                 for one in self.mig.instances(A100)
-                if one.profile == PROFILES[type_id] and one.id not in self.inside.values()
+                if one.profile == PROFILES[type_id] and list(self.inside.values()).count(one.id) < self.most
             ),
             None,
         )

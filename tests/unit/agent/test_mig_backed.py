@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.agent.attachments import kinds_of
 from orchestrator.agent.attachments.device_files import DeviceFiles
-from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.agent.attachments.instance_holders import instance_key
 from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.mig_modes import Functions, MigModes
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
@@ -40,9 +40,10 @@ TYPE, PROFILE = "GRID A100D-1-20C", "1g.20gb"
 
 
 class Bench:
-    def __init__(self, root: Path) -> None:
-        self.mig = FakeMig(mode={A100: True})
-        self.host = A100Host(root, self.mig)
+    def __init__(self, root: Path, *, most: int = 1, functions: int = 4) -> None:
+        """``most``: vGPUs of one type that a GPU instance takes."""
+        self.mig = FakeMig(mode={A100: True}, shared=frozenset({PROFILE} if most > 1 else ()))
+        self.host = A100Host(root, self.mig, most=most, enabled=functions)
         self.ledger = Ledger(self.host.paths.ledger, site="s", epoch=1, boot_id="boot-1")
         self.ledger.manage_gpus((A100,))
         files = DeviceFiles(self.host.paths, self.ledger, FakeTiming(), lambda: {1054: TYPE}, self.host.write)

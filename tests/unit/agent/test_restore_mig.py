@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.attachments.mig_backed import instance_key
+from orchestrator.agent.attachments.instance_holders import instance_key
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.device import Device, InstancePlace

@@ -33,13 +33,13 @@ def apply(plane: ControlPlane, *profiles: str, enabled: bool = True) -> str:
     return "nothing" if started.operation is None else plane.services.operations.get(started.operation).state
 
 
-def instances(plane: ControlPlane) -> dict[int, tuple[str, str | None]]:
+def instances(plane: ControlPlane) -> dict[int, tuple[str, tuple[str, ...]]]:
     return plane.machine(A100_HOST).gpus[0].instances
 
 
 def test_a_layout_is_cut_and_the_same_again_does_nothing(plane: ControlPlane) -> None:
     assert apply(plane, "1g.10gb", "1g.20gb") == "done"
-    assert instances(plane) == {5: ("1g.10gb", KEEPER), 6: ("1g.20gb", KEEPER)}
+    assert instances(plane) == {5: ("1g.10gb", (KEEPER,)), 6: ("1g.20gb", (KEEPER,))}
     assert apply(plane, "1g.20gb", "1g.10gb") == "nothing"
 
 
@@ -47,7 +47,7 @@ def test_another_layout_touches_only_what_is_different(plane: ControlPlane) -> N
     apply(plane, "1g.20gb")
     plane.hosts.effects.clear()
     assert apply(plane, "1g.20gb", "1g.20gb") == "done"
-    assert instances(plane) == {4: ("1g.20gb", KEEPER), 6: ("1g.20gb", KEEPER)}
+    assert instances(plane) == {4: ("1g.20gb", (KEEPER,)), 6: ("1g.20gb", (KEEPER,))}
     assert "DestroyGpuInstance" not in plane.hosts.effects
 
 
@@ -80,7 +80,7 @@ def test_a_gpu_with_a_vm_is_refused_with_its_name_and_nothing_is_changed(plane: 
 
 def test_what_somebody_else_made_is_in_the_way_by_name(plane: ControlPlane) -> None:
     plane.machine(A100_HOST).gpus[0].mig = True
-    instances(plane)[0] = ("1g.10gb", None)
+    instances(plane)[0] = ("1g.10gb", ())
     plane.observer.observe(A100_HOST)
     (plan,) = plane.services.mig_layouts.plan(A100_HOST, wanted("1g.20gb"))
     assert plan.in_the_way == ("GPU instance 1g.10gb at slot 0",)
