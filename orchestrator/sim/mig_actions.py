@@ -88,9 +88,9 @@ def destroy(machine: SimulatedMachine, action: DestroyGpuInstance) -> ActionResu
     if there is None or action.vm not in held:
         return SO_ALREADY
     users = _users(machine, gpu, there)
-    theirs = action.vm not in {machine.owner(f"vf:{one}") for one in users}
-    if theirs and (len(held) > 1 or (users and gpu.kind.shares(gpu.instances[there][0]))):
-        drop(machine, action.gpu, action.start, action.vm)
+    if (users or len(held) > 1) and gpu.kind.shares(gpu.instances[there][0]):
+        if action.vm not in {machine.owner(f"vf:{one}") for one in users}:
+            drop(machine, action.gpu, action.start, action.vm)
         return SO_ALREADY
     if users:
         raise Conflict("gpu.instance_in_use", "a vGPU still lies in the GPU instance")

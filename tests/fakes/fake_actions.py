@@ -119,7 +119,7 @@ def _destroy_instance(machine: FakeMachine, action: DestroyGpuInstance) -> None:
     left = tuple(vm for vm in held if vm != action.vm)
     if left:
         gpu.instances[action.start] = (profile, left)
-    elif held:
+    elif held and not (profile in SHARED and action.start in gpu.inside.values()):
         if action.start in gpu.inside.values():
             raise Conflict("gpu.instance_in_use", "a vGPU still lies in it")
         del gpu.instances[action.start]

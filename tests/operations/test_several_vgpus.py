@@ -14,9 +14,10 @@ from orchestrator.services.capacity import Question
 from tests.fakes.control_plane import A100_HOST, L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_host import FakeHosts
 from tests.fakes.fake_machine import FakeMachine, a100, devices, l40s, t4
+from tests.operations import shared_instances
 from tests.operations.several_vgpus import PROFILE
 
-_GPUS = {T4_HOST: t4, L40S_HOST: l40s, A100_HOST: a100}
+_GPUS = {T4_HOST: t4, L40S_HOST: l40s, A100_HOST: a100, shared_instances.HOST: shared_instances.rtx}
 _TWO = Offering(name="two", origin="site", kind="time_sliced", vgpu_count=2)
 _ASKED = {
     "mdev": (T4_HOST, replace(_TWO, vgpu_type="GRID T4-2Q"), 1),
@@ -40,6 +41,11 @@ _ASKED = {
         2,
     ),
     "mig_backed": (A100_HOST, replace(_TWO, kind="mig_backed", vgpu_type="GRID A100D-1-20C"), 1),
+    "mig_backed, in one GPU instance": (
+        shared_instances.HOST,
+        replace(_TWO, kind="mig_backed", vgpu_type=shared_instances.PROFILE),
+        1,
+    ),
     "mig_backed, more than a GPU has": (
         A100_HOST,
         replace(_TWO, kind="mig_backed", vgpu_type="GRID A100D-1-20C", vgpu_count=5),

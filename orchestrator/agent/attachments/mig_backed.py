@@ -9,7 +9,7 @@ room is taken. What came to lie elsewhere all the same is taken back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class MigBackedFunctions:
         return ActionResult(changed=True)
 
     def destroy(self, action: DestroyGpuInstance) -> ActionResult:
-        """One that others hold as well, or have a vGPU in by its type's leave, stays for them.
+        """One that vGPUs share goes with the last of them.
 
         :raises Conflict: ``gpu.instance_in_use``"""
         with self._alone(action.gpu):
@@ -85,8 +85,9 @@ class MigBackedFunctions:
             if there is None or action.vm not in holders:
                 return ActionResult(changed=False)
             users = self._users(action.gpu, there)
-            if action.vm not in map(self._functions.owner_of, users) and self._stays(action, there, holders, users):
-                self._holders.drop(action.gpu, action.start, action.vm)
+            if (users or len(holders) > 1) and self._mig.shares(action.gpu, there.profile):
+                if action.vm not in map(self._functions.owner_of, users):
+                    self._holders.drop(action.gpu, action.start, action.vm)
                 return ActionResult(changed=False)
             if users:
                 raise Conflict(
@@ -193,12 +194,6 @@ class MigBackedFunctions:
             )
         if there.profile != action.profile:
             raise Conflict("gpu.instance_differs", "the GPU instance there has another profile", details=shown)
-
-    def _stays(
-        self, action: DestroyGpuInstance, there: FoundInstance, holders: Collection[str], users: Collection[str]
-    ) -> bool:
-        """Whether an instance without a vGPU of the VM is somebody else's to have."""
-        return len(holders) > 1 or (bool(users) and self._mig.shares(action.gpu, there.profile))
 
     def _users(self, gpu: str, instance: FoundInstance) -> list[str]:
         """Functions whose vGPU lies in it, and those that do not tell where theirs lies."""

@@ -101,6 +101,17 @@ def test_where_no_function_is_left_to_fill_the_other_it_is_refused_and_nothing_s
     assert bench.there() == before
 
 
+def test_two_of_one_vm_lie_in_it_and_both_are_gone_before_it_is(bench: Bench) -> None:
+    before = bench.there()
+    made(bench, "a", 0, 2)
+    made(bench, "a", 1, 2)
+    assert typed(bench) == {0: 2, 1: 2}
+    removed(bench, "a", 1, 2)
+    assert typed(bench) == {0: 2}
+    removed(bench, "a", 0, 2)
+    assert bench.there() == before
+
+
 def test_a_full_instance_takes_no_third(bench: Bench) -> None:
     made(bench, "a", 0, 2)
     made(bench, "b", 1, 2)
