@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.core.attachments import observed_on
 from orchestrator.core.claim import Claim, DeviceClaim
@@ -33,39 +33,38 @@ def find_domain(snapshot: HostSnapshot, wanted: str) -> DomainSnapshot:
     )
 
 
-def device_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> Device:
-    """The domain's only host device, as a vGPU on a GPU of ours.
+def devices_of(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot) -> tuple[Device, ...]:
+    """Its host devices as vGPUs on GPUs of ours, in the order of its definition.
 
-    :raises Conflict: ``domain.no_vgpu``, ``domain.passthrough``, ``domain.several_devices``, ``gpu.not_managed``,
+    :raises Conflict: ``domain.no_vgpu``, ``domain.passthrough``, ``domain.network_function``, ``gpu.not_managed``,
         ``domain.vgpu_gone``, ``domain.vgpu_ours``
     """
     if not domain.devices:
         raise Conflict("domain.no_vgpu", f"domain {domain.name} has no vGPU", hint=_KEPT_AS_IT_IS)
-    if len(domain.devices) > 1:
-        raise Conflict(
-            "domain.several_devices",
-            f"domain {domain.name} has {len(domain.devices)} host devices; only those with one vGPU are taken",
-            hint=_KEPT_AS_IT_IS,
-        )
-    (name,) = domain.devices
-    for gpu in snapshot.gpus:
-        device = _on_gpu(gpu, name)
-        if device is None:
-            continue
-        if gpu.address not in host.managed_gpus:
-            raise Conflict(
-                "gpu.not_managed",
-                f"its vGPU is on GPU {gpu.address}, which was not given to us",
-                hint="'vgpuctl host show' lists the GPUs that were",
-            )
-        return device
+    return tuple(_device(host, snapshot, domain, name) for name in domain.devices)
+
+
+def _device(host: Host, snapshot: HostSnapshot, domain: DomainSnapshot, name: str) -> Device:
+    found = next((device for gpu in snapshot.gpus if (device := _on_gpu(gpu, name)) is not None), None)
     if any(name == gpu.address for gpu in snapshot.gpus):
         raise Conflict("domain.passthrough", f"domain {domain.name} has the whole GPU {name}", hint=_KEPT_AS_IT_IS)
-    raise Conflict(
-        "domain.vgpu_gone",
-        f"domain {domain.name} names {name}, and the host shows no vGPU there",
-        hint="start the domain, then adopt it; a device that is no vGPU cannot be taken over",
-    )
+    if any(name == one.address for nic in snapshot.nics for one in nic.functions):
+        raise Conflict(
+            "domain.network_function", f"domain {domain.name} has the network function {name}", hint=_KEPT_AS_IT_IS
+        )
+    if found is None:
+        raise Conflict(
+            "domain.vgpu_gone",
+            f"domain {domain.name} names {name}, and the host shows no vGPU there",
+            hint="start the domain, then adopt it; a device that is no vGPU cannot be taken over",
+        )
+    if found.gpu not in host.managed_gpus:
+        raise Conflict(
+            "gpu.not_managed",
+            f"its vGPU is on GPU {found.gpu}, which was not given to us",
+            hint="'vgpuctl host show' lists the GPUs that were",
+        )
+    return found
 
 
 def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
@@ -78,6 +77,17 @@ def _on_gpu(gpu: GpuSnapshot, name: str) -> Device | None:
             "domain.vgpu_ours", f"vGPU {name} was made by us for VM {there.owner}", hint="see 'vgpuctl doctor'"
         )
     return there.device
+
+
+def places_of(
+    geometries: Mapping[str, Geometry], vm: str, devices: Sequence[Device], claims: Sequence[Claim]
+) -> tuple[DeviceClaim, ...]:
+    """Of all its devices, each beside those before it. ``geometries``: by GPU. :raises: as :func:`place_of`"""
+    placed: tuple[DeviceClaim, ...] = ()
+    for device in devices:
+        own = Claim(vm=vm, host="", devices=placed, vcpus=0, memory_mib=0, disk_bytes=0)
+        placed += (place_of(geometries[device.gpu], device, (*claims, own)),)
+    return placed
 
 
 def place_of(geometry: Geometry, device: Device, claims: Iterable[Claim]) -> DeviceClaim:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.catalogue.gpu_tables import tables_of
-from orchestrator.core.adoption import device_of, find_domain, place_of
+from orchestrator.core.adoption import devices_of, find_domain, places_of
 from orchestrator.core.claim import Claim
+from orchestrator.core.device import Device
 from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.host import Host
 from orchestrator.core.host_facts import facts_of
@@ -93,15 +95,10 @@ class AdoptionService:
         self, tx: Transaction, request: AdoptVm, name: str, host: Host, snapshot: HostSnapshot, domain: DomainSnapshot
     ) -> tuple[Vm, Claim]:
         claims = tx.claims.of_host(host.name)
-        device = device_of(host, snapshot, domain)
-        functions = {one.function for claim in claims for one in claim.devices}
-        if device.function is not None and device.function in functions:
-            raise NoCapacity(
-                "gpu.function_claimed",
-                f"function {device.function} is claimed by a stopped VM",
-                hint="start that VM, which then takes another function, or delete it",
-            )
-        place = place_of(next(tables_of(g).now for g in snapshot.gpus if g.address == device.gpu), device, claims)
+        devices = devices_of(host, snapshot, domain)
+        _check_functions(devices, claims)
+        geometries = {gpu.address: tables_of(gpu).now for gpu in snapshot.gpus}
+        places = places_of(geometries, domain.uuid, devices, claims)
         if domain.vcpus is None or domain.memory_mib is None or domain.disk_bytes is None:
             raise Conflict(
                 "domain.size_unknown",
@@ -112,7 +109,7 @@ class AdoptionService:
         spec = VmSpec(
             name=name,
             tenant=request.tenant,
-            profile=device.type_name,
+            profile=devices[0].type_name,
             image="",
             vcpus=domain.vcpus,
             memory_mib=domain.memory_mib,
@@ -127,7 +124,7 @@ class AdoptionService:
             spec=spec,
             state="adopting",
             host=request.host,
-            devices=(device,),
+            devices=devices,
             addresses=domain.addresses,
             operation=None,
             created_at=self.clock.now(),
@@ -137,12 +134,24 @@ class AdoptionService:
         claim = Claim(
             vm=vm.id,
             host=vm.host,
-            devices=(place,),
+            devices=places,
             vcpus=spec.vcpus,
             memory_mib=spec.memory_mib,
             disk_bytes=0,
         )
         return vm, claim
+
+
+def _check_functions(devices: Iterable[Device], claims: Iterable[Claim]) -> None:
+    """:raises NoCapacity: ``gpu.function_claimed``"""
+    claimed = {one.function for claim in claims for one in claim.devices}
+    for device in devices:
+        if device.function is not None and device.function in claimed:
+            raise NoCapacity(
+                "gpu.function_claimed",
+                f"function {device.function} is claimed by a stopped VM",
+                hint="start that VM, which then takes another function, or delete it",
+            )
 
 
 def _check_shares_all(host: Host) -> None:

@@ -41,3 +41,12 @@ def with_function(machine: FakeMachine, *, type_name: str = "NVIDIA L40S-12Q", n
     machine.vf_types[function] = (type_name, None)
     foreign_domain(machine, domain_xml(pci_source(function)))
     return function
+
+
+def with_functions(machine: FakeMachine, *, type_name: str = "NVIDIA L40S-12Q") -> tuple[str, ...]:
+    """``byhand`` runs with three typed virtual functions: two of the first GPU and one of the second."""
+    first, second = machine.gpus[0].function_addresses(), machine.gpus[1].function_addresses()
+    functions = (first[3], first[2], second[2])
+    machine.vf_types.update(dict.fromkeys(functions, (type_name, None)))
+    foreign_domain(machine, domain_xml(*(pci_source(one) for one in functions)))
+    return functions

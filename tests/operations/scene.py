@@ -160,12 +160,11 @@ def _with_device_left(plane: ControlPlane) -> None:
 
 
 def _with_foreign(host: str) -> Callable[[ControlPlane], None]:
+    """On the host with T4s one vGPU, on that with L40S several."""
+
     def prepare(plane: ControlPlane) -> None:
         _hosts(plane)
-        if host == T4_HOST:
-            foreign.with_mdev(plane.machine(host))
-        else:
-            foreign.with_function(plane.machine(host))
+        (foreign.with_mdev if host == T4_HOST else foreign.with_functions)(plane.machine(host))
         plane.observer.observe(host)
 
     return prepare

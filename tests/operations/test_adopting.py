@@ -14,6 +14,7 @@ from orchestrator.services.messages import AdoptVm
 from orchestrator.services.tenancy.quotas import QuotaService
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, control_plane, create_vm
 from tests.fakes.fake_machine import FOREIGN_DISK
+from tests.fakes.fake_nics import CARD
 from tests.fakes.foreign import (
     DOMAIN_UUID,
     MDEV_SOURCE,
@@ -22,6 +23,7 @@ from tests.fakes.foreign import (
     foreign_domain,
     pci_source,
     with_function,
+    with_functions,
     with_mdev,
 )
 
@@ -153,6 +155,47 @@ def test_a_domain_that_is_not_taken_over_to_the_end_cannot_be_deleted(plane: Con
     done(plane, plane.services.vms.delete("default", "byhand").operation)
 
 
+def test_a_domain_with_several_vgpus_is_adopted_stopped_started_and_deleted_with_all_of_them(
+    plane: ControlPlane,
+) -> None:
+    """Two on one GPU and one on another, as its definition has them."""
+    machine = plane.machine(L40S_HOST)
+    functions = with_functions(machine)
+    before = dict(machine.domains)
+    assert adopt(plane, replace(WANTED, host=L40S_HOST)).state == "done"
+    vm = vm_of(plane)
+    assert tuple(one.name for one in vm.devices) == functions
+    assert machine.domains == before
+    assert {machine.vf_types[one][1] for one in functions} == {vm.id}
+    with plane.store.read() as tx:
+        claim = tx.claims.find(vm.id)
+    assert claim is not None
+    assert [(one.gpu, one.function) for one in claim.devices] == [(one.gpu, one.parent) for one in vm.devices]
+    assert claim.devices[0].slots != claim.devices[1].slots
+    for verb in ("stop", "start"):
+        done(plane, getattr(plane.services.vms, verb)("default", "byhand").operation)
+        assert len(machine.vf_types) == (3 if verb == "start" else 0)
+    assert tuple(one.name for one in vm_of(plane).devices) == functions
+    assert plane.findings.observe(L40S_HOST) == ()
+    done(plane, plane.services.vms.delete("default", "byhand").operation)
+    assert machine.vf_types == {}
+
+
+def test_of_a_domain_with_several_vgpus_none_is_taken_when_one_is_on_a_gpu_that_is_not_ours(
+    plane: ControlPlane,
+) -> None:
+    machine = plane.machine(L40S_HOST)
+    with_functions(machine)
+    with plane.store.begin() as tx:
+        tx.hosts.set_gpus(L40S_HOST, [machine.gpus[0].address])
+    before = machine.state()
+    plane.observer.observe(L40S_HOST)
+    with pytest.raises(Conflict) as refused:
+        plane.services.adoption.adopt(replace(WANTED, host=L40S_HOST))
+    assert refused.value.code == "gpu.not_managed"
+    assert machine.state() == before
+
+
 def test_a_cancelled_adoption_leaves_the_domain_to_whom_it_was(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     with_mdev(machine)
@@ -171,6 +214,19 @@ def _two_devices(plane: ControlPlane) -> None:
     machine = plane.machine(T4_HOST)
     with_mdev(machine)
     foreign_domain(machine, domain_xml(MDEV_SOURCE, pci_source("0000:99:00.0")))
+
+
+def _vgpu_and_whole_gpu(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    with_mdev(machine)
+    foreign_domain(machine, domain_xml(MDEV_SOURCE, pci_source(machine.gpus[1].address)))
+
+
+def _vgpu_and_network_function(plane: ControlPlane) -> None:
+    machine = plane.machine(T4_HOST)
+    with_mdev(machine)
+    machine.nics = (CARD,)
+    foreign_domain(machine, domain_xml(MDEV_SOURCE, pci_source(CARD.functions[0].address)))
 
 
 def _whole_gpu(plane: ControlPlane) -> None:
@@ -218,7 +274,9 @@ def _name_taken(plane: ControlPlane) -> None:
     [
         (lambda _: None, NotFound, "domain.unknown"),
         (lambda plane: foreign_domain(plane.machine(T4_HOST), domain_xml()), Conflict, "domain.no_vgpu"),
-        (_two_devices, Conflict, "domain.several_devices"),
+        (_two_devices, Conflict, "domain.vgpu_gone"),
+        (_vgpu_and_whole_gpu, Conflict, "domain.passthrough"),
+        (_vgpu_and_network_function, Conflict, "domain.network_function"),
         (_whole_gpu, Conflict, "domain.passthrough"),
         (
             lambda plane: foreign_domain(plane.machine(T4_HOST), domain_xml(MDEV_SOURCE), running=False),
