@@ -72,6 +72,7 @@ def test_who_comes_between_finds_it_and_who_was_first_does_not_take_it_along(ben
     assert holders(bench, 2) == {"b", "c"}
 
 
+@pytest.mark.fault("F74")
 def test_a_vgpu_lies_in_its_own_instance_though_the_driver_would_fill_another_first(bench: Bench) -> None:
     """Room in that of a running VM, and an instance that no vGPU is in yet, are both before it."""
     made(bench, "a", 0, 0)
