@@ -164,7 +164,10 @@ def _with_foreign(host: str) -> Callable[[ControlPlane], None]:
 
     def prepare(plane: ControlPlane) -> None:
         _hosts(plane)
-        (foreign.with_mdev if host == T4_HOST else foreign.with_functions)(plane.machine(host))
+        if host == T4_HOST:
+            foreign.with_mdev(plane.machine(host))
+        else:
+            foreign.with_functions(plane.machine(host))
         plane.observer.observe(host)
 
     return prepare
