@@ -983,6 +983,10 @@ class GpuInstance(TypedDict):
     """
     tenant/name of the VM it was made for; None: somebody else's, or a layout's
     """
+    vms: list[str]
+    """
+    The same of every VM of ours in it: vGPUs of some GPUs share instances
+    """
     layout: bool
     """
     It stands without a VM, as 'mig apply' made it

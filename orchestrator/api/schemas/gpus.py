@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer
 from orchestrator.core.mig_layout import KEEPER
-from orchestrator.core.snapshot import Framework, GpuInstance
+from orchestrator.core.snapshot import Framework, GpuInstance, GpuSnapshot
 from orchestrator.core.vgpu_scheduler import ObservedPolicy
 from orchestrator.services.messages import GpuInfo
 
@@ -51,12 +51,15 @@ class GpuInstanceAnswer(AnswerBody):
     size: int
     compute_instances: int
     vm: str | None = Field(description="tenant/name of the VM it was made for; None: somebody else's, or a layout's")
+    vms: tuple[str, ...] = Field(description="The same of every VM of ours in it: vGPUs of some GPUs share instances")
     layout: bool = Field(description="It stands without a VM, as 'mig apply' made it")
     mig_devices: tuple[str, ...] = Field(description="UUIDs, for container runtimes and CUDA_VISIBLE_DEVICES")
     capabilities: tuple[str, ...] = Field(description="Files on the host that name the device files it needs")
 
     @classmethod
-    def of(cls, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
+    def of(cls, gpu: GpuSnapshot, instance: GpuInstance, vms: Mapping[str, str]) -> GpuInstanceAnswer:
+        inside = (one.owner for one in gpu.parents if one.gpu_instance == instance.id)
+        owners = {owner for owner in (instance.owner, *inside) if owner not in {None, KEEPER}}
         return cls(
             id=instance.id,
             profile=instance.profile,
@@ -64,6 +67,7 @@ class GpuInstanceAnswer(AnswerBody):
             size=instance.size,
             compute_instances=len(instance.compute),
             vm=None if instance.owner in {None, KEEPER} else vms.get(instance.owner, instance.owner),
+            vms=tuple(sorted(vms.get(str(owner), str(owner)) for owner in owners)),
             layout=instance.owner == KEEPER,
             mig_devices=instance.devices,
             capabilities=instance.capabilities,
@@ -133,7 +137,7 @@ class GpuAnswer(AnswerBody):
             virtual_functions=gpu.sriov_enabled_vfs,
             mig_enabled=gpu.mig_enabled,
             mig_pending=gpu.mig_pending,
-            gpu_instances=tuple(GpuInstanceAnswer.of(one, info.vm_names) for one in gpu.instances),
+            gpu_instances=tuple(GpuInstanceAnswer.of(gpu, one, info.vm_names) for one in gpu.instances),
             scheduler=GpuSchedulerAnswer.of(info),
             mixed_sizes=gpu.heterogeneous,
             managed=info.managed,

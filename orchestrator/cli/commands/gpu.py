@@ -71,7 +71,7 @@ INSTANCE_COLUMNS: Final = (
     field("PROFILE", "profile", Fit.WHOLE),
     Column("SLOTS", lambda one: f"{one['start']} to {one['start'] + one['size'] - 1}"),
     field("COMPUTE", "compute_instances"),
-    Column("VM", lambda one: shown(one["vm"] or "not ours")),
+    Column("VM", lambda one: shown(", ".join(one["vms"]) or "not ours")),
 )
 
 

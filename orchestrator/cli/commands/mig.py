@@ -172,9 +172,13 @@ def rows(gpus: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, object]]:
         bare = {"number": number, "address": gpu["address"], "mig": gpu["mig_enabled"]}
         for one in gpu["gpu_instances"]:
             slots = f"{one['start']} to {one['start'] + one['size'] - 1}"
-            yield {**bare, **one, "slots": slots, "vm": one["vm"] or ("layout" if one["layout"] else "not ours")}
+            yield {**bare, **one, "slots": slots, "vm": ", ".join(one["vms"]) or _whose(one)}
         if not gpu["gpu_instances"]:
             yield {**bare, **_NO_INSTANCE}
+
+
+def _whose(instance: Mapping[str, Any]) -> str:
+    return "layout" if instance["layout"] else "not ours"
 
 
 def entries(gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

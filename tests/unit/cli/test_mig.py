@@ -20,6 +20,7 @@ def gpu(address: str, *, mig: bool | None, **instances: tuple[str, str | None]) 
             "size": 2,
             "compute_instances": 1,
             "vm": None if vm == "layout" else vm,
+            "vms": [] if vm in {None, "layout"} else [vm],
             "layout": vm == "layout",
             "mig_devices": [],
             "capabilities": [],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.api.schemas.gpus import GpuAnswer
 from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.gpu_tables import tables_of
 from orchestrator.core.adoption import place_of
@@ -133,3 +134,11 @@ def test_what_a_vm_takes_of_an_instance_is_claimed_and_nothing_else_of_it(plane:
     assert sorted(slots) == [tuple(range(8)), tuple(range(8, 16))]
     assert {one.gi_start for vm in plane.services.vms.list(None) for one in vm.devices} == {0}
     assert plane.findings.observe(HOST) == ()
+
+
+def test_every_vm_in_an_instance_is_named_with_it(plane: ControlPlane) -> None:
+    plane.services.vms.create(create_vm(profile=PROFILE))
+    plane.engine.drain()
+    plane.observer.observe(HOST)
+    (shown,) = GpuAnswer.of(plane.services.gpus.get(HOST, GPU)).gpu_instances
+    assert (shown.vm, shown.vms) == ("default/sibling", ("default/sibling", "default/train"))
