@@ -38,6 +38,9 @@ L40S_TYPES = (
 
 
 class FakeSysfs:
+    functions = 2
+    """That sriov-manage switches on."""
+
     def __init__(self, root: Path) -> None:
         self.paths = Paths(root=root, storage=root / "var/lib/vgpuctl-agent")
         self.answers: deque[int] = deque()

@@ -121,7 +121,7 @@ class FakeSwitches(GpuSwitches):
         self._ledger.cards.check(gpu)
         if self._on(gpu):
             return ActionResult(changed=False)
-        self.host.enable_functions(gpu, 2)
+        self.host.enable_functions(gpu, self.host.functions)
         return ActionResult(changed=True)
 
     def disable_virtual_functions(self, gpu: str) -> ActionResult:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.attachments.instance_holders import instance_key
+from orchestrator.agent.attachments.instance_holders import InstanceHolders, instance_key
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.core.attachments import make, remove
 from orchestrator.core.device import Device, InstancePlace
@@ -107,3 +107,30 @@ def test_a_layout_comes_back_without_any_vm_and_what_is_missing_of_it_is_told(ma
     assert sorted(one.start for one in machine.mig.instances(A100)) == [0, 4, 6]
     why = f"the GPU instance there is not this VM's (1g.10gb at slot 0 of {A100})"
     assert machine.wanted.problems() == (f"a MIG layout is not there again after the reboot: {why}",)
+
+
+class SharingMachine(MigMachine):
+    """Two vGPUs lie in one of its GPU instances, and the driver fills the first that it finds."""
+
+    def _new_host(self) -> None:
+        super()._new_host()
+        self.mig.shared = frozenset({"1g.20gb"})
+        self.host = A100Host(self.root / f"boot-{self.boots}-shared", self.mig, enabled=0, most=2)
+        self.host.functions = 6
+
+
+@pytest.mark.fault("F76")
+def test_vgpus_that_share_an_instance_come_back_into_it_in_whatever_order(tmp_path: Path) -> None:
+    machine = SharingMachine(tmp_path)
+    machine.ledger.manage_gpus((A100,))
+    for vf, (vm, start) in enumerate({"a": 4, "b": 0, "c": 4, "d": 0}.items()):
+        machine.run_in_instance(vm, vf, start=start)
+    machine.do(StopDomain(vm="b", grace_seconds=0), *remove("b", device_of(1, 0)))
+    for _ in range(2):
+        machine.reboot()
+        machine.restorer.run()
+        assert machine.libvirt.running == {"a", "c", "d"}
+        starts = {one.id: one.start for one in machine.mig.instances(A100)}
+        assert isinstance(machine.host, A100Host)
+        assert {VFS.index(vf): starts[one] for vf, one in machine.host.inside.items()} == {0: 4, 2: 4, 3: 0}
+        assert [set(InstanceHolders(machine.ledger).of(A100, start)) for start in (0, 4)] == [{"d"}, {"a", "c"}]
