@@ -124,14 +124,46 @@ def test_what_was_begun_is_taken_back_when_the_kernel_refuses_the_rest(host: Pac
     assert not any((host.root / UNITS).iterdir())
 
 
-def test_a_way_out_that_would_be_lost_is_not_lost(host: PackagedGuest) -> None:
-    """Making eno2 a port takes the address off it that a router's advertisement would: here its default route."""
+@pytest.mark.parametrize("way", ["-6 route add default dev eno2", "route add 198.51.100.0/24 dev eno2"])
+def test_a_card_by_which_the_host_sends_is_never_a_port(host: PackagedGuest, way: str) -> None:
+    """Its route would stay and its frames would go to the bridge."""
     ip(host, "link", "set", "eno2", "up")
-    ip(host, "-6", "route", "add", "default", "dev", "eno2")
-    before = (set(links(host)), ip(host, "-6", "route", "show", "default"))
-    ended = with_bridges(host, WHOLE)
-    after = (set(links(host)), ip(host, "-6", "route", "show", "default"))
-    assert after == before if ended.failed else after[1] == before[1], ended.said
+    ip(host, *way.split())
+    refused = with_bridges(host, WHOLE)
+    assert refused.failed
+    assert "[host.port_in_use] the host sends by network card eno2 to" in refused.said, refused.said
+    assert {"lo", "eno1", "eno2"} == set(links(host))
+    assert not with_bridges(host, {**WHOLE, "vlan": 7}).failed, "tagged frames are taken out before"
+
+
+_TAKES_ADDRESS = """case "$*" in "link set br-train up")
+{into} "$(PATH=/usr/sbin:/sbin:/usr/bin:/bin command -v ip)" address flush dev eno1 ;; esac
+"""
+"""As a network manager does that takes the new link for its business."""
+
+
+def test_an_address_that_went_with_a_change_returns_with_the_ways_out_by_it(host: PackagedGuest) -> None:
+    ip(host, "address", "add", "198.51.100.7/24", "dev", "eno1", "valid_lft", "8000", "preferred_lft", "4000")
+    ip(host, "route", "append", "default", "via", "198.51.100.1", "metric", "77", "src", "198.51.100.7")
+
+    def seen() -> dict[str, list[tuple[str, int, bool]]]:
+        return {
+            name: [(one["local"], one["prefixlen"], one["valid_life_time"] > 8000) for one in link["addr_info"]
+                   if one["scope"] != "link"]
+            for name, link in links(host).items()
+        }  # fmt: skip
+
+    before = (seen(), sorted(ip(host, "route").splitlines()))
+    wrapped = host.root / "bin/ip"
+    mild = wrapped.read_text()
+    into = mild.partition("exec ")[2].partition(' "$(')[0]
+    wrapped.write_text(mild.replace("exec ", _TAKES_ADDRESS.format(into=into) + "exec ", 1))
+    ended = with_bridges(host, TAGGED)
+    wrapped.write_text(mild)
+    assert ended.failed
+    assert "[host.network_lost] the host would have lost address 192.0.2.11 on eno1" in ended.said, ended.said
+    assert (seen(), sorted(ip(host, "route").splitlines())) == before
+    assert not any((host.root / UNITS).iterdir())
 
 
 @pytest.mark.parametrize(("bridge", "said"), [

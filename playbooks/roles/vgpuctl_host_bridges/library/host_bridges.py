@@ -2,8 +2,8 @@
 """Keeps bridges for VMs on a host, beside whatever manages its network, and takes back what would cut it off.
 
 Runs on the host, under any Python that Ansible supports there. A bridge is a link of the kernel's and a unit that makes
-it again at each boot; files of the host's own network manager are left alone. A network card that has an address is
-never made the port of a bridge: its VLANs can be.
+it again at each boot; files of the host's own network manager are left alone. A network card that has an address, or by
+which the host sends anything, is never made the port of a bridge: its VLANs can be.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,9}")
 RESERVED = ("virbr", "vgb")
 """libvirt's, and those that agents make for networks of tenants."""
 PREFIX = "vgpuctl-bridge-"
+ROUTE = (("gateway", "via"), ("dev", "dev"), ("protocol", "proto"), ("metric", "metric"), ("prefsrc", "src"))
+"""What ``ip`` tells of a route, and how it is told it."""
+FOREVER = (1 << 32) - 1
+"""Seconds that an address is valid which does not expire."""
 UNIT = """\
 # By vgpuctl.
 [Unit]
@@ -111,14 +115,26 @@ class Network:
         links = {str(link["ifname"]): link for link in self.told("-details", "link", "show")}
         return {name: {**link, "addr_info": addresses.get(name, [])} for name, link in links.items()}
 
-    def reach(self) -> set[str]:
-        """Every address and every way out: what has to be there afterwards as before."""
+    def reach(self) -> dict[str, list[str]]:
+        """Every address and way out, which have to be there afterwards as before. With the words for ``ip`` that put
+        it back, addresses first."""
         found = {
-            f"address {one['local']} on {name}" for name, link in self.links().items() for one in addresses_of(link)
+            f"address {one['local']} on {name}": ["address", "add", *_address_words(one), "dev", name]
+            for name, link in self.links().items()
+            for one in addresses_of(link)
         }
+        for family, route in self.routes("default"):
+            words = [word for key, name in ROUTE if route.get(key) is not None for word in (name, str(route[key]))]
+            where = f"way out by {route.get('gateway', 'no gateway')} on {route.get('dev')}"
+            found[where] = [family, "route", "add", "default", *words]
+        return found
+
+    def routes(self, *which: str) -> list[tuple[str, dict[str, object]]]:
+        """Of each family, one for each link where there are several."""
+        found = []
         for family in ("-4", "-6"):
-            for route in self.told(family, "route", "show", "default"):
-                found.add(f"way out by {route.get('gateway', 'no gateway')} on {route.get('dev')}")
+            for route in self.told(family, "route", "show", *which):
+                found += [(family, {**route, **hop}) for hop in route.get("nexthops", [route])]
         return found
 
     def change(self, words: list[str]) -> None:
@@ -131,9 +147,27 @@ class Network:
         elif "master" in words:
             self.undo.append(["set", words[1], "nomaster"])
 
-    def take_back(self) -> None:
+    def take_back(self, before: dict[str, list[str]]) -> list[str]:
+        """What is not as before even then."""
         for words in reversed(self.undo):
             self.module.run_command([self.program, "link", *words])
+        for where in self.lost(before):
+            self.module.run_command([self.program, *before[where]])
+        return self.lost(before)
+
+    def lost(self, before: dict[str, list[str]]) -> list[str]:
+        there = self.reach()
+        return [where for where in before if where not in there]
+
+
+def _address_words(one: dict[str, object]) -> list[str]:
+    """Of an address that ``ip`` has told."""
+    words = [f"{one['local']}/{one['prefixlen']}"]
+    for key, name in (("broadcast", "broadcast"), ("scope", "scope")):
+        words += [name, str(one[key])] if one.get(key) else []
+    for key, name in (("valid_life_time", "valid_lft"), ("preferred_life_time", "preferred_lft")):
+        words += [name, "forever" if one.get(key, FOREVER) == FOREVER else str(one[key])]
+    return words
 
 
 def addresses_of(link: dict[str, object]) -> list[dict[str, object]]:
@@ -141,8 +175,10 @@ def addresses_of(link: dict[str, object]) -> list[dict[str, object]]:
     return [one for one in link.get("addr_info", []) if one.get("scope") != "link"]
 
 
-def _check(bridges: list[Bridge], links: dict[str, dict[str, object]]) -> None:
+def _check(bridges: list[Bridge], network: Network, links: dict[str, dict[str, object]]) -> None:
     """:raises Failed: before anything is changed"""
+    # the kernel's own are those of addresses, which are looked at, and those of the link alone
+    ways = {route.get("dev"): route["dst"] for _, route in network.routes() if route.get("protocol") != "kernel"}
     names = [bridge.name for bridge in bridges]
     for bridge in bridges:
         if not NAME.fullmatch(bridge.name) or bridge.name.startswith(RESERVED) or names.count(bridge.name) > 1:
@@ -152,6 +188,12 @@ def _check(bridges: list[Bridge], links: dict[str, dict[str, object]]) -> None:
         if bridge.port not in links:
             raise Failed("host.no_such_port", f"bridge {bridge.name}: the host has no network card {bridge.port!a}")
         _check_free(bridge, links)
+        if bridge.vlan is None and bridge.port in ways:
+            raise Failed(
+                "host.port_in_use",
+                f"the host sends by network card {bridge.port} to {ways[bridge.port]}: as a port of bridge "
+                f"{bridge.name} it would not; give the bridge a VLAN or another card",
+            )
 
 
 def _check_free(bridge: Bridge, links: dict[str, dict[str, object]]) -> None:
@@ -196,18 +238,20 @@ def _apply(network: Network, commands: list[list[str]]) -> None:
 
     :raises Failed: ``host.bridge_refused``, ``host.network_lost``
     """
+    before = network.reach()
     try:
-        _change(network, commands)
-    except Failed:
-        network.take_back()
+        _change(network, commands, before)
+    except Failed as failed:
+        lost = network.take_back(before)
+        if lost:
+            raise Failed("host.network_lost", f"{failed}; it does not have {', '.join(lost[:3])} back") from failed
         raise
 
 
-def _change(network: Network, commands: list[list[str]]) -> None:
-    before = network.reach()
+def _change(network: Network, commands: list[list[str]], before: dict[str, list[str]]) -> None:
     for words in commands:
         network.change(words)
-    lost = sorted(before - network.reach())
+    lost = network.lost(before)
     if lost:
         raise Failed("host.network_lost", f"the host would have lost {', '.join(lost[:3])}")
 
@@ -260,7 +304,7 @@ def main() -> None:
     network, bridges = Network(module), [Bridge(one) for one in module.params["bridges"]]
     try:
         links = network.links()
-        _check(bridges, links)
+        _check(bridges, network, links)
         commands = [words for bridge in bridges for words in _missing(bridge, links)]
         if not module.check_mode:
             _apply(network, commands)
