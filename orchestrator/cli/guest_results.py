@@ -17,6 +17,7 @@ _FACTS: Final = (
     ("CUDA of the driver", "cuda_driver"),
     ("CUDA devices", "cuda_devices"),
     ("CUDA toolkit", "cuda_toolkit"),
+    ("cuDNN", "cudnn"),
     ("NCCL", "nccl"),
     ("devices that NCCL summed over", "nccl_devices"),
     ("Docker", "docker"),

@@ -1122,6 +1122,10 @@ class GuestFacts(TypedDict):
     """
     Version of its CUDA toolkit
     """
+    cudnn: str | None
+    """
+    Version of its cuDNN, as guest_cuda found it
+    """
     nccl: str | None
     """
     Version of its NCCL

@@ -135,13 +135,18 @@ def tool_rows(name: str, facts: GuestFacts, lock: HostLock, matrix: DriverMatrix
     nobody has seen. It is the guest's word: it is told and nothing else."""
     if facts.cuda_toolkit is not None:
         yield _cuda_row(name, facts.cuda_toolkit, facts.driver, lock.version("cuda"), matrix)
-    if facts.container_toolkit is not None:
-        wanted = lock.version("container_toolkit")
-        yield ComparedDriver(
-            subject=f"VM {name}", part="container_toolkit", wanted=wanted, observed=facts.container_toolkit,
-            verdict="ok" if wanted in {None, facts.container_toolkit} else "drift",
-            reason="no version is locked" if wanted is None else f"locked by {lock.group}",
-        )  # fmt: skip
+    tools: tuple[tuple[Component, str | None], ...] = (
+        ("cudnn", facts.cudnn), ("container_toolkit", facts.container_toolkit),
+    )  # fmt: skip
+    for part, observed in tools:
+        if observed is not None:
+            wanted = lock.version(part)
+            # cuDNN's library tells three numbers of the four that its packages have
+            same = wanted is None or f"{wanted}.".startswith(f"{observed}.")
+            yield ComparedDriver(
+                subject=f"VM {name}", part=part, wanted=wanted, observed=observed, verdict="ok" if same else "drift",
+                reason="no version is locked" if wanted is None else f"locked by {lock.group}",
+            )  # fmt: skip
 
 
 def _cuda_row(name: str, observed: str, driver: str | None, wanted: str | None, matrix: DriverMatrix) -> ComparedDriver:

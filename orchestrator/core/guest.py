@@ -16,7 +16,7 @@ from orchestrator.core.host_drivers import DriverFile
 GUEST_USER: Final = "vgpuctl"
 """The account that runs have in guests."""
 
-VERSIONS: Final = ("cuda_toolkit", "docker", "container_toolkit", "containerd", "kubelet", "device_plugin")
+VERSIONS: Final = ("cuda_toolkit", "cudnn", "docker", "container_toolkit", "containerd", "kubelet", "device_plugin")
 """Members of :class:`GuestFacts` that a role tells of what it has installed."""
 
 RoleState = Literal["ok", "changed", "failed"]
@@ -39,7 +39,7 @@ class RoleResult:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestFacts:
-    """What the role guest_check was told in the guest, and the role guest_cuda of its toolkit.
+    """What the role guest_check was told in the guest, and the role guest_cuda of its toolkit and cuDNN.
 
     None: nobody has looked, or there was no answer."""
 
@@ -54,6 +54,8 @@ class GuestFacts:
     cuda_devices: tuple[str, ...] = ()
     """Devices on which memory could be written and read back."""
     cuda_toolkit: str | None = None
+    cudnn: str | None = None
+    """As its library tells it to the role guest_cuda."""
     nccl: str | None = None
     nccl_devices: int | None = None
     """Over how many devices NCCL has added up numbers, rightly; None: there is no NCCL, or nobody has tried."""
@@ -96,12 +98,15 @@ class Guest:
 class WantedRoles:
     """What is to be run. ``driver``: the bundle that the role guest_driver installs from; None: it is not run.
 
-    ``cuda``: the toolkit that is locked, as the tables call it; None: none is. ``settings`` and ``secrets``: of
-    core/guest_settings.py, by name. ``labels``: of core/node_labels.py."""
+    ``cuda``: the toolkit that is locked, as the tables call it; None: none is. ``cudnn``: the version that is locked;
+    ``cudnn_packages``: the operator's bundles of it, of which a guest takes the one for it. ``settings`` and
+    ``secrets``: of core/guest_settings.py, by name. ``labels``: of core/node_labels.py."""
 
     roles: tuple[str, ...]
     driver: DriverFile | None = None
     cuda: str | None = None
+    cudnn: str | None = None
+    cudnn_packages: tuple[DriverFile, ...] = ()
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)

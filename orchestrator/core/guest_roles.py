@@ -11,7 +11,7 @@ from orchestrator.core.names import near
 
 ROLES: Final[dict[str, str]] = {
     "guest_driver": "NVIDIA's driver, in the version that goes with the host's",
-    "guest_cuda": "The CUDA toolkit, in the locked version or the newest that goes with the driver",
+    "guest_cuda": "The CUDA toolkit, in the locked version or the newest that goes with the driver; locked cuDNN",
     "guest_container_toolkit": "Docker with NVIDIA Container Toolkit, and a CDI specification of the GPUs",
     "guest_licence": "NVIDIA's licence token, and the service that fetches the licence",
     "guest_mps": "NVIDIA's Multi-Process Service with limits for each client",

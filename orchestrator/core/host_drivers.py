@@ -21,13 +21,15 @@ _PREFERRED: Final[tuple[BundleKind, ...]] = ("vgpu_host", "datacenter")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverFile:
-    """A bundle on its way to a host. ``path``: on this machine, its content checked."""
+    """A bundle on its way to a host or guest. ``path``: on this machine, its content checked. ``package``: its own
+    name."""
 
     sha256: str
     kind: BundleKind
     version: str
     format: BundleFormat
     path: str
+    package: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

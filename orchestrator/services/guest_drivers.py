@@ -9,7 +9,7 @@ from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.cuda_releases import check_cuda
 from orchestrator.core.driver_bundle import BundleKind, DriverBundle
 from orchestrator.core.driver_check import forbidden_pair
-from orchestrator.core.driver_lock import lock_of
+from orchestrator.core.driver_lock import KINDS, Locked, lock_of
 from orchestrator.core.driver_matrix import version_key
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.vm import Vm
@@ -58,17 +58,26 @@ def guest_bundle(tx: Transaction, on: GuestHost) -> DriverBundle:
     return _accepted(fitting, on, None if snapshot is None else snapshot.driver_version)
 
 
-def guest_cuda(tx: Transaction, on: GuestHost, driver: DriverBundle | None) -> str | None:
-    """The CUDA toolkit that is locked; None: any that goes with the guest's driver, which the guest is asked for.
+def guest_tools(tx: Transaction, on: GuestHost, driver: DriverBundle | None) -> dict[str, object]:
+    """``cuda``: the toolkit that is locked; None: any that goes with the guest's driver, which the guest is asked for.
+    ``cudnn``: the version that is locked, and ``cudnn_packages``: digests of the bundles of it; None: none is wanted.
 
     ``driver``: what the guest gets first; None: it keeps its own.
 
     :raises Conflict: ``guest.cuda_forbidden``, naming the table's row
     """
-    cuda = lock_of(tx.driver_locks.get() or NOTHING, tx.hosts.get(on.host).labels).version("cuda")
+    lock = lock_of(tx.driver_locks.get() or NOTHING, tx.hosts.get(on.host).labels)
+    cuda, cudnn = lock.version("cuda"), lock.locked.get("cudnn")
     if driver is not None:
         check_cuda(shipped_profiles().catalogue.driver_matrix, driver=driver.content.version, toolkit=cuda)
-    return cuda
+    packages = [] if cudnn is None else [one.sha256 for one in tx.driver_bundles.list() if _is(one, cudnn)]
+    return {"cuda": cuda, "cudnn": lock.version("cudnn"), "cudnn_packages": packages}
+
+
+def _is(bundle: DriverBundle, locked: Locked) -> bool:
+    content = bundle.content
+    right = content.kind in KINDS[locked.component] and content.version == locked.version
+    return right and locked.sha256 in {None, bundle.sha256}
 
 
 def _accepted(fitting: list[DriverBundle], on: GuestHost, host_driver: str | None) -> DriverBundle:

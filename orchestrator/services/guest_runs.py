@@ -17,7 +17,7 @@ from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import new_operation, record
-from orchestrator.services.guest_drivers import GuestHost, guest_bundle, guest_cuda
+from orchestrator.services.guest_drivers import GuestHost, guest_bundle, guest_tools
 from orchestrator.services.messages import CreateVm
 
 
@@ -29,14 +29,14 @@ class GuestRoles:
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def check_possible(self, tx: Transaction, on: GuestHost) -> dict[str, str | None]:
-        """The bundle of the driver and the toolkit that a guest there gets, for the operation's inputs.
+    def check_possible(self, tx: Transaction, on: GuestHost) -> dict[str, object]:
+        """The bundle of the driver, the toolkit and cuDNN that a guest there gets, for the operation's inputs.
 
         :raises Conflict: ``vm.driver_forbidden``, ``guest.cuda_forbidden``; :raises NotFound: ``bundle.missing``
         """
         driver = guest_bundle(tx, on) if "guest_driver" in self.roles else None
-        cuda = guest_cuda(tx, on, driver) if "guest_cuda" in self.roles else None
-        return {"driver": None if driver is None else driver.sha256, "cuda": cuda}
+        tools = guest_tools(tx, on, driver) if "guest_cuda" in self.roles else {}
+        return {"driver": None if driver is None else driver.sha256, **tools}
 
     def inputs(self, tx: Transaction, vm: Vm) -> dict[str, object]:
         """Of the operation; secrets by name alone. Raises what :meth:`check_possible` does."""

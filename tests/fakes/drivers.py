@@ -14,7 +14,12 @@ from tests.fakes.driver_files import Signer, run_file
 
 def with_bundle(plane: ControlPlane, version: str, *, flavour: str = "vgpu-kvm") -> DriverBundle:
     """NVIDIA's vGPU manager of that version, as far as its header goes; ``grid``: its driver for guests."""
-    signer, content = Signer(), run_file(f"NVIDIA-Linux-x86_64-{version}-{flavour}")
+    return with_file(plane, run_file(f"NVIDIA-Linux-x86_64-{version}-{flavour}"))
+
+
+def with_file(plane: ControlPlane, content: bytes) -> DriverBundle:
+    """Whatever is installed from such a file."""
+    signer = Signer()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "driver.run"
         path.write_bytes(content)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
+from orchestrator.core.driver_lock import Component, DriverLock, Locked, LockGroup
 from orchestrator.core.errors import Conflict, InvalidInput
 from orchestrator.core.guest import GuestFacts, GuestRecord
 from orchestrator.services.messages import HostChange
@@ -129,17 +129,17 @@ def test_what_roles_found_in_a_guest_is_compared_too(plane: ControlPlane) -> Non
     def found(**facts: Any) -> dict[str, tuple[str, str | None]]:
         with plane.store.begin() as tx:
             tx.guests.put(GuestRecord(vm=vm.id, host_key=None, facts=GuestFacts(**facts)))
-        return {part: told for (_, part), told in _verdicts(plane).items() if part in {"cuda", "container_toolkit"}}
+        parts = {"cuda", "cudnn", "container_toolkit"}
+        return {part: told for (_, part), told in _verdicts(plane).items() if part in parts}
 
-    tools = {"driver": "580.65.06", "cuda_toolkit": "12.8", "container_toolkit": "1.17.8"}
-    assert found(**tools) == {"cuda": ("ok", None), "container_toolkit": ("ok", None)}
-    locked = (
-        Locked(component="cuda", version="13.0 Update 2"), Locked(component="container_toolkit", version="1.17.4"),
-    )  # fmt: skip
+    tools = {"driver": "580.65.06", "cuda_toolkit": "12.8", "container_toolkit": "1.17.8", "cudnn": "9.9.0"}
+    assert found(**tools) == {"cuda": ("ok", None), "cudnn": ("ok", None), "container_toolkit": ("ok", None)}
+    wanted: dict[Component, str] = {"cuda": "13.0 Update 2", "cudnn": "9.13.1.26", "container_toolkit": "1.17.4"}
+    locked = tuple(Locked(component=part, version=version) for part, version in wanted.items())
     plane.services.driver_locks.apply(DriverLock(site=locked))
-    wanted = {"cuda": "13.0 Update 2", "container_toolkit": "1.17.4"}
     assert found(**tools) == {name: ("drift", one) for name, one in wanted.items()}
-    assert found(cuda_toolkit="13.0", container_toolkit="1.17.4") == {name: ("ok", one) for name, one in wanted.items()}
+    right = found(cuda_toolkit="13.0", container_toolkit="1.17.4", cudnn="9.13.1")
+    assert right == {name: ("ok", one) for name, one in wanted.items()}
     assert found(driver="550.54.14", cuda_toolkit="13.0") == {"cuda": ("forbidden", "13.0 Update 2")}
     assert found(driver="{{ lies }}", cuda_toolkit="99.9") == {"cuda": ("drift", "13.0 Update 2")}
 

@@ -18,7 +18,8 @@ from orchestrator.operations.runner import Runner
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S
 from orchestrator.reconcile.guests import BootingGuests
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
-from tests.fakes.drivers import with_bundle
+from tests.fakes.driver_files import deb_file
+from tests.fakes.drivers import with_bundle, with_file
 from tests.fakes.fake_guests import FakeGuests
 
 CLOSED = Fatal("guest.auth_failed", "the guest does not let the site's runs in")
@@ -119,6 +120,17 @@ def test_a_locked_toolkit_goes_to_the_guest_and_its_version_is_kept(plane: Contr
     assert _provisioned(plane, "guest_cuda").state == "done"
     facts = plane.services.guests.get("default", "train").facts
     assert (facts.driver, facts.cuda_toolkit) == ("580.95.05", "12.8")
+
+
+def test_locked_cudnn_goes_to_the_guest_with_the_sites_packages_of_that_version(plane: ControlPlane) -> None:
+    plane.services.driver_locks.apply(DriverLock(site=(Locked(component="cudnn", version="9.13.1.26"),)))
+    assert _provisioned(plane, "guest_cuda").state == "done"
+    kept = {version: with_file(plane, deb_file("libcudnn9-cuda-12", version)) for version in ("9.13.1.26", "9.9.0.52")}
+    assert _provisioned(plane, "guest_cuda").state == "done"
+    wanted = _guests(plane).wanted
+    assert [one.cudnn for one in wanted] == ["9.13.1.26", "9.13.1.26"]
+    assert [[package.sha256 for package in one.cudnn_packages] for one in wanted] == [[], [kept["9.13.1.26"].sha256]]
+    assert [package.package for package in wanted[1].cudnn_packages] == ["libcudnn9-cuda-12"]
 
 
 def test_a_locked_toolkit_that_needs_a_newer_driver_than_the_guest_gets_is_refused_by_row(plane: ControlPlane) -> None:

@@ -22,7 +22,8 @@ _PROGRAMS = {
         '*update) [ ! -e "$GUEST/no-network" ] || { cat "$GUEST/no-network" >&2; exit 100; } ;;\n'
         '*"install -s "*) echo "Inst $name (1 stand-in [amd64])"; cat "$GUEST/along/$name" 2>/dev/null || true ;;\n'
         '*"--no-remove install "*) [ ! -e "$GUEST/locked" ] || { cat "$GUEST/locked" >&2; exit 100; }\n'
-        '  cp "$GUEST/offered/$name" "$GUEST/installed/$name" || exit 100\n'
+        '  case $name in /*) read -r name version < "$name" && echo "$version" > "$GUEST/installed/$name" ;;\n'
+        '  *) cp "$GUEST/offered/$name" "$GUEST/installed/$name" || exit 100 ;; esac\n'
         '  [ ! -e "$GUEST/unpacks/$name" ] || sh "$GUEST/unpacks/$name" ;;\n'
         "*) exit 9 ;;\nesac"
     ),

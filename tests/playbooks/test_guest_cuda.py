@@ -16,6 +16,7 @@ from orchestrator.core.cuda_releases import cuda_releases
 from orchestrator.core.errors import VgpuctlError
 from tests.playbooks.guest_with_packages import PackagedGuest
 
+CUDNN = "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return %d; }\n"
 NVCC = 'echo "Cuda compilation tools, release 12.8, V12.8.93"'
 
 
@@ -29,10 +30,10 @@ def guest(tmp_path: Path) -> PackagedGuest:
     return made
 
 
-def _run(guest: PackagedGuest, locked: str | None = None, name: str = "s") -> RunReport:
+def _run(guest: PackagedGuest, locked: str | None = None, name: str = "s", **more: object) -> RunReport:
     toolkits = [asdict(one) for one in cuda_releases(shipped().driver_matrix, locked)]
-    variables: dict[str, object] = {"vgpuctl_guest_cuda_toolkits": toolkits, "vgpuctl_guest_cuda_root": str(guest.root)}
-    return guest.run("vgpuctl_guest_cuda", name, variables)
+    variables = {"toolkits": toolkits, "root": str(guest.root), "directory": f"{guest.root}/brought", **more}
+    return guest.run("vgpuctl_guest_cuda", name, {f"vgpuctl_guest_cuda_{key}": one for key, one in variables.items()})
 
 
 def _error(report: RunReport) -> VgpuctlError:
@@ -113,3 +114,53 @@ def test_a_compiler_that_does_not_answer_fails_the_role(guest: PackagedGuest) ->
     guest.offers(cuda_toolkit_12_8="12.8.1-1")
     guest.program("nvcc", "exit 1")
     assert _error(_run(guest)).code == "guest.cuda_failed"
+
+
+def _with_cudnn(guest: PackagedGuest, number: int, package: str) -> None:
+    """Its toolkit is there, and that package would bring a cuDNN that tells this number."""
+    guest.offers(cuda_toolkit_12_8="12.8.1-1")
+    guest.put("cudnn.c", CUDNN % number)
+    (guest.root / "lib").mkdir()
+    guest.environment["LD_LIBRARY_PATH"] = str(guest.root / "lib")
+    guest.put(f"unpacks/{package}", 'cc -shared -fPIC -o "$GUEST/lib/libcudnn.so.9" "$GUEST/cudnn.c"\n')
+
+
+def _site_package(guest: PackagedGuest, package: str, form: str = "deb") -> dict[str, str]:
+    guest.put(f"site/{package}.{form}", f"{package} 9.13.1.26-1\n")
+    return {"package": package, "format": form, "path": str(guest.root / f"site/{package}.{form}")}
+
+
+def test_locked_cudnn_is_the_sites_package_for_the_guests_toolkit_and_a_second_run_changes_nothing(
+    guest: PackagedGuest,
+) -> None:
+    _with_cudnn(guest, 91301, "libcudnn9-cuda-12")
+    packages = [
+        _site_package(guest, "libcudnn9-cuda-13"), _site_package(guest, "libcudnn9-cuda-12", "rpm"),
+        _site_package(guest, "libcudnn9-cuda-12"),
+    ]  # fmt: skip
+    first = _run(guest, cudnn="9.13.1.26", cudnn_packages=packages)
+    assert guest_error_of(first, "default/train", GUEST) is None, first.output
+    assert guest.installed == {"cuda-toolkit-12-8", "libcudnn9-cuda-12"}
+    assert versions_of(first) == {"cuda_toolkit": "12.8", "cudnn": "9.13.1"}
+    assert list((guest.root / "brought").iterdir()) == []
+    again = _run(guest, name="again", cudnn="9.13.1.26", cudnn_packages=packages)
+    (result,) = results_of(again, at=0.0, operation="o")
+    assert (result.state, versions_of(again)["cudnn"]) == ("ok", "9.13.1")
+
+
+def test_where_the_site_has_no_package_of_cudnn_the_guests_repositories_are_asked(guest: PackagedGuest) -> None:
+    _with_cudnn(guest, 91301, "libcudnn9-cuda-12")
+    other = [_site_package(guest, "libcudnn9-cuda-13")]
+    error = _error(_run(guest, cudnn="9.13.1", cudnn_packages=other))
+    assert error.code == "guest.no_package"
+    assert "libcudnn9-cuda-12 9.13.1" in error.message
+    guest.offers(libcudnn9_cuda_12="9.13.1.26-1")
+    assert versions_of(_run(guest, name="then", cudnn="9.13.1", cudnn_packages=other))["cudnn"] == "9.13.1"
+
+
+def test_a_cudnn_that_answers_otherwise_than_its_package_says_fails_the_role(guest: PackagedGuest) -> None:
+    _with_cudnn(guest, 90900, "libcudnn9-cuda-12")
+    guest.offers(libcudnn9_cuda_12="9.13.1.26-1")
+    error = _error(_run(guest, cudnn="9.13.1"))
+    assert error.code == "guest.cudnn_failed"
+    assert "cuDNN 9.13.1 is installed and 9.9.0 answers" in error.message

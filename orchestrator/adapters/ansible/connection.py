@@ -103,7 +103,8 @@ def guest_inventory(key_file: Path, user: str, ssh: str, variables: dict[str, ob
 
 def bundle_variables(file: DriverFile) -> dict[str, str]:
     """A bundle as the role that installs it takes it."""
-    return {"path": file.path, "sha256": file.sha256, "version": file.version, "format": file.format}
+    names = ("path", "sha256", "version", "format", "package")
+    return {name: getattr(file, name) for name in names}
 
 
 def environment(scratch: Path, config: Path) -> dict[str, str]:

@@ -79,6 +79,7 @@ _SAID_BY_ROLE: Final[dict[str, tuple[type[VgpuctlError], str]]] = {
     "guest.service_failed": (Fatal, "journalctl -u in the guest says more"),
     "guest.slurm_failed": (Fatal, "nothing was written; give the cluster's munge.key as base64 writes it"),
     "guest.node_failed": (Fatal, "everything is installed; look which package put the program there"),
+    "guest.cudnn_failed": (Fatal, "look which package put libcudnn there: dpkg -S or rpm -qf in the guest"),
     "guest.cuda_failed": (Fatal, "look which package put nvcc there: dpkg -S or rpm -qf in the guest"),
 }
 """Codes that our roles put in front of a message, as ``[code] text``."""

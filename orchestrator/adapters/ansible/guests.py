@@ -63,7 +63,8 @@ class AnsibleGuests:
         if "guest_cuda" in wanted.roles:
             releases = cuda_releases(shipped_profiles().catalogue.driver_matrix, wanted.cuda)
             variables["vgpuctl_guest_cuda_toolkits"] = [asdict(one) for one in releases]
-
+            variables["vgpuctl_guest_cuda_cudnn"] = wanted.cudnn or ""
+            variables["vgpuctl_guest_cuda_cudnn_packages"] = [bundle_variables(one) for one in wanted.cudnn_packages]
         if "guest_k8s_node" in wanted.roles:
             variables["vgpuctl_guest_k8s_node_labels"] = dict(wanted.labels)
 

@@ -39,6 +39,7 @@ def driver_file(context: Context, sha256: str) -> DriverFile:
         version=found.content.version,
         format=found.content.format,
         path=str(context.world.bundles.checked(sha256)),
+        package=found.content.package,
     )
 
 

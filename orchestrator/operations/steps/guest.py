@@ -101,11 +101,14 @@ def _provision(context: Context) -> str:
 
 def _wanted(context: Context) -> WantedRoles:
     """:raises NotFound: ``bundle.unknown``; :raises Fatal: ``bundle.damaged``"""
-    driver, cuda = context.inputs.get("driver"), context.inputs.get("cuda")
+    driver, cuda, cudnn = (context.inputs.get(name) for name in ("driver", "cuda", "cudnn"))
+    packages = context.inputs.get("cudnn_packages", [])
     return WantedRoles(
         roles=_roles(context),
         driver=driver_file(context, driver) if isinstance(driver, str) else None,
         cuda=cuda if isinstance(cuda, str) else None,
+        cudnn=cudnn if isinstance(cudnn, str) else None,
+        cudnn_packages=tuple(driver_file(context, one) for one in packages) if isinstance(packages, list) else (),
         settings=_settings(context),
         secrets=_secrets(context),
         labels=_labels(context) if "guest_k8s_node" in _roles(context) else {},

@@ -22,6 +22,7 @@ options:
     type: list
     elements: dict
     required: true
+  file: {description: A package that was brought, which is installed instead of asking repositories., type: path}
   of: {description: Whose packages they are., type: str, choices: [guest, host], default: guest}
   lock_timeout_s: {description: How long another package manager is waited for., type: int, default: 300}
 """
@@ -105,7 +106,8 @@ def fitting(any_of: list[dict[str, str]], there: dict[str, str]) -> str | None:
     return None
 
 
-def _install(module: AnsibleModule, packages: Apt | Dnf, names: list[str]) -> str:
+def _chosen(module: AnsibleModule, packages: Apt | Dnf, names: list[str]) -> tuple[str, str]:
+    """What repositories have, and its version."""
     offered, of = packages.offered(names), module.params["of"]
     name = fitting(module.params["any_of"], offered)
     if name is None:
@@ -114,16 +116,20 @@ def _install(module: AnsibleModule, packages: Apt | Dnf, names: list[str]) -> st
         more = ", …" if len(module.params["any_of"]) > 3 else ""
         why = f"; they have {other}" if other else f"; {packages.trouble}" if packages.trouble else ""
         module.fail_json(msg=f"[{of}.no_package] no repository of the {of} has {wanted}{more}{why}")
+    return name, offered[name]
+
+
+def _install(module: AnsibleModule, packages: Apt | Dnf, names: list[str]) -> None:
+    of = module.params["of"]
+    name, version = (module.params["file"], "") if module.params["file"] else _chosen(module, packages, names)
     drivers = packages.drivers(name)
     if drivers:
-        module.fail_json(
-            msg=f"[{of}.brings_driver] {name} {offered[name]} would bring another driver: {', '.join(drivers[:5])}"
-        )
+        what = f"{name} {version}".strip()
+        module.fail_json(msg=f"[{of}.brings_driver] {what} would bring another driver: {', '.join(drivers[:5])}")
     if not module.check_mode:
         code, out, err = module.run_command([*packages.install, name])
         if code != 0:
             module.fail_json(msg=f"{name} cannot be installed: {(err or out).strip()[-LONGEST:]}", stderr=err)
-    return name
 
 
 def main() -> None:
@@ -131,6 +137,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "any_of": {"type": "list", "elements": "dict", "required": True},
+            "file": {"type": "path"},
             "of": {"type": "str", "choices": ["guest", "host"], "default": "guest"},
             "lock_timeout_s": {"type": "int", "default": 300},
         },
@@ -140,8 +147,11 @@ def main() -> None:
     packages = Apt(module) if module.get_bin_path("apt-get") else Dnf(module)
     names = sorted({one["name"] for one in module.params["any_of"]})
     there = fitting(module.params["any_of"], packages.installed(names))
-    name = there or _install(module, packages, names)
-    module.exit_json(changed=there is None, package=name, version=packages.installed([name]).get(name))
+    if there is None:
+        _install(module, packages, names)
+    found = packages.installed(names)
+    name = fitting(module.params["any_of"], found)
+    module.exit_json(changed=there is None, package=name, version=found.get(name))
 
 
 if __name__ == "__main__":
