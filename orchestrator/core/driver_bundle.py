@@ -38,6 +38,8 @@ _PACKAGES: Final[tuple[tuple[re.Pattern[str], BundleKind], ...]] = (
 _ARCHITECTURES: Final = {
     "x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "noarch": "any", "all": "any",
 }  # fmt: skip
+TAKEN: Final = frozenset({"x86_64", "any"})
+"""Architectures of what goes onto hosts and into guests: definitions of VMs are of x86 machines alone."""
 _UPSTREAM: Final = re.compile(r"(?:[0-9]+:)?(?P<upstream>[0-9][0-9A-Za-z.+~]{0,40}?)(?:-[0-9A-Za-z.+~]+)?", re.ASCII)
 _KNOWN: Final = "give a .run, .deb or .rpm of NVIDIA's for x86_64 or aarch64, as it was downloaded"
 

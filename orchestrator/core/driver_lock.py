@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from orchestrator.core.driver_bundle import BundleKind, DriverBundle
+from orchestrator.core.driver_bundle import TAKEN, BundleKind, DriverBundle
 from orchestrator.core.driver_matrix import DriverMatrix, version_key
 from orchestrator.core.errors import InvalidInput, Reason
 from orchestrator.core.labels import Labels, parse_selector, selects
@@ -148,3 +148,5 @@ def _bad_digests(locked: Mapping[Component, Locked], known: Mapping[str, DriverB
         elif bundle.content.kind not in KINDS[one.component] or bundle.content.version != one.version:
             found = f"{bundle.content.kind} {bundle.content.version}"
             yield f"{one.component} {one.version}: bundle {one.sha256[:12]} is {found}"
+        elif bundle.content.architecture not in TAKEN:
+            yield f"{one.component} {one.version}: bundle {one.sha256[:12]} is for {bundle.content.architecture}"

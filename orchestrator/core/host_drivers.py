@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.core.driver_bundle import BundleFormat, BundleKind, DriverBundle
+from orchestrator.core.driver_bundle import TAKEN, BundleFormat, BundleKind, DriverBundle
 from orchestrator.core.driver_lock import KINDS, Component
 from orchestrator.core.errors import NotFound
 
@@ -62,6 +62,7 @@ def choose_bundle(
         if one.content.kind in KINDS[component]
         and one.content.version == version
         and one.content.format in formats
+        and one.content.architecture in TAKEN
         and sha256 in {None, one.sha256}
     ]
     if not fitting:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.catalogue.profiles import shipped_profiles
 from orchestrator.core.cuda_releases import check_cuda
-from orchestrator.core.driver_bundle import BundleKind, DriverBundle
+from orchestrator.core.driver_bundle import TAKEN, BundleKind, DriverBundle
 from orchestrator.core.driver_check import forbidden_pair
 from orchestrator.core.driver_lock import KINDS, Locked, lock_of
 from orchestrator.core.driver_matrix import version_key
@@ -44,6 +44,7 @@ def guest_bundle(tx: Transaction, on: GuestHost) -> DriverBundle:
         for one in tx.driver_bundles.list()
         if one.content.kind == kind
         and one.content.format == "run"
+        and one.content.architecture in TAKEN
         and (locked is None or one.content.version == locked.version)
         and (locked is None or locked.sha256 in {None, one.sha256})
     ]
@@ -77,7 +78,7 @@ def guest_tools(tx: Transaction, on: GuestHost, driver: DriverBundle | None) -> 
 def _is(bundle: DriverBundle, locked: Locked) -> bool:
     content = bundle.content
     right = content.kind in KINDS[locked.component] and content.version == locked.version
-    return right and locked.sha256 in {None, bundle.sha256}
+    return right and content.architecture in TAKEN and locked.sha256 in {None, bundle.sha256}
 
 
 def _accepted(fitting: list[DriverBundle], on: GuestHost, host_driver: str | None) -> DriverBundle:

@@ -18,7 +18,7 @@ from orchestrator.operations.runner import Runner
 from orchestrator.operations.steps.guest import AGAIN_AFTER_S, NEW_FOR_S
 from orchestrator.reconcile.guests import BootingGuests
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
-from tests.fakes.driver_files import deb_file
+from tests.fakes.driver_files import deb_file, run_file
 from tests.fakes.drivers import with_bundle, with_file
 from tests.fakes.fake_guests import FakeGuests
 
@@ -100,6 +100,11 @@ def test_a_guest_gets_the_newest_driver_that_its_host_takes(plane: ControlPlane)
         "guest_driver",
         "guest_check",
     ]
+
+
+def test_a_driver_for_machines_that_we_have_none_of_goes_into_no_guest(plane: ControlPlane) -> None:
+    with_file(plane, run_file("NVIDIA-Linux-aarch64-580.95.05-grid"))
+    assert _refused(plane, "guest_driver").code == "bundle.missing"
 
 
 def test_where_no_driver_goes_with_the_host_the_tables_row_is_named(plane: ControlPlane) -> None:

@@ -10,7 +10,8 @@ from orchestrator.catalogue.catalogue import shipped
 from orchestrator.catalogue.driver_lock_file import read_lock
 from orchestrator.core.driver_bundle import BundleContent, DriverBundle, content_of_package
 from orchestrator.core.driver_lock import DriverLock, check_lock, lock_of
-from orchestrator.core.errors import InvalidInput
+from orchestrator.core.errors import InvalidInput, NotFound
+from orchestrator.core.host_drivers import choose_bundle
 
 MATRIX = shipped().driver_matrix
 DIGEST = "a" * 64
@@ -114,3 +115,17 @@ def test_cudnn_is_locked_to_its_bundle_and_to_no_other() -> None:
         with pytest.raises(InvalidInput) as caught:
             check_lock(_lock(text), MATRIX, wrong)
         assert (caught.value.code, "cudnn" in caught.value.message) == ("lock.invalid", True)
+
+
+def test_a_bundle_for_machines_that_we_have_none_of_is_locked_by_nobody() -> None:
+    foreign = replace(GUEST, content=replace(GUEST.content, architecture="aarch64"))
+    with pytest.raises(InvalidInput, match="is for aarch64") as caught:
+        check_lock(_lock(_site(f"guest_driver: {{version: 580.65.06, sha256: {DIGEST}}}")), MATRIX, [foreign])
+    assert caught.value.code == "lock.invalid"
+
+
+def test_a_bundle_for_machines_that_we_have_none_of_goes_onto_no_host() -> None:
+    foreign = replace(GUEST, content=replace(GUEST.content, kind="vgpu_host", architecture="aarch64"))
+    with pytest.raises(NotFound) as caught:
+        choose_bundle([foreign], "host_driver", "580.65.06", os_name="Debian GNU/Linux 13")
+    assert caught.value.code == "bundle.missing"
