@@ -39,7 +39,7 @@ ldconfig; systemctl daemon-reload
 """
 
 
-def _laid_out(root: Path) -> None:
+def laid_out(root: Path) -> None:
     """As ``/`` of the host has it."""
     place = root / PLACE.lstrip("/")
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -81,7 +81,7 @@ class ServerOnHost:
 
     def install(self, scratch: Path) -> None:
         """It runs and is ready afterwards: ``systemctl`` waits for what its unit's type promises."""
-        _laid_out(scratch / "root")
+        laid_out(scratch / "root")
         archive = scratch / "server.tar"
         owned = ["--owner=0", "--group=0", "--numeric-owner"]
         subprocess.run(["tar", "-C", scratch / "root", *owned, "-cf", archive, "."], check=True, timeout=300)

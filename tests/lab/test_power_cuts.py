@@ -1,73 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power is lost while an agent's ledger and a server's database are written to, on a host with a kernel of its own.
+"""Power is lost while an agent's ledger and a server's database are written to, on the kernel of lab hosts.
 
-A host that is reset loses what its kernel had not written yet. Each reset takes as long as a boot.
+A machine that is reset loses what its kernel had not written yet. What a disk has not written either when its power
+goes is taken from a log of a device: docs/decisions/0100-power-cuts-by-the-dozen.md.
 """
 
 from __future__ import annotations
 
 import random
-import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.lab.conftest import LabHost, lab, of_scenario
-from tests.lab.server_on_host import PLACE, ServerOnHost
+from tests.lab.power_cuts import found, opened
+from tests.lab.power_replay import cuts, files_of
+from tests.lab.small_machine import DATA, SERVER, SmallMachine, disk_of, server_disk, small_machine
 
 pytestmark = pytest.mark.lab
 
-SCRIPT = "/root/power_cuts.py"
-STATE = "/var/lib/power-cuts"
-RESETS = [2, pytest.param(8, marks=pytest.mark.soak)]
+RESETS = [6, pytest.param(50, marks=pytest.mark.soak)]
+REPLAYED = [60, pytest.param(250, marks=pytest.mark.soak)]
+WRITTEN = 60
+MIB = 64
+_PROGRAM = Path(__file__).with_name("power_cuts.py")
+_WRITE = f"python3 {SERVER}/{_PROGRAM.name} {DATA}/state"
+_LOADED = f"""
+mount -t ext4 /dev/vdc {DATA}
+while sleep 0.3; do dd if=/dev/zero of={DATA}/load bs=64k count=8 conv=notrunc 2>/dev/null; done &
+{_WRITE}
+"""
+_LOGGED = f"""
+dmsetup --noudevsync create power --table "0 {MIB << 11} log-writes /dev/vdc /dev/vdd"
+mount -t ext4 /dev/dm-0 {DATA}
+{_WRITE} power {WRITTEN}
+umount {DATA} && dmsetup --noudevsync remove power
+"""
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabHost]:
-    """With the server's Python and all that it needs; no server runs."""
-    for one in of_scenario("bare"):
-        server = ServerOnHost(one)
-        try:
-            server.install(tmp_path_factory.mktemp("server"))
-            one.run("systemctl disable --now vgpuctl")
-            one.send(Path(__file__).with_name("power_cuts.py"), SCRIPT)
-            yield one
-        finally:
-            server.remove()
-            one.run(f"rm -rf {SCRIPT} {STATE}")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return server_disk(tmp_path_factory.mktemp("server"), _PROGRAM)
 
 
-def command(*words: object) -> str:
-    return shlex.join([f"{PLACE}/bin/python3", SCRIPT, *map(str, words)])
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A file system with a ledger and a database without an entry."""
+    with opened(tmp_path / "tree" / "state"):
+        pass
+    return disk_of(tmp_path / "tree", tmp_path / "data.img", MIB)
 
 
-def _written_until(host: LabHost, entries: int) -> int:
-    """The last entry that was told before the power went, a little after so many."""
-    words = [sys.executable, "-m", "lab", "ssh", host.name, command("write", STATE)]
-    told, said = 0, ""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as writer:
-        assert writer.stdout is not None
-        for line in writer.stdout:
-            told, said = int(line) if line.strip().isdigit() else told, said + line
-            if told >= entries:
-                break
-        assert told >= entries, said
-        lab("reboot", host.name, "--power-cut")
-        rest = writer.stdout.read().splitlines()
-    return max([told, *(int(line) for line in rest if line.isdigit())])
+def _told_until(machine: SmallMachine, kind: str) -> tuple[int, list[int]]:
+    """The last entry that was told as kept before a line of this kind, and that line's numbers."""
+    told = 0
+    while True:
+        said, *numbers = machine.line().split(".")
+        assert said in {"kept", kind}, machine.noise
+        if said == kind:
+            return told, list(map(int, numbers))
+        told = int(numbers[0])
+
+
+def _has_all(told: int, stored: int, owned: int) -> None:
+    assert told <= owned <= stored <= owned + 1, (told, stored, owned)
 
 
 @pytest.mark.fault("F19")
 @pytest.mark.parametrize("resets", RESETS)
 def test_a_host_that_is_reset_has_all_that_ledger_and_database_said_is_kept(
-    host: LabHost, resets: int, record_property: Callable[[str, object], None]
+    server: Path, disk: Path, tmp_path: Path, resets: int, record_property: Callable[[str, object], None]
 ) -> None:
     dice = random.Random(f"{resets} resets")
-    for _ in range(resets):
-        host.run(f"rm -rf {STATE}")
-        told = _written_until(host, dice.randint(5, 60))
-        host.run(command("check", STATE, told))
-    record_property("power cuts: hosts reset while ledger and database were written to", resets)
+    with small_machine(tmp_path, server, [disk], _LOADED) as machine:
+        _, found_there = _told_until(machine, "found")
+        assert found_there == [0, 0]
+        for _ in range(resets):
+            for _ in range(dice.randint(1, 6)):
+                _, (told,) = _told_until(machine, "kept")
+            time.sleep(dice.uniform(0.0, 0.5))  # anywhere in what comes next
+            machine.reset()
+            later, (stored, owned) = _told_until(machine, "found")
+            _has_all(max(told, later), stored, owned)
+    record_property("power cuts: machines reset while ledger and database were written to", resets)
+
+
+@pytest.mark.fault("F19")
+@pytest.mark.parametrize("replayed", REPLAYED)
+def test_whatever_the_disk_had_not_written_yet_ledger_and_database_are_whole_and_have_what_was_told(
+    server: Path, disk: Path, tmp_path: Path, replayed: int, record_property: Callable[[str, object], None]
+) -> None:
+    log, copy = tmp_path / "log.img", tmp_path / "before.img"
+    log.touch()
+    with log.open("r+b") as file:
+        file.truncate(1 << 30)
+    shutil.copyfile(disk, copy)
+    with small_machine(tmp_path, server, [disk, log], _LOGGED) as machine:
+        assert machine.line() == "ended with 0", machine.noise
+    for told in cuts(copy, log, replayed, random.Random(f"{replayed} moments")):
+        _has_all(told, *found(files_of(copy, "state", tmp_path)))
+    record_property("power cuts: what a disk had at a moment, ledger and database on it", replayed)
