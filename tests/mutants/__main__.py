@@ -23,7 +23,8 @@ PAGE = ROOT / "docs" / "reference" / "mutants.md"
 NOTICED = ROOT / "build" / "mutants.json"
 """What a run that was stopped has seen already; the next one goes on there."""
 _LIMIT_S = 900
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+"""Logs that pytest shows have lines that begin so as well."""
 _ROW = re.compile(r"^\| ([^|]+?) \| `.*\|$", re.MULTILINE)
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What is noticed when it is missing
@@ -90,15 +91,21 @@ def _noticed_by(copy: Path, mutation: Mutation) -> str | None:
     sys.stdout.flush()
     with _mutated(copy, mutation.edits):
         result = _pytest(copy, mutation.tests)
-    found = _FAILED.search(result.stdout)
+    found = first_failed(result.stdout)
     if result.returncode == 0:
         sys.stdout.write("NOT NOTICED\n")
         return None
     if result.returncode != 1 or found is None:
         raise SystemExit(f"the tests could not be run:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
-    sys.stdout.write(f"{found[1]}\n")
-    _remember(mutation, found[1])
-    return found[1]
+    sys.stdout.write(f"{found}\n")
+    _remember(mutation, found)
+    return found
+
+
+def first_failed(said: str) -> str | None:
+    """Of what pytest printed."""
+    found = _FAILED.search(said)
+    return None if found is None else found[1]
 
 
 @contextmanager

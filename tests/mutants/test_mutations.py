@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import PAGE, page
+from tests.mutants.__main__ import PAGE, first_failed, page
 from tests.mutants.mutations import MUTATIONS, Edit
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +29,10 @@ def test_the_page_has_a_row_for_each_and_none_that_nothing_notices() -> None:
 )
 def test_the_tests_that_should_notice_are_there(file: str) -> None:
     assert (ROOT / file).exists()
+
+
+def test_a_line_of_a_log_is_not_taken_for_the_test_that_failed() -> None:
+    log = "ERROR    orchestrator.reconcile.reconciler:reconciler.py:166 what t4 answered broke us"
+    failed = "FAILED tests/unit/test_a.py::test_of_it[one] - KeyError: 'a'"
+    assert first_failed(f"{log}\n{failed}\n") == "tests/unit/test_a.py::test_of_it[one]"
+    assert first_failed(log) is None
