@@ -13,7 +13,7 @@ from lab.image.base import Base
 from lab.image.fingerprint import fingerprint
 from lab.requirements import require_root
 
-_SOURCES = tuple(Path(__file__).with_name(name) for name in ("smallest.S", "smallest_efi.S"))
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("smallest.S", "smallest_efi.S", "smallest_common.S"))
 _DISK_BYTES = 2 << 20
 _START = 64
 """First sector of the partition."""

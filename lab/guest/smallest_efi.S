@@ -4,11 +4,7 @@
 	.code64
 	.globl _start
 
-	.set COM1, 0x3f8
-	.set PM1_ENABLE, 0x602		# where OVMF puts power management on q35
-	.set PM1_CONTROL, 0x604
-	.set POWER_BUTTON, 0x100
-	.set SOFT_OFF, 0x2000
+	.include "smallest_common.S"
 	.set FIRST_VECTOR, 0x20
 	.set SCI_VECTOR, FIRST_VECTOR + 9
 	.set APIC_TIMER, 0xfee00320
@@ -46,35 +42,11 @@ code:
 	movl	$0x80000000, %ebx	# bus 0, device 0, function 0 of configuration mechanism 1
 	xorl	%r12d, %r12d		# the last bus
 scan:
-	xorb	%cl, %cl
-	call	config
-	cmpw	$0xffff, %ax
-	je	absent
-	call	report
-	movb	$0x08, %cl
-	call	config
-	shrl	$16, %eax
-	cmpw	$0x0604, %ax
-	jne	kind
-	movb	$0x18, %cl		# a bridge: its subordinate bus is the last one behind it
-	call	config
-	shrl	$16, %eax
+	look_at_function
 	movzbl	%al, %eax
 	cmpl	%eax, %r12d
 	cmovb	%eax, %r12d
-kind:
-	movb	$0x0c, %cl
-	call	config
-	testl	$0x800000, %eax
-	jnz	next_function		# a device of several functions
-absent:
-	testb	$7, %bh
-	jnz	next_function
-	addl	$0x800 - 0x100, %ebx
-next_function:
-	addl	$0x100, %ebx
-	movl	%ebx, %eax
-	shrl	$16, %eax
+	go_to_next_function
 	movzbl	%al, %eax
 	cmpl	%r12d, %eax
 	jbe	scan
@@ -108,49 +80,14 @@ program:
 	lodsb
 	outb	%al, %dx
 	loop	program
-	movw	$PM1_ENABLE, %dx
-	movw	$POWER_BUTTON, %ax
-	outw	%ax, %dx
-	sti
-sleep:
-	hlt
-	jmp	sleep
+	sleep_until_power_off
 
-power_off:
-	movw	$PM1_CONTROL, %dx
-	movw	$SOFT_OFF, %ax
-	outw	%ax, %dx
-	cli
-	hlt
-
-# %eax: the register %cl of the function in %ebx
-config:
-	movl	%ebx, %eax
-	movb	%cl, %al
-	movw	$0xcf8, %dx
-	outl	%eax, %dx
-	movw	$0xcfc, %dx
-	inl	%dx, %eax
-	ret
+	read_configuration
 
 # The line of the function in %ebx whose device and vendor are in %eax
 report:
 	movl	%eax, %edi
-	movl	%ebx, %eax
-	shrl	$16, %eax
-	call	hex8
-	movb	$':', %al
-	call	putc
-	movb	%bh, %al
-	shrb	$3, %al
-	call	hex8
-	movb	$'.', %al
-	call	putc
-	movb	%bh, %al
-	andb	$7, %al
-	call	hex4
-	movb	$' ', %al
-	call	putc
+	say_function
 	movl	%edi, %eax
 	call	hex16
 	movb	$':', %al
@@ -159,46 +96,7 @@ report:
 	shrl	$16, %eax
 	call	hex16
 	leaq	newline(%rip), %rsi
-puts:
-	lodsb
-	testb	%al, %al
-	jz	done
-	call	putc
-	jmp	puts
-
-hex16:
-	pushq	%rax
-	movb	%ah, %al
-	call	hex8
-	popq	%rax
-hex8:
-	pushq	%rax
-	shrb	$4, %al
-	call	hex4
-	popq	%rax
-	andb	$15, %al
-hex4:
-	addb	$'0', %al
-	cmpb	$'9', %al
-	jbe	putc
-	addb	$'a' - '9' - 1, %al
-putc:
-	pushq	%rax
-	movw	$COM1 + 5, %dx
-full:
-	inb	%dx, %al
-	testb	$0x20, %al
-	jz	full
-	popq	%rax
-	movw	$COM1, %dx
-	outb	%al, %dx
-done:
-	ret
-
-ready:
-	.ascii	"vgpu-guest ready"
-newline:
-	.asciz	"\r\n"
+	say	%rax
 pic:					# port and value: both interrupt controllers begin at FIRST_VECTOR, and send ACPI's alone
 	.byte	0x20, 0x11, 0xa0, 0x11
 	.byte	0x21, FIRST_VECTOR, 0xa1, FIRST_VECTOR + 8
