@@ -8,17 +8,8 @@ from typing import Protocol
 import pynvml
 
 from orchestrator.agent.nvml import gpu_instances
-from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.reading import CANNOT, Nvml
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
-
-_NONE = (
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_NOT_FOUND,
-)
-"""An older GPU or driver, MIG mode, no driver, or a GPU that is not the driver's now."""
 
 
 class GpuMixedSizes(Protocol):
@@ -41,7 +32,7 @@ class NvmlMixedSizes:
         try:
             asked = self._nvml.change(lambda: pynvml.nvmlDeviceGetVgpuHeterogeneousMode(gpu_instances.device_at(gpu)))
         except pynvml.NVMLError as error:
-            if error.value in _NONE:
+            if error.value in CANNOT:
                 return None
             raise _error_for(error, gpu) from error
         return bool(asked)

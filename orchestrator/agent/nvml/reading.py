@@ -31,6 +31,13 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 _ABSENT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
+CANNOT = (
+    *_ABSENT,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_NOT_FOUND,
+)
+"""An older GPU or driver, MIG mode, no driver, or a GPU that is not the driver's now."""
 _READ_SECONDS = 20.0
 _CHANGE_SECONDS = 120.0
 """A change of the MIG mode resets the GPU."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import pynvml
 
 from orchestrator.agent.nvml import gpu_instances
-from orchestrator.agent.nvml.reading import Nvml
+from orchestrator.agent.nvml.reading import CANNOT, Nvml
 from orchestrator.agent.nvml.scheduler_state import POLICIES, scheduler_state
 from orchestrator.core.errors import Conflict, Fatal, Retryable, VgpuctlError
 from orchestrator.core.offering import Scheduler
@@ -20,13 +20,6 @@ from orchestrator.core.vgpu_scheduler import SchedulerState
 T = TypeVar("T")
 
 _NUMBERS = {name: number for number, name in POLICIES.items()}
-_NONE = (
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_NOT_FOUND,
-)
 
 
 class GpuSchedulers(Protocol):
@@ -52,7 +45,7 @@ class NvmlSchedulers:
         try:
             return self._nvml.change(lambda: scheduler_state(gpu_instances.device_at(gpu)))
         except pynvml.NVMLError as error:
-            if error.value in _NONE:
+            if error.value in CANNOT:
                 return None
             raise _error_for(error, gpu) from error
 
@@ -81,7 +74,7 @@ class NvmlSchedulers:
 def _error_for(error: pynvml.NVMLError, gpu: str) -> VgpuctlError:
     details = f"NVML on {gpu}: {error}"
     match error.value:
-        case code if code in _NONE:
+        case code if code in CANNOT:
             return Conflict(
                 "gpu.in_use",
                 f"the driver of GPU {gpu} changes nothing of how its time is divided now",
