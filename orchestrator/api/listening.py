@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.api.admission import KEPT_BACK, Listener, Room, room_for_group, room_for_strangers
-from orchestrator.client.location import SOCKET_NAME, SocketAddress
+from orchestrator.client.location import SOCKET_NAME, bind_for_owner
 from orchestrator.core.errors import Fatal, InvalidInput
 from orchestrator.core.file_errors import why_unreadable
 from orchestrator.regular_file import open_regular
@@ -129,12 +129,7 @@ def unix_socket(path: Path, gid: int | None = None) -> Iterator[Listener]:
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with Listener(made, Room(), KEPT_BACK) if gid is None else Listener(made, room_for_group()) as listener:
-        before = os.umask(0o177)
-        try:
-            with SocketAddress(path) as address:
-                listener.bind(address)
-        finally:
-            os.umask(before)
+        bind_for_owner(listener, path)
         if gid is not None:
             os.chown(path, -1, gid)
             path.chmod(0o660)

@@ -6,6 +6,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 SOCKET_NAME = "serve.sock"
 SERVE_LOCK_NAME = "serve.lock"
@@ -50,3 +54,13 @@ class SocketAddress:
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
+
+
+def bind_for_owner(listener: socket.socket, path: Path) -> None:
+    """So that nobody but its owner (and root) can connect, from the first moment on."""
+    before = os.umask(0o177)
+    try:
+        with SocketAddress(path) as address:
+            listener.bind(address)
+    finally:
+        os.umask(before)

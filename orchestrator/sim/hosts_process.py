@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import sys
 import threading
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.catalogue.catalogue import shipped
-from orchestrator.client.location import SocketAddress
+from orchestrator.client.location import bind_for_owner
 from orchestrator.core.errors import VgpuctlError, error_to_dict
 from orchestrator.core.host import Host
 from orchestrator.core.host_drivers import DriverFile, HostDrivers
@@ -130,12 +129,7 @@ def _unheard(_progress: str) -> None:
 def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        with SocketAddress(path) as address:
-            listener.bind(address)
-    finally:
-        os.umask(before)
+    bind_for_owner(listener, path)
     listener.listen(_BACKLOG)
     return listener
 
