@@ -56,3 +56,21 @@ class Host:
     """Kept for VMs that have theirs alone; VMs that share run on the others. None of them: VMs share all."""
     rdma_nics: tuple[str, ...] = ()
     """PCI addresses of network cards whose virtual functions VMs may have; no other card is ever touched."""
+
+
+def new_host(name: str, address: str, port: int, *, provisioning_user: str, host_key: str) -> Host:
+    """One that nobody has looked at yet."""
+    return Host(
+        name=name,
+        address=address,
+        port=port,
+        provisioning_user=provisioning_user,
+        host_key=host_key,
+        state="enrolling",
+        state_reason=None,
+        cordoned=False,
+        machine_id=None,
+        epoch=1,
+        managed_gpus=(),
+        last_seen_at=None,
+    )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from orchestrator.core.driver_upgrade import UNDER_WAY
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput
-from orchestrator.core.host import Host, HostState
+from orchestrator.core.host import Host, HostState, new_host
 from orchestrator.core.host_facts import facts_of
 from orchestrator.core.names import check_name
 from orchestrator.core.operation import FINISHED
@@ -88,19 +88,8 @@ class HostService:
                 hint="somebody may be between you and the host; compare with ssh-keygen -lf on its console",
                 details=f"confirmed {ascii(request.fingerprint)[:80]}, found {found.fingerprint}",
             )
-        return Host(
-            name=request.name,
-            address=address,
-            port=port,
-            provisioning_user=request.user,
-            host_key=f"{found.type} {found.key}",
-            state="enrolling",
-            state_reason=None,
-            cordoned=False,
-            machine_id=None,
-            epoch=1,
-            managed_gpus=(),
-            last_seen_at=None,
+        return new_host(
+            request.name, address, port, provisioning_user=request.user, host_key=f"{found.type} {found.key}"
         )
 
     def remove(self, name: str) -> Started:

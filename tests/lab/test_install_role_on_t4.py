@@ -11,7 +11,7 @@ import pytest
 from orchestrator.adapters.ansible.configurator import AnsibleConfigurator
 from orchestrator.agent.build_zipapp import build_agent
 from orchestrator.core.errors import Conflict, Fatal
-from orchestrator.core.host import Host
+from orchestrator.core.host import Host, new_host
 from tests.lab.conftest import LabHost
 from tests.playbooks.local_runs import ROOT
 
@@ -59,19 +59,12 @@ def role(t4: LabHost, tmp_path_factory: pytest.TempPathFactory) -> Role:
             authorized_keys=(f"{key[0]} {key[1]}",),
             build_agent=lambda path: build_agent(path).sha256,
         ),
-        target=Host(
-            name=t4.name,
-            address=t4.address,
-            port=t4.port,
+        target=new_host(
+            t4.name,
+            t4.address,
+            t4.port,
             provisioning_user=t4.user,
             host_key=" ".join(t4.known_host_line.split()[1:3]),
-            state="enrolling",
-            state_reason=None,
-            cordoned=False,
-            machine_id=None,
-            epoch=1,
-            managed_gpus=(),
-            last_seen_at=None,
         ),
         lab_host=t4,
     )

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from orchestrator.adapters.agent_link.link import SshHostLink
-from orchestrator.core.host import Host
+from orchestrator.core.host import Host, new_host
 from tests.bench.control_plane.local_ssh import SITE, LocalSsh, local_ssh
 from tests.bench.control_plane.memory import memory_mib
 from tests.bench.placement.rows import Row, rows_of
@@ -67,17 +68,6 @@ def _looks(observe: Callable[[Host], object], hosts: Sequence[Host]) -> list[flo
 
 
 def _host(ssh: LocalSsh, number: int) -> Host:
-    return Host(
-        name=f"h{number}",
-        address="127.0.0.1",
-        port=ssh.ports[number % len(ssh.ports)],
-        provisioning_user="root",
-        host_key=ssh.host_key,
-        state="ready",
-        state_reason=None,
-        cordoned=False,
-        machine_id=None,
-        epoch=1,
-        managed_gpus=(),
-        last_seen_at=None,
-    )
+    port = ssh.ports[number % len(ssh.ports)]
+    host = new_host(f"h{number}", "127.0.0.1", port, provisioning_user="root", host_key=ssh.host_key)
+    return replace(host, state="ready")
