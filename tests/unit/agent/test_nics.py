@@ -13,11 +13,12 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nics import NicFunctions
 from orchestrator.agent.sysfs import pci
 from orchestrator.core.domain import DomainDescription
-from orchestrator.core.errors import Conflict, Fatal, InvalidInput, VgpuctlError
+from orchestrator.core.errors import Conflict, Fatal, InvalidInput
 from orchestrator.core.host_actions import ActionResult, DefineDomain, StartDomain
 from orchestrator.core.nic import NicFunction
 from orchestrator.core.nic_actions import GiveNicFunction, TakeNicFunction
 from tests.fakes.fake_nics import FakeNicLinks
+from tests.unit.agent.acting import Acting
 from tests.unit.agent.bench import Bench as Whole
 from tests.unit.agent.bench import domain_of
 from tests.unit.agent.fake_sysfs import FakeSysfs
@@ -50,7 +51,7 @@ def switch_on(host: FakeSysfs, functions: int) -> None:
         host.bind(address, "mlx5_core")
 
 
-class Bench:
+class Bench(Acting[GiveNicFunction | TakeNicFunction]):
     def __init__(self, root: Path) -> None:
         self.host = FakeSysfs(root)
         add_card(self.host)
@@ -77,12 +78,6 @@ class Bench:
     def seen(self, address: str) -> NicFunction:
         (card,) = self.nics.observe()
         return next(one for one in card.functions if one.address == address)
-
-    def refused(self, action: GiveNicFunction | TakeNicFunction, family: type[VgpuctlError], code: str) -> str:
-        with pytest.raises(family) as refused:
-            self.do(action)
-        assert refused.value.code == code
-        return refused.value.message
 
 
 @pytest.fixture

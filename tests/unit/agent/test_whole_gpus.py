@@ -18,12 +18,13 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading
 from orchestrator.agent.observing_gpus import observe_gpus
 from orchestrator.core.attachments import observed_on
-from orchestrator.core.errors import Conflict, Denied, Fatal, VgpuctlError
+from orchestrator.core.errors import Conflict, Denied, Fatal
 from orchestrator.core.host_actions import ActionResult, BindVfio, CreateMdev, RestoreDriver, SetVgpuType
 from orchestrator.core.snapshot import GpuSnapshot
 from tests.fakes.fake_mig import FakeMig
 from tests.fakes.fake_mixed_sizes import FakeMixedSizes
 from tests.fakes.fake_schedulers import FakeSchedulers
+from tests.unit.agent.acting import Acting
 from tests.unit.agent.fake_sysfs import FakeSysfs
 from tests.unit.agent.fake_timing import FakeTiming
 
@@ -51,7 +52,7 @@ class FakeDriver:
         yield
 
 
-class Bench:
+class Bench(Acting[BindVfio | RestoreDriver | CreateMdev | SetVgpuType]):
     def __init__(self, root: Path) -> None:
         self.host = FakeSysfs(root)
         self.host.add_t4(T4)
@@ -96,12 +97,6 @@ class Bench:
         return next(
             one for one in observe_gpus(self.host.paths, self.ledger, self.kinds, reading) if one.address == gpu
         )
-
-    def refused(self, action: BindVfio | RestoreDriver, family: type[VgpuctlError], code: str) -> str:
-        with pytest.raises(family) as refused:
-            self.do(action)
-        assert refused.value.code == code
-        return refused.value.message
 
 
 @pytest.fixture

@@ -139,13 +139,18 @@ def test_a_question_about_a_host_or_tenant_that_is_not_there_is_refused(plane: C
         plane.services.capacity.explain(asked)
 
 
-def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
+def with_vms_that_may_move(plane: ControlPlane) -> None:
+    """Four quarters of a GPU, one of them on another GPU than the first three."""
     quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
     plane.services.offerings.put(quarter, look_up=True)
     for number in range(5):
         plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
     plane.services.vms.delete("default", "vm0")
     plane.engine.drain()
+
+
+def test_moves_are_proposed_for_vms_whose_offering_lets_them_move_and_no_others(plane: ControlPlane) -> None:
+    with_vms_that_may_move(plane)
 
     def kinds() -> list[str]:
         explained = plane.services.capacity.explain(Question(profile="GRID T4-16Q")).explanation
@@ -183,12 +188,7 @@ def test_a_host_that_was_never_seen_has_no_drain_plan(plane: ControlPlane) -> No
 
 
 def test_a_compaction_plan_says_which_gpus_would_be_free(plane: ControlPlane) -> None:
-    quarter = Offering(name="quarter", origin="site", kind="time_sliced", vgpu_type="GRID T4-4Q", migratable=True)
-    plane.services.offerings.put(quarter, look_up=True)
-    for number in range(5):
-        plane.services.vms.create(create_vm(f"vm{number}", profile="quarter", start=False))
-    plane.services.vms.delete("default", "vm0")
-    plane.engine.drain()
+    with_vms_that_may_move(plane)
     named = plane.services.capacity.compaction_plan()
     check("compaction", drawn_compaction(named.plan, names=named.names))
 
