@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.lab.fake_gpu_host import ROOT, FakeGpuHost, build
+from tests.unit.lab.fake_gpu_host import FakeGpuHost, build
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"
 PRELUDE = """
@@ -24,15 +23,6 @@ h = n.nvmlDeviceGetHandleByIndex(int(sys.argv[1]))
 print(json.dumps(EXPRESSION, default=str))
 n.nvmlShutdown()
 """
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("nvml")
-    command = ["make", "-s", "-C", str(ROOT / "lab/nvml"), f"O={out}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return out / "libnvidia-ml.so.1"
 
 
 @pytest.fixture

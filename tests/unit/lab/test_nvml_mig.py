@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.lab.fake_gpu_host import FakeGpuHost, build
-from tests.unit.lab.test_nvml_library import PRELUDE, nvml_library
-
-__all__ = ["nvml_library"]
+from tests.unit.lab.test_nvml_library import PRELUDE
 
 UUIDS = [f"11111111-2222-4333-8444-55555555550{number}" for number in range(3)]
 STATE = f"""mode 1 1

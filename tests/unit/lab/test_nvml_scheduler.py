@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.lab.fake_gpu_host import FakeGpuHost, build
-from tests.unit.lab.test_nvml_library import ask, nvml_library
-
-__all__ = ["nvml_library"]
+from tests.unit.lab.test_nvml_library import ask
 
 GET = (
     "(lambda s: [s.schedulerPolicy, s.arrMode, s.schedulerParams.vgpuSchedData.timeslice])"
