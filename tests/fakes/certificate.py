@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -16,3 +18,27 @@ def new_certificate(directory: Path) -> tuple[Path, Path]:
         check=True, capture_output=True,
     )  # fmt: skip
     return certificate, key
+
+
+@dataclass(frozen=True)
+class OverTls:
+    """Where a server listens on loopback, and with what."""
+
+    certificate: Path
+    key: Path
+    listen: str
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.listen}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Of its command line."""
+        return ("--listen", self.listen, "--tls-cert", str(self.certificate), "--tls-key", str(self.key))
+
+
+def over_tls(directory: Path) -> OverTls:
+    """A new certificate, which lies in ``directory``, and a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return OverTls(*new_certificate(directory), f"127.0.0.1:{free.getsockname()[1]}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import yaml
 from orchestrator.client.autostart import connect_running
 from orchestrator.client.client import Client
 from orchestrator.core.units import GIB
-from tests.fakes.certificate import new_certificate
+from tests.fakes.certificate import over_tls
 from tests.fakes.running import client_of
 
 FLEET = """\
@@ -59,13 +58,10 @@ class Server:
     def configure(self, database_url: str, **more: object) -> None:
         """It listens on loopback over TLS."""
         self.directory.mkdir(parents=True)
-        certificate, key = new_certificate(self.directory)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        tls = over_tls(self.directory)
         settings = {
-            "database_url": database_url, "listen": listen, "tls_cert": str(certificate), "tls_key": str(key),
-            "refresh_seconds": 1.0, **more,
+            "database_url": database_url, "listen": tls.listen, "tls_cert": str(tls.certificate),
+            "tls_key": str(tls.key), "refresh_seconds": 1.0, **more,
         }  # fmt: skip
         (self.directory / "config.yaml").write_text(yaml.safe_dump(settings))
 
@@ -119,17 +115,22 @@ class Server:
         return {**os.environ, "VGPUCTL_STATE": str(self.directory), **self.environment}
 
 
-@contextmanager
-def simulated_fleet(directory: Path, hosts: int, *options: str) -> Iterator[Path]:
+def simulated_fleet(directory: Path, hosts: int, *options: str) -> AbstractContextManager[Path]:
     """The socket of a process that simulates so many hosts."""
-    (directory / "fleet.yaml").write_text(FLEET.format(hosts=hosts))
+    return simulated_hosts(directory, FLEET.format(hosts=hosts), *options)
+
+
+@contextmanager
+def simulated_hosts(directory: Path, fleet: str, *options: str) -> Iterator[Path]:
+    """The socket of a process that simulates a fleet's hosts. What they have stays in ``directory``."""
+    (directory / "fleet.yaml").write_text(fleet)
     path = directory / "hosts.sock"
     words = ["orchestrator.sim.hosts_process", str(directory / "fleet.yaml"), str(path), str(directory / "machines")]
     with subprocess.Popen(
         [sys.executable, "-m", *words, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as fleet:
-        assert fleet.stdout is not None
-        assert fleet.stdout.readline() == b"{}\n", "the hosts did not start"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"{}\n", "the hosts did not start"
         yield path
 
 

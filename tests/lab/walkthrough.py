@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.fakes.typed import in_shell
 
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _END: Final = "\x1eend of the answer, status "
@@ -49,14 +50,11 @@ def walk(commands: Sequence[Command], directory: Path, limit_s: float, **environ
     """:raises AssertionError: a command failed, or answered something else than the page says"""
     script = "".join(f"{command.line}\necho '{_END}'$?\n" for command in commands)
     own = {name: value for name, value in os.environ.items() if name not in _NOT_OF_A_READER}
-    done = subprocess.run(
-        ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**own, **environment, "NO_COLOR": "1"}, cwd=directory, text=True, timeout=limit_s,
-    )  # fmt: skip
-    answers = done.stdout.split(_END)
+    said = in_shell(script, directory, {**own, **environment, "NO_COLOR": "1"}, limit_s=limit_s, together=True).out
+    answers = said.split(_END)
     for command, answer, after in zip(commands, answers, answers[1:], strict=False):
         status, _, _ = after.partition("\n")
         output = answer.partition("\n")[2] if command is not commands[0] else answer
         assert status == "0", f"$ {command.line}\n{output}\nstatus {status}"
         assert command.is_answered_by(output), f"$ {command.line}\nthe page says:\n{command.answer}\nit was:\n{output}"
-    assert len(answers) == len(commands) + 1, done.stdout[-2000:]
+    assert len(answers) == len(commands) + 1, said[-2000:]

@@ -6,15 +6,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from orchestrator.cli.main import run
+from tests.fakes.typed import PATH, Outcome, called, in_shell
 from tests.pages.reading import simple_commands
 
 ROOT: Final = Path(__file__).parents[2]
@@ -25,13 +23,6 @@ _BECOME_ANOTHER: Final = ("server", "ssh")
 """Commands whose process goes on as another program."""
 _NOT_OURS: Final = re.compile(r"(?<![\w.-])(/var/lib|/etc/|/run/|/usr/|/opt/|/backup|~/)")
 """Of the machine that the tests run on."""
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)
@@ -52,28 +43,21 @@ class Person:
             else:
                 self.patch.setenv(name, value)
 
-    def types(self, line: str) -> Said:
+    def types(self, line: str) -> Outcome:
         """:raises AssertionError: the line is about the machine that the tests run on"""
         assert _NOT_OURS.search(line) is None, line
         file = _FILE.search(line)
         words = [] if _NOT_PLAIN.search(line) else simple_commands(line)[0]
         if words[:1] != ["vgpuctl"] or words[1] in _BECOME_ANOTHER:
             return self.script(line)
-        self.heard.readouterr()
-        code = run(words[1:])
-        said = self.heard.readouterr()
+        said = called(words[1:], self.heard)
         if file is not None:
             Path(shlex.split(file[1])[0]).write_text(said.out)
-        return Said(code, said.out, said.err)
+        return said
 
-    def script(self, text: str, program: tuple[str, ...] = ("bash", "-euc")) -> Said:
+    def script(self, text: str, program: tuple[str, ...] = ("bash", "-euc")) -> Outcome:
         """In one process."""
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        done = subprocess.run(
-            [*program, text], cwd=self.here, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=LIMIT_S,
-        )  # fmt: skip
-        return Said(done.returncode, done.stdout, done.stderr)
+        return in_shell(text, self.here, {**os.environ, "PATH": PATH}, limit_s=LIMIT_S, program=program)
 
     def elsewhere(self) -> None:
         """On a machine where no server is, as somebody who is known by a token alone."""

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,13 +15,12 @@ import yaml
 from orchestrator.client.client import Client
 from orchestrator.client.content import open_content
 from orchestrator.core.units import GIB, MIB
-from tests.fakes.certificate import new_certificate
+from tests.fakes.certificate import over_tls
 from tests.fakes.driver_files import Signer, run_file, signed
 from tests.fakes.running import client_of, running_server
-from tests.fakes.several import SERVE, until
+from tests.fakes.several import SERVE, simulated_hosts, until
 from tests.pages.blocks import blocks
 from tests.pages.table import GUEST_DRIVER, KVM
-from tests.session.site import free_port
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
 GROUP: Final = {"vcpus": 64, "memory_gib": 256, "gpus_per_host": 2, "driver": "580.65.05"}
@@ -65,17 +62,18 @@ def site(directory: Path) -> Iterator[Site]:
     files, state = directory / "files", directory / "state"
     for one in (files, state):
         one.mkdir(parents=True)
-    certificate, key = new_certificate(directory)
-    (files / "pool.pem").write_bytes(certificate.read_bytes())
+    tls = over_tls(directory)
+    (files / "pool.pem").write_bytes(tls.certificate.read_bytes())
     (files / "debian-13.raw").write_bytes(bytes(510) + b"\x55\xaa" + bytes(MIB - 512))  # an MBR
     for name in DRIVERS:
         signed(files, run_file(name), _SIGNER, f"{name}.run")
     (state / "config.yaml").write_text(yaml.safe_dump({"refresh_seconds": 1.0, "guest_seen_seconds": 60.0}))
-    port, socket = free_port(), directory / "hosts.sock"
-    served = ("--simulate", str(socket), "--listen", f"127.0.0.1:{port}", "--tls-cert", str(certificate))
-    made = Site(state, f"https://127.0.0.1:{port}", files)
+    made = Site(state, tls.url, files)
     for more, then in (([*MORE[1:], MORE[0] | GONE], _prepare), (MORE, _wait)):
-        with _hosts(directory, socket, more), running_server(state, *served, "--tls-key", str(key), module=SERVE):
+        with (
+            _hosts(directory, more) as hosts,
+            running_server(state, "--simulate", str(hosts), *tls.words, module=SERVE),
+        ):
             then(made)
             if more is MORE:
                 yield made
@@ -90,19 +88,10 @@ def _wait(made: Site) -> None:
     until(lambda: {"gpu-7", "gpu-8"} <= {host["name"] for host in made.client().hosts() if host["state"] != "ready"})
 
 
-@contextmanager
-def _hosts(directory: Path, socket: Path, more: list[dict[str, object]]) -> Iterator[None]:
-    """The process that simulates them."""
+def _hosts(directory: Path, more: list[dict[str, object]]) -> AbstractContextManager[Path]:
     shown = next(text for kind, text in blocks(PAGES / "howto/try-without-hardware.md") if kind == "yaml")
-    fleet = directory / "fleet.yaml"
-    fleet.write_text(yaml.safe_dump({"groups": [*yaml.safe_load(shown)["groups"], *more]}))
-    words = ["orchestrator.sim.hosts_process", str(fleet), str(socket), str(directory / "machines")]
-    with subprocess.Popen(
-        [sys.executable, "-m", *words, "--guest-boots-s", "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"{}\n", "the hosts did not start"
-        yield
+    fleet = yaml.safe_dump({"groups": [*yaml.safe_load(shown)["groups"], *more]})
+    return simulated_hosts(directory, fleet, "--guest-boots-s", "0")
 
 
 def _prepare(made: Site) -> None:

@@ -14,8 +14,9 @@ import pyrage
 import pytest
 
 from tests.architecture.tree import files
+from tests.fakes.typed import Outcome
 from tests.pages.blocks import blocks, commands, inline_commands, python_of, shell_blocks, shows_answers
-from tests.pages.person import ROOT, Person, Said
+from tests.pages.person import ROOT, Person
 from tests.pages.reading import ours, read, unknown_words
 from tests.pages.site import Site, site
 from tests.pages.table import TABLE, Page
@@ -127,7 +128,7 @@ class Reader:
                 client.wait(client.delete_vm(vm["name"], vm["tenant"]), timeout_s=300)
 
 
-def succeeded(line: str, said: Said, code: int = 0) -> None:
+def succeeded(line: str, said: Outcome, code: int = 0) -> None:
     assert (said.code, "error: " in said.err) == (code, False), f"{line}\n{said.out}\n{said.err}"
 
 

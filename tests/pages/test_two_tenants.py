@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from tests.fakes.simulated import serving_fleet, wish
-from tests.lab.product import COMMAND
+from tests.fakes.typed import PATH
 from tests.lab.walkthrough import Command, commands_of, walk
 
 PAGE: Final = Path(__file__).parents[2] / "docs/tutorial/two-tenants.md"
@@ -29,6 +28,5 @@ def test_all_that_the_page_of_two_tenants_shows_after_its_demo_is_so(tmp_path: P
     assert commands[_DEMO].line == "vgpuctl delete-vm demo"
     with serving_fleet(tmp_path, FLEET) as client:
         client.wait(client.create_vm(wish("demo", "GRID T4-4Q")))
-        path = f"{COMMAND.parent}:{os.environ['PATH']}"
         typed = [_simulated(command) for command in commands[_DEMO:]]
-        walk(typed, tmp_path, limit_s=300, VGPUCTL_STATE=str(tmp_path / "state"), PATH=path)
+        walk(typed, tmp_path, limit_s=300, VGPUCTL_STATE=str(tmp_path / "state"), PATH=PATH)

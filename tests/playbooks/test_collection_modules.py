@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.main import run
-from tests.fakes.certificate import new_certificate
+from tests.fakes.certificate import over_tls
 from tests.fakes.running import running_server
 from tests.playbooks.tasks_run import ControlNode, Task
 
@@ -27,10 +27,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlNode]:
     scratch = tmp_path_factory.mktemp("collection")
     (scratch / "fleet.yaml").write_text(FLEET)
     state = scratch / "state"
-    pair = [str(file) for file in new_certificate(scratch)]
-    listening = ("--listen", "127.0.0.1:0", "--tls-cert", pair[0], "--tls-key", pair[1])
     simulated = ("--simulate", str(scratch / "fleet.yaml"))
-    with running_server(state, *simulated, *listening, module="orchestrator.serve"):
+    with running_server(state, *simulated, *over_tls(scratch).words, module="orchestrator.serve"):
         yield ControlNode(scratch, {"VGPUCTL_STATE": str(state)})
 
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.fakes.typed import PATH, in_shell
 from tests.session.scenes import FILES, SCENES, Person, Scene
 from tests.session.site import Site
 
@@ -53,12 +52,10 @@ def played(site: Site, directory: Path, scenes: Sequence[Scene] = SCENES) -> Ite
         _hand_over(scene, directory)
         for command in scene.commands:
             typed = site.filled(command)
-            done = subprocess.run(
-                ["bash", "-c", typed], cwd=directory / scene.person, env=_environment(scene.person, site, directory),
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
-            )  # fmt: skip
-            answer = _public(done.stdout, site, directory)
-            yield Said(number, scene.person, _public(typed, site, directory), answer, done.returncode)
+            environment = _environment(scene.person, site, directory)
+            done = in_shell(typed, directory / scene.person, environment, limit_s=LIMIT_S, together=True)
+            shown, answer = (_public(text, site, directory) for text in (typed, done.out))
+            yield Said(number, scene.person, shown, answer, done.code)
 
 
 def _hand_over(scene: Scene, directory: Path) -> None:
@@ -69,9 +66,8 @@ def _hand_over(scene: Scene, directory: Path) -> None:
 def _environment(person: Person, site: Site, directory: Path) -> dict[str, str]:
     home = directory / person
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VGPUCTL_", "XDG_", "COLUMNS"))}
-    own = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": str(COLUMNS)}
-    own |= {"NO_COLOR": "1", "VGPUCTL_STATE": str(site.state)} if person == "operator" else {"NO_COLOR": "1"}
-    return kept | own
+    own = {"HOME": str(home), "PATH": PATH, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+    return kept | own | ({"VGPUCTL_STATE": str(site.state)} if person == "operator" else {})
 
 
 def _public(text: str, site: Site, directory: Path) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.core.units import MIB, show_size
-from tests.fakes.certificate import new_certificate
+from tests.fakes.certificate import over_tls
 from tests.fakes.running import running_server
+from tests.fakes.several import SERVE
 
 FLEET: Final = """\
 groups:
@@ -66,15 +66,6 @@ def simulated_site(directory: Path) -> Iterator[Site]:
 @contextmanager
 def site_over_tls(directory: Path, *options: str) -> Iterator[Site]:
     """A server of its own; it has the hosts that the options give it."""
-    certificate, key = new_certificate(directory)
-    port = free_port()
-    over_tls = ("--listen", f"127.0.0.1:{port}", "--tls-cert", str(certificate), "--tls-key", str(key))
-    state = directory / "state"
-    with running_server(state, *options, *over_tls, module="orchestrator.serve"):
-        yield Site(state=state, url=f"https://127.0.0.1:{port}", certificate=certificate)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    tls, state = over_tls(directory), directory / "state"
+    with running_server(state, *options, *tls.words, module=SERVE):
+        yield Site(state=state, url=tls.url, certificate=tls.certificate)

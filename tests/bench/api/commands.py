@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.lab.product import COMMAND
+from tests.fakes.typed import COMMAND
 
 ROUNDS: Final = 10
 

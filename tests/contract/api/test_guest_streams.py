@@ -14,7 +14,8 @@ import pytest
 from orchestrator.cli.guest_stream import open_stream
 from orchestrator.cli.session import CliSession
 from orchestrator.core.errors import Conflict, Fatal, InvalidInput, NotFound
-from tests.lab.product import COMMAND, Product
+from tests.fakes.typed import COMMAND
+from tests.lab.product import Product
 
 
 def _session(product: Product) -> CliSession:

@@ -17,8 +17,8 @@ from orchestrator.adapters.store.schema import newest_revision
 from orchestrator.client.autostart import connect_running, server_info
 from tests.chaos.hosts_relay import HostsRelay
 from tests.fakes.several import LIMIT_S, Server, join_one, simulated_fleet, until, wish
+from tests.fakes.typed import COMMAND
 from tests.fakes.versions import copied_tree
-from tests.lab.product import COMMAND
 from tests.postgres.cluster import Cluster
 
 MIGRATION = """\

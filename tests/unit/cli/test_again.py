@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.cli.progress import PlainLines
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 from tests.unit.cli.test_progress import operation_of, step_of
 
 CREATE = ("create-vm", "again", "--profile", "t4-small")

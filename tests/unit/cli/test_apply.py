@@ -12,7 +12,7 @@ import pytest
 from orchestrator.client.autostart import connect
 from orchestrator.client.client import Client
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 WANTED = """\
 schema_version: 1

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.client.autostart import connect_running
 from orchestrator.core.errors import VgpuctlError
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 def _newest(cli: Cli, number: int = 1) -> list[dict[str, Any]]:

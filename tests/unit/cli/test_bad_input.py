@@ -10,7 +10,7 @@ import pytest
 from orchestrator.client.autostart import connect
 from orchestrator.client.client import Client
 from orchestrator.client.location import state_directory
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 HOSTILE_NAMES = (
     "", " ", ".", "..", "/etc/x", "a/b", "$(id)", "`id`", ";reboot", "|x", "&&", "%s%n", "{{7*7}}", "${jndi}",

@@ -12,9 +12,9 @@ import pytest
 
 from orchestrator.client.contexts import ClientContext, Contexts, load, save
 from orchestrator.core.errors import InvalidInput
-from tests.fakes.certificate import new_certificate
+from tests.fakes.certificate import over_tls
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,9 @@ class Elsewhere:
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     directory = tmp_path_factory.mktemp("elsewhere")
-    certificate, key = new_certificate(directory)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with running_server(directory / "state", "--tls", f"127.0.0.1:{port}", str(certificate), str(key)) as state:
-        yield Elsewhere(f"https://127.0.0.1:{port}", certificate, state)
+    tls = over_tls(directory)
+    with running_server(directory / "state", "--tls", tls.listen, str(tls.certificate), str(tls.key)) as state:
+        yield Elsewhere(tls.url, tls.certificate, state)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from orchestrator.cli.commands.host import COLUMNS, details
 from orchestrator.cli.commands.profile import ALL_COLUMNS
 from orchestrator.client.contexts import ClientContext, Contexts, path, save
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 @pytest.fixture(scope="module")

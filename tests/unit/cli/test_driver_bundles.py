@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.driver_files import PgpSigner, Signer, deb_file, run_file, signed
-from tests.unit.cli.conftest import Cli, Outcome
+from tests.fakes.typed import Cli, Outcome
 
 SIGNER = Signer()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 @pytest.fixture(scope="module")

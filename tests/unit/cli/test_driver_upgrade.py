@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.cli.commands.driver_upgrade import details
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 UPGRADE = {
     "version": "580.95.02", "state": "running", "hosts": [], "max_unavailable": 2, "canary": 1, "failure_budget": 1,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.tree import build
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 LISTS = (
     "list-vms",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.typed import Cli
 from tests.fakes.world import FINGERPRINT
-from tests.unit.cli.conftest import Cli
 
 
 @pytest.fixture

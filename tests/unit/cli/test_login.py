@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes.oidc_provider import CLIENT, OidcProvider, oidc_provider
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 FLEET = "groups:\n  - {name: t4, count: 1, gpu_model: Tesla T4, gpus_per_host: 1, vcpus: 8, memory_gib: 32}\n"
 

@@ -10,7 +10,7 @@ import yaml
 
 from orchestrator.client.autostart import connect
 from tests.fakes.running import running_server
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 FILE = """\
 schema_version: 1

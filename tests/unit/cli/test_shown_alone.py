@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 def test_a_token_is_shown_alone_and_says_whether_it_is_good(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Cli
+from tests.fakes.typed import Cli
 
 
 @pytest.fixture

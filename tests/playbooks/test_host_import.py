@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.running import running_server
+from tests.fakes.typed import Cli, Outcome, cli_of
 from tests.fakes.world import FINGERPRINT
-from tests.unit.cli.conftest import Cli, Outcome
 
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with running_server(tmp_path_factory.mktemp("state")) as directory:
         yield directory
+
+
+@pytest.fixture
+def cli(state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return cli_of(state, monkeypatch, capsys)
 
 
 @pytest.fixture
