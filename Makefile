@@ -19,7 +19,7 @@ READY := $(VENV)/.ready-$(shell cat $(LOCK) pyproject.toml packages/dev.txt | sh
 ENSURE := packages/ensure
 
 .PHONY: help dev demo demo-down test test-lab check lint soak mutants bench docs record-session record-session-lab dist sbom clean \
-        check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences check-tests
+        check-format check-lint check-types check-imports check-dependencies check-dead-code check-units check-licences
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -48,7 +48,7 @@ LAB_UP = $(BIN)/python -m lab up --scenario lab/scenarios/t4.yaml --scenario lab
 LAB_PYTEST = $(PYTEST) --timeout=1500 --durations=12 -m "lab and not gpu and not soak"
 # Each names the host it uses in its file or in its tests' ids, so both hosts are busy at once; the second need an agent.
 LAB_HOSTS_ALONE := $(addprefix tests/lab/test_,install_role_on_t4.py kernel_t4.py kernel_l40s.py agent_on_host.py)
-LAB_CONTROLLED := $(addprefix tests/lab/test_,faults.py straight_path.py kill.py)
+LAB_CONTROLLED := $(addprefix tests/lab/test_,straight_path.py kill.py)
 # On a host with a GPU of each kind; it brings it up and ends it where none is up.
 LAB_EVERY_KIND := tests/lab/test_kinds.py
 LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
@@ -69,8 +69,8 @@ test: dev lab-packages ## every test that needs no GPU, most of the lab's includ
 test-lab: dev lab-packages ## the tests on lab hosts; LAB_KINDS and LAB_TESTS choose some
 	@status=0; [ -z "$(LAB_KINDS)" ] || $(LAB_PYTEST) $(LAB_KINDS) || status=$$?; \
 	$(LAB_UP); $(LAB_PYTEST) $(LAB_TESTS) || status=$$?; $(BIN)/python -m lab down; exit $$status
-LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) tests/lab/test_reboot.py \
-  $(addprefix tests/lab/test_,confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
+LAB_TESTS ?= tests/lab/test_lab_hosts.py $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED) \
+  $(addprefix tests/lab/test_,faults.py killed_daemons.py reboot.py confinement.py guests_apart.py data_volumes.py driver_upgrade.py agent_upgrade.py)
 # Each brings its own host up and ends it.
 LAB_KINDS ?= $(LAB_EVERY_KIND) $(addprefix tests/lab/test_kernel_,mixed.py a100.py h100_hgx.py rtx_pro_6000.py) $(addprefix tests/lab/test_,mig_backed.py mig_layout.py \
   whole_gpu.py fabric.py mixed_sizes.py schedulers.py two_vgpus.py near_memory.py network_functions.py pinned_cpus.py server_under_its_unit.py bare_host.py rolling_upgrade.py three_persons.py tutorial.py power_cuts.py)
@@ -84,13 +84,15 @@ SOAK_TESTS ?= tests
 mutants: dev ## take out one protection after the other and see which test notices; MUTANTS="fence fsync" chooses; writes docs/reference/mutants.md
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
+# As many at once as there are processors; the long ones first.
+BESIDE_EACH_OTHER = $(MAKE) --no-print-directory --keep-going --output-sync=target -j$(shell nproc)
+JUDGES := check-types lint-ansible lint-collection check-dead-code check-dependencies check-imports check-lint \
+  check-licences check-format check-units
 check: dev ## format, lint, types, import contracts, dead code, fast tests
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 lint check-tests
+	@$(BESIDE_EACH_OTHER) $(SHARES) $(JUDGES)
 
 lint: dev ## what check does without running tests
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 \
-	  check-types check-format check-lint check-imports check-dependencies check-dead-code check-units check-licences \
-	  lint-ansible lint-collection
+	@$(BESIDE_EACH_OTHER) $(JUDGES)
 
 check-format:
 	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
@@ -114,8 +116,16 @@ lint-ansible: dev ## playbooks, roles and inventories under ansible-lint's stric
 	@$(UNLESS_GREEN) $@ playbooks inventory tests/playbooks/plays packages/$@ requirements/$@.txt -- packages/$@
 lint-collection: dev ## the Ansible collection under ansible-test's sanity tests
 	@$(UNLESS_GREEN) $@ collections packages/$@ requirements/$@.txt $(LOCK) -- packages/$@
-check-tests:
-	@$(PYTEST) -n 2 --dist worksteal tests/unit tests/architecture -m "not lab and not gpu and not soak"
+# Shares of tests/unit that take about alike, each in a process that imports and collects its own alone. Whatever is in
+# no other share is in the last one.
+SHARES := check-tests-cli check-tests-left check-tests-pure check-tests-hosts
+.PHONY: $(SHARES)
+OF_cli := $(addprefix tests/unit/,cli client)
+OF_hosts := $(addprefix tests/unit/,agent lab)
+OF_pure := $(addprefix tests/unit/,catalogue core geometry placement simulate_placement)
+OF_left := $(filter-out $(OF_cli) $(OF_hosts) $(OF_pure),$(wildcard tests/unit/[a-z]*)) tests/architecture
+$(SHARES): check-tests-%:
+	@VGPUCTL_TESTS_IN_MEMORY=1 $(PYTEST) $(OF_$*) -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -13,6 +15,9 @@ from tests.operations.counts import FAULTS
 from tests.postgres.cluster import Cluster, cluster
 
 _NAME = "fault_matrix"
+_MEMORY: Final = Path("/dev/shm")
+_ENOUGH: Final = 1 << 30
+"""Bytes, of which the quick tests need a tenth."""
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Collecting for every 700 objects, as Python does by itself, is a sixth of the processor time of quick tests.
     gc.set_threshold(20_000, 10, 10)
+    if "VGPUCTL_TESTS_IN_MEMORY" in os.environ and _keeps_programs(_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
     config.pluginmanager.register(Collected(config.stash.setdefault(FAULTS, Counter())))
+
+
+def _keeps_programs(memory: Path) -> bool:
+    """Whether the tests' temporary files can lie there: databases that are written through to a disk wait for it."""
+    if not memory.is_dir() or shutil.disk_usage(memory).free < _ENOUGH:
+        return False
+    return not os.statvfs(memory).f_flag & os.ST_NOEXEC
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

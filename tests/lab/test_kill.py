@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Killed processes: the command line, the server, the agent, libvirt, at several moments of an operation."""
+"""The command line and the server are killed, at several moments of an operation."""
 
 from __future__ import annotations
 
@@ -76,16 +76,3 @@ def test_a_killed_server_loses_nothing_and_leaves_nothing_extra(
         finish_and_give_back(enrolled, f"killed-{number}", before, *words, state=state)
     assert product.json("doctor") == []
     record_property("kills of the server", rounds)
-
-
-@pytest.mark.parametrize("daemon", ["vgpuctl-agent", "libvirtd"])
-@pytest.mark.parametrize("enrolment", ["t4"], indirect=True)
-def test_a_daemon_that_is_killed_on_the_host_loses_nothing(enrolled: Enrolled, daemon: str) -> None:
-    before = facts(enrolled.shell)
-    process = enrolled.product.start(*enrolled.request(f"without-{daemon}", "--no-start"))
-    time.sleep(random.Random(daemon).uniform(0.5, 3.0))
-    enrolled.shell(f"systemctl kill --signal KILL {daemon}")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode in {0, 9}, out + err
-    finish_and_give_back(enrolled, f"without-{daemon}", before, "--no-start")
-    assert enrolled.product.json("doctor") == []

@@ -336,8 +336,8 @@ def picture(plane: ControlPlane, books: ResettableDatabase) -> dict[str, object]
 class Stage:
     """The world before, made once; :meth:`world` gives a fresh copy of it with the operation begun."""
 
-    def __init__(self, scene: Scene, directory: Path, books: ResettableDatabase) -> None:
-        self.scene = scene
+    def __init__(self, scene: Scene, directory: Path, books: ResettableDatabase, shares: int) -> None:
+        self.scene, self.shares = scene, shares
         self.worlds = 0
         self._books = books
         self._plane = control_plane(directory, journal=StrikingJournal, url=books.url)
@@ -386,10 +386,12 @@ class Stage:
 
 
 @contextmanager
-def stage(scene: Scene, database: str | None = None) -> Iterator[Stage]:
-    """``database``: URL of an empty one on PostgreSQL; SQLite in memory without it."""
+def stage(scene: Scene, database: str | None = None, shares: int = 1) -> Iterator[Stage]:
+    """``database``: URL of an empty one on PostgreSQL; SQLite in memory without it. ``shares``: a fault strikes at one
+    moment of so many."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
         directory = Path(name)
-        made = Stage(scene, directory, ResettablePostgres(database) if database else ResettableSqlite(directory))
+        books = ResettablePostgres(database) if database else ResettableSqlite(directory)
+        made = Stage(scene, directory, books, shares)
         yield made
         made.close()

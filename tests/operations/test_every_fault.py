@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated from the definitions: every fault at every effect and every journal write of every operation.
+"""Generated from the definitions: faults at every effect and every journal write of every operation.
 
 Afterwards host and database are as before, or as after a run without faults, or what remains is listed.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
+from typing import TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from orchestrator.core.errors import Fatal, Retryable
 from orchestrator.core.operation import Operation
@@ -22,21 +25,34 @@ from tests.fakes.fake_host import Crash, Strike, lost_answer, no_fault
 from tests.operations.counts import FAULTS
 from tests.operations.scene import NOTHING_TO_TAKE_BACK, SCENES, Scene, Stage, World, stage
 
+T = TypeVar("T")
 ON_POSTGRESQL = frozenset({"create l40s", "delete l40s", "add host"})
-"""The rest of the matrix runs there in make soak."""
+"""The others run there in make soak."""
+SHARES = 3
+"""In make test a fault strikes each third moment, and the faults begin at different ones, so that each effect of each
+scene is struck in every run. All of them strike everywhere in make soak (docs/decisions/0108-tests-in-time.md)."""
 
 
 def staged_by(scenes: Iterable[Scene]) -> pytest.MarkDecorator:
-    cases = [pytest.param((scene, "sqlite"), id=scene.name.replace(" ", "-")) for scene in scenes]
-    cases += [
-        pytest.param(
-            (scene, "postgresql"),
-            id=f"{scene.name.replace(' ', '-')}-postgresql",
-            marks=() if scene.name in ON_POSTGRESQL else pytest.mark.soak,
-        )
-        for scene in scenes
-    ]
-    return pytest.mark.parametrize("staged", cases, indirect=True)
+    return pytest.mark.parametrize("staged", [case for scene in scenes for case in _cases(scene)], indirect=True)
+
+
+def _cases(scene: Scene) -> Iterator[ParameterSet]:
+    name = scene.name.replace(" ", "-")
+    yield pytest.param(Case(scene, "sqlite", SHARES), id=name)
+    if scene.name in ON_POSTGRESQL:
+        yield pytest.param(Case(scene, "postgresql", SHARES), id=f"{name}-postgresql")
+    for backend in ("sqlite", "postgresql"):
+        yield pytest.param(Case(scene, backend, 1), id=f"{name}-{backend}-everywhere", marks=pytest.mark.soak)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``shares``: a fault strikes at one moment of so many."""
+
+    scene: Scene
+    backend: str
+    shares: int
 
 
 ALL = staged_by(SCENES)
@@ -46,12 +62,17 @@ FORWARD_ONLY = staged_by([scene for scene in SCENES if scene.forward_only])
 
 @pytest.fixture(scope="module")
 def staged(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    scene, backend = request.param
-    database = request.getfixturevalue("postgres").database() if backend == "postgresql" else None
-    with stage(scene, database) as made:
+    case: Case = request.param
+    database = request.getfixturevalue("postgres").database() if case.backend == "postgresql" else None
+    with stage(case.scene, database, case.shares) as made:
         yield made
         counted = request.config.stash.setdefault(FAULTS, Counter())
-        counted[backend] += made.worlds
+        counted[case.backend] += made.worlds
+
+
+def struck(made: Stage, moments: Iterable[T], first: int) -> Iterator[tuple[int, T]]:
+    """Those of ``moments`` at which a fault strikes here, with their numbers. ``first``: of the fault's own."""
+    return islice(enumerate(moments), first % made.shares, None, made.shares)
 
 
 class Course:
@@ -112,6 +133,19 @@ def crash(_name: str) -> Crash:
     return Crash()
 
 
+Fault = Callable[[str], BaseException]
+FIRST: dict[tuple[Fault, str], int] = {
+    (refused, "before"): 0,
+    (refused, "after"): 1,
+    (lost_answer, "after"): 2,
+    (lost_answer, "before"): 0,
+    (busy, "before"): 1,
+    (crash, "before"): 2,
+    (crash, "after"): 0,
+}
+"""The first effect at which a fault strikes in make test."""
+
+
 def run_until_it_lives(world: World) -> Operation:
     """The process dies and a new one takes the operation up."""
     for _ in range(5):
@@ -138,11 +172,16 @@ def way_out(world: World, course: Course, where: str) -> None:
     assert world.picture() == course.after, where
 
 
+def test_no_effect_is_left_out_of_a_run() -> None:
+    both_ways = {first for (fault, _), first in FIRST.items() if fault is not refused}
+    assert {first % SHARES for first in both_ways} == set(range(SHARES))
+
+
 @TWO_WAY
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_failure_at_any_effect_is_taken_back_whole(staged: Stage, moment: str) -> None:
     course = course_of(staged)
-    for number, name in enumerate(course.effects):
+    for number, name in struck(staged, course.effects, FIRST[refused, moment]):
         with staged.world() as world:
             world.plane.hosts.strike = at(number, moment, refused)
             world.run()
@@ -155,7 +194,7 @@ def test_a_failure_at_any_effect_is_taken_back_whole(staged: Stage, moment: str)
 @FORWARD_ONLY
 def test_a_failure_at_any_effect_of_a_one_way_operation_is_undone_or_lists_what_remains(staged: Stage) -> None:
     course = course_of(staged)
-    for number, name in enumerate(course.effects):
+    for number, name in struck(staged, course.effects, FIRST[refused, "before"]):
         with staged.world() as world:
             world.plane.hosts.strike = at(number, "before", refused)
             world.run()
@@ -172,7 +211,7 @@ def test_a_lost_answer_or_a_busy_driver_at_any_effect_only_costs_time(
     staged: Stage, fault: Callable[[str], BaseException], moment: str
 ) -> None:
     course = course_of(staged)
-    for number, name in enumerate(course.effects):
+    for number, name in struck(staged, course.effects, FIRST[fault, moment]):
         with staged.world() as world:
             world.plane.hosts.strike = at(number, moment, fault)
             assert world.run().state == "done", (name, world.operation.error)
@@ -184,7 +223,7 @@ def test_a_lost_answer_or_a_busy_driver_at_any_effect_only_costs_time(
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_at_any_effect_it_finishes_when_taken_up_again(staged: Stage, moment: str) -> None:
     course = course_of(staged)
-    for number, name in enumerate(course.effects):
+    for number, name in struck(staged, course.effects, FIRST[crash, moment]):
         with staged.world() as world:
             world.plane.hosts.strike = at(number, moment, crash)
             assert run_until_it_lives(world).state == "done", (name, world.operation.error)
@@ -219,12 +258,12 @@ def test_killed_at_any_moment_of_the_way_back_it_still_ends_as_before(staged: St
         world.plane.hosts.strike = at(last, "after", refused)
         world.run()
         effects, writes = len(world.plane.hosts.effects), world.journal.writes
-    for number in range(last + 1, effects):
+    for _, number in struck(staged, range(last + 1, effects), FIRST[crash, moment]):
         with staged.world() as world:
             world.plane.hosts.strike = both(at(last, "after", refused), at(number, moment, crash))
             run_until_it_lives(world)
             clean(world, f"{moment} effect {number}")
-    for number in range(writes):
+    for number, _ in struck(staged, range(writes), FIRST[crash, moment]):
         with staged.world() as world:
             world.plane.hosts.strike = forward(world, course.effects[last])
             world.journal.strike = at(number, moment, crash)
@@ -290,7 +329,7 @@ def test_an_undo_that_fails_once_is_tried_again_and_one_that_always_fails_lists_
         world.plane.hosts.strike = at(last, "after", refused)
         world.run()
         undo = world.plane.hosts.effects[last + 1 :]
-    for offset, name in enumerate(undo):
+    for offset, name in struck(staged, undo, FIRST[refused, "after"]):
         number = last + 1 + offset
         with staged.world() as world:
             world.plane.hosts.strike = both(at(last, "after", refused), at(number, "before", busy))
