@@ -9,7 +9,7 @@ from orchestrator.agent.paths import Paths
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, run
 
 _LIMIT_S = 10.0
-_MOST_OUTPUT = 16 * 1024
+_MAX_OUTPUT = 16 * 1024
 _VERSION = re.compile(r"version: *([0-9]{1,3}(?:\.[0-9]{1,4}){1,3})\b")
 
 
@@ -26,7 +26,7 @@ class Dcgm:
             about = self._program.stat()
             key = (about.st_mtime_ns, about.st_ino)
             if self._known is None or self._known[0] != key:
-                said = run([str(self._program), "--version"], limit_s=_LIMIT_S, most_bytes=_MOST_OUTPUT)
+                said = run([str(self._program), "--version"], limit_s=_LIMIT_S, most_bytes=_MAX_OUTPUT)
                 found = _VERSION.search(said.output)
                 self._known = (key, None if found is None else found[1])
         except (OSError, ChildHangs, ChildTalksTooMuch):

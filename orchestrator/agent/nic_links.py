@@ -9,7 +9,7 @@ from typing import Protocol
 from orchestrator.agent.process import ChildHangs, ChildTalksTooMuch, run
 
 _SECONDS = 20.0
-_MOST_OUTPUT = 256 * 1024
+_MAX_OUTPUT = 256 * 1024
 """A card with 256 functions takes less than 64 KiB."""
 
 
@@ -46,7 +46,7 @@ class IpLinks:
 
 def _ip(*words: str) -> tuple[int, str]:
     try:
-        done = run(["ip", *words], limit_s=_SECONDS, most_bytes=_MOST_OUTPUT)
+        done = run(["ip", *words], limit_s=_SECONDS, most_bytes=_MAX_OUTPUT)
     except (OSError, ChildHangs, ChildTalksTooMuch) as error:
         return 1, str(error)
     return done.code, done.output

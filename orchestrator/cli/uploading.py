@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from orchestrator.cli.session import CliSession, Format
 from orchestrator.client.connection import Json
-from orchestrator.client.content import Content, Told, open_content
+from orchestrator.client.content import Content, Progress, open_content
 from orchestrator.core.errors import InvalidInput
 
 _MIB: Final = 1024 * 1024
@@ -50,7 +50,7 @@ def _on_terminal(session: CliSession) -> bool:
 
 
 @contextmanager
-def _bar(size: int) -> Iterator[Told]:
+def _bar(size: int) -> Iterator[Progress]:
     """On the terminal, while it is open. rich is only loaded here: it takes a while."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

@@ -18,7 +18,7 @@ from orchestrator.regular_file import open_regular
 
 PART_BYTES: Final = 256 * 1024
 
-Told = Callable[[Literal["read", "sent"], int], object]
+Progress = Callable[[Literal["read", "sent"], int], object]
 """Is told how many bytes were read for the digest, then how many were sent."""
 
 
@@ -29,7 +29,7 @@ class Content:
     file: BinaryIO
     size: int
     expected: str | None
-    told: Told
+    told: Progress
 
     def digest(self) -> str:
         """Its SHA-256.
@@ -73,7 +73,7 @@ def _nobody(_way: str, _done: int) -> None:
 
 
 @contextmanager
-def open_content(path: Path | str, *, sha256: str | None = None, told: Told = _nobody) -> Iterator[Content]:
+def open_content(path: Path | str, *, sha256: str | None = None, told: Progress = _nobody) -> Iterator[Content]:
     """A regular file. ``sha256``: what it has to hash to.
 
     :raises InvalidInput: ``file.unreadable``, ``file.digest_invalid``

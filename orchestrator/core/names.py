@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from orchestrator.core.errors import InvalidInput
 
 NAME_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_MOST_COMPARED = 2000
+_MAX_COMPARED = 2000
 """Comparing takes time, and a hint is worth only so much of it."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
@@ -46,7 +46,7 @@ def near(text: str, known: Iterable[str], command: str) -> str:
     """A hint: what was probably meant, else the command that shows what there is."""
     from difflib import get_close_matches
 
-    found = get_close_matches(text, list(known)[:_MOST_COMPARED])
+    found = get_close_matches(text, list(known)[:_MAX_COMPARED])
     return f"did you mean {', '.join(found)}?" if found else f"'{command}' shows them"
 
 

@@ -24,7 +24,7 @@ from orchestrator.services.fleet_view import Overcommit, free_on_host, gpu_view
 from orchestrator.services.nic_rooms import with_nics
 from orchestrator.services.node_rooms import vms_coming, with_nodes
 
-_MOST_KEPT = 65_536
+_MAX_KEPT = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _ruled(item: Occupied, vm: Vm | None, offering: Offering | None, rules: Site
 
 
 def _make_room(kept: dict[Any, Any]) -> None:
-    if len(kept) >= _MOST_KEPT:
+    if len(kept) >= _MAX_KEPT:
         kept.clear()
 
 

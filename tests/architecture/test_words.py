@@ -68,3 +68,9 @@ def test_a_class_has_a_name_of_its_own() -> None:
             for name in re.findall(r"^class ([A-Z]\w+)", text(path), re.MULTILINE):
                 homes.setdefault(name, set()).add(path.as_posix())
     assert {name: sorted(where) for name, where in homes.items() if len(where) > 1 and name not in SAME_NAME} == {}
+
+
+def test_a_bound_is_called_max_or_min() -> None:
+    """docs/explanation/words.md."""
+    bound = re.compile(r"^\s*_?(?:MOST|FEWEST)_[A-Z_]+\b.*=", re.MULTILINE)
+    assert _hits(bound, [*files(".py")]) == []

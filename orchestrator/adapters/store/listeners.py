@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.core.operation import Watched
 
-Told = Callable[[Watched | None], None]
+Notify = Callable[[Watched | None], None]
 """Given the operation as it was committed; None: it has to be read."""
 
 _LATELY: Final = 256
@@ -22,10 +22,10 @@ class Listeners:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, list[Told]] = {}
+        self._told: dict[str, list[Notify]] = {}
         self._lately: OrderedDict[str, Watched | None] = OrderedDict()
 
-    def add(self, operation_id: str, told: Told) -> Callable[[], None]:
+    def add(self, operation_id: str, told: Notify) -> Callable[[], None]:
         """``told`` is called on the thread that commits, so it may not wait, and at once with what was committed of it
         lately: who has just read it has missed nothing. Calling what is returned ends it."""
         with self._lock:

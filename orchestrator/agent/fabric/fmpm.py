@@ -22,7 +22,7 @@ _READ_SECONDS = 30.0
 """A third of what a controller waits for an observation: a host whose guests begin to run may be slow."""
 _CHANGE_SECONDS = 60.0
 """Links are trained meanwhile. Read before and after, it stays below what a controller waits for an action."""
-_MOST_OUTPUT = 256 * 1024
+_MAX_OUTPUT = 256 * 1024
 """Fifteen partitions of eight GPUs take less than 16 KiB."""
 _MAX_PARTITIONS, _MAX_GPUS = 64, 16
 """FM_MAX_FABRIC_PARTITIONS, FM_MAX_NUM_GPUS"""
@@ -77,7 +77,7 @@ class Fmpm:
             about = program.stat()
             key = (str(program), about.st_mtime_ns, about.st_ino)
             if self._known is None or self._known[0] != key:
-                said = run([str(program), "-v"], limit_s=_READ_SECONDS, most_bytes=_MOST_OUTPUT)
+                said = run([str(program), "-v"], limit_s=_READ_SECONDS, most_bytes=_MAX_OUTPUT)
                 found = _VERSION.search(said.output)
                 self._known = (key, None if found is None else found[1])
         except (OSError, ChildHangs, ChildTalksTooMuch):
@@ -109,7 +109,7 @@ class Fmpm:
         config = self._config()
         where = [] if config.socket is None else ["--unix-domain-socket", str(config.socket)]
         try:
-            finished = run([str(config.fmpm), *where, *arguments], limit_s=limit_s, most_bytes=_MOST_OUTPUT)
+            finished = run([str(config.fmpm), *where, *arguments], limit_s=limit_s, most_bytes=_MAX_OUTPUT)
         except ChildHangs as error:
             raise Unknown(
                 "fabric.hung", "fmpm did not end in time", hint="is the fabric manager healthy?", details=str(error)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-_MOST_PROFILES = 64
+_MAX_PROFILES = 64
 """NVML answers INVALID_ARGUMENT where its list ends; this is far behind that."""
 
 
@@ -103,7 +103,7 @@ def destroy(device: Any, instance_id: int) -> None:
 
 
 def _profiles(device: Any) -> Iterator[Any]:
-    for number in range(_MOST_PROFILES):
+    for number in range(_MAX_PROFILES):
         try:
             yield pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number)
         except pynvml.NVMLError as error:
@@ -130,7 +130,7 @@ def _handles_of(device: Any, profile: Any) -> list[Any]:
 def _places(device: Any, profile: Any) -> list[Any]:
     return _listed(
         pynvml.c_nvmlGpuInstancePlacement_t,
-        _MOST_PROFILES,
+        _MAX_PROFILES,
         lambda found, count: pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile.id, found, count),
     )
 

@@ -18,7 +18,7 @@ from orchestrator.core.placement.views import GpuView, HostView, Request
 
 _MAX_ON_A_GPU = 1_000
 """More than any GPU is cut into."""
-_MOST_KINDS = 65_536
+_MAX_KINDS = 65_536
 """Kinds, and answers, that are kept."""
 
 
@@ -43,7 +43,7 @@ class KnownRooms:
         """Of the host's kind: the same for all that are alike."""
         key = _room_of(host), tuple(gpu.geometry.key for gpu in host.gpus)
         if key not in self._numbers:
-            if len(self._numbers) >= _MOST_KINDS:
+            if len(self._numbers) >= _MAX_KINDS:
                 self._numbers.clear()
             self._count += 1
             self._numbers[key] = self._count
@@ -53,7 +53,7 @@ class KnownRooms:
         """VMs like ``request`` that fit on one host of the kind, and the most that ever could."""
         key = kind.number, request
         if key not in self._found:
-            if len(self._found) >= _MOST_KINDS:
+            if len(self._found) >= _MAX_KINDS:
                 self._found.clear()
             self._found[key] = find(kind, request)
         return self._found[key]

@@ -3,25 +3,17 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 from orchestrator.cli.main import run
+from tests.fakes.golden import GOLDEN, check_golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "cli"
-WRITE = "VGPUCTL_WRITE_GOLDEN"
-"""Set it to write the files anew, then read the difference."""
 WIDTHS = ("60", "200", None)
 
 
 def check(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get(WRITE):
-        path.write_text(text)
-    assert path.exists(), f"{path} is missing; {WRITE}=1 writes it"
-    assert text == path.read_text()
+    check_golden(GOLDEN / "cli" / f"{name}.txt", text)
 
 
 def check_view(words: str, width: str | None, text: str, never_cut: tuple[str, ...]) -> None:

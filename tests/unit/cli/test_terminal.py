@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.golden import GOLDEN, check_golden
 from tests.fakes.running import running_server
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "terminal"
 VGPUCTL = f"{shlex.quote(sys.executable)} -m orchestrator.cli.main"
 PATIENCE_S = 120
 ENDS = re.compile(r"(\x1b\[(0|39|49)?m)+")
@@ -86,12 +86,7 @@ def terminal(directory: Path, state: Path, columns: int, **environment: str) -> 
 def check(name: str, screen: str) -> None:
     """Ages apart: the server's clock stands still and the command's does not."""
     screen = re.sub(r"\b[0-9]+d\b", "(age)", screen)
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(screen)
-    assert path.is_file(), f"{path} is missing"
-    assert screen == path.read_text()
+    check_golden(GOLDEN / "terminal" / f"{name}.txt", screen)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -25,8 +24,9 @@ from orchestrator.core.errors import InvalidInput
 from orchestrator.core.network import bridged_xml, network_xml
 from orchestrator.core.nic import NicPlace
 from orchestrator.core.vm import Vm, VmSpec
+from tests.fakes.golden import GOLDEN, check_golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "domain_xml"
+DEFINITIONS = GOLDEN / "domain_xml"
 
 SPEC = VmSpec(
     name="train",
@@ -82,9 +82,7 @@ def judge() -> libvirt.virConnect:
 
 def kept_as_golden(text: str, golden: Path, judge: libvirt.virConnect) -> str:
     """What libvirt keeps of the definition, which is the golden one and passes its schema."""
-    if os.environ.get("VGPUCTL_WRITE_GOLDEN"):
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+    check_golden(golden, text)
     domain = judge.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
     try:
         kept: str = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
@@ -96,7 +94,7 @@ def kept_as_golden(text: str, golden: Path, judge: libvirt.virConnect) -> str:
 @pytest.mark.parametrize("kind", DEVICES)
 def test_the_definition_is_the_golden_one_and_libvirt_takes_it(kind: str, judge: libvirt.virConnect) -> None:
     text = text_of(vm(DEVICES[kind]), IMAGES[kind]) + "\n"
-    kept_as_golden(text, GOLDEN / f"{kind}.xml", judge)
+    kept_as_golden(text, DEFINITIONS / f"{kind}.xml", judge)
 
 
 PLACES = {
@@ -113,7 +111,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_where_a_vm_runs_is_as_golden_and_libvirt_takes_and_keeps_it(place: str, judge: libvirt.virConnect) -> None:
     text = text_of(replace(vm(DEVICES["mdev"]), cpus=PLACES[place])) + "\n"
-    kept = kept_as_golden(text, GOLDEN / f"cpus_{place}.xml", judge)
+    kept = kept_as_golden(text, DEFINITIONS / f"cpus_{place}.xml", judge)
     assert read_domain_xml(kept).affinity == PLACES[place].affinity
     assert read_domain_xml(kept).memory_words == PLACES[place].memory_words
     for tag in ("memoryBacking", "cputune", "numatune", "cpu/topology"):
@@ -128,7 +126,7 @@ def test_uefi_is_asked_for_as_golden_with_room_for_bars_only_where_the_firmware_
     text = domain_xml(wanted.id, wanted.domain, bar_window_mib=window_mib) + "\n"
     kept = ET.fromstring(
         kept_as_golden(
-            text, GOLDEN / ("uefi.xml" if window_mib <= DEFAULT_WINDOW_MIB else "uefi_large_bars.xml"), judge
+            text, DEFINITIONS / ("uefi.xml" if window_mib <= DEFAULT_WINDOW_MIB else "uefi_large_bars.xml"), judge
         )
     )
     assert kept.findtext("os/nvram") == f"/var/lib/vgpuctl-agent/nvram/{wanted.id}.fd"
@@ -162,7 +160,7 @@ def test_the_window_is_a_power_of_two_in_which_each_gpu_finds_an_aligned_place(b
 def test_a_function_of_a_network_card_is_as_golden_and_libvirt_takes_it(judge: libvirt.virConnect) -> None:
     nic = NicPlace(card="0000:05:00.0", function="0000:05:00.1", functions=8, mac="52:54:01:00:00:01")
     text = text_of(replace(vm(DEVICES["vendor_vfio"]), nic=nic)) + "\n"
-    kept = kept_as_golden(text, GOLDEN / "network_function.xml", judge)
+    kept = kept_as_golden(text, DEFINITIONS / "network_function.xml", judge)
     assert read_domain_xml(kept).devices == ("0000:81:01.4", "0000:05:00.1")
     with pytest.raises(InvalidInput):
         text_of(replace(vm(DEVICES["vendor_vfio"]), nic=replace(nic, function="0000:81:01.4")))

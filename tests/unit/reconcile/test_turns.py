@@ -34,7 +34,7 @@ def is_short() -> bool:
     return sys.getswitchinterval() == pytest.approx(SHORT_S)
 
 
-class Told(SqlStore):
+class CountedStore(SqlStore):
     """Tells how long turns were whenever it was read."""
 
     found: list[bool]
@@ -48,7 +48,7 @@ class Told(SqlStore):
 
 def test_turns_are_short_while_all_hosts_are_read_and_as_usual_afterwards(tmp_path: Path) -> None:
     plane = control_plane(tmp_path)
-    told = Told(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
+    told = CountedStore(f"sqlite:///{tmp_path / 'vgpuctl.sqlite'}", key=KEY, new_site="site")
     told.found = []
     QuietHosts(told, plane.observer).read(0.0)
     assert told.found == [True]

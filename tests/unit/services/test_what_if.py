@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from orchestrator.core.vgpu_scheduler import SchedulerState
 from orchestrator.services.capacity import Question
 from tests.fakes.control_plane import GIB, L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.drawn import drawn_capacity, drawn_compaction, drawn_drain, drawn_explanation, drawn_map
+from tests.fakes.golden import GOLDEN, check_golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "what_if"
 QUESTIONS = {
     "mig_profile": Question(profile="2g.20gb"),
     "mig_backed": Question(profile="a100-sxm-80-3-40c"),
@@ -82,12 +81,7 @@ def everything(plane: ControlPlane) -> None:
 
 
 def check(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("REGENERATE_GOLDEN") == "1":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert path.is_file(), f"no golden file {path.name}; REGENERATE_GOLDEN=1 writes it"
-    assert text == path.read_text(encoding="utf-8")
+    check_golden(GOLDEN / "what_if" / f"{name}.txt", text)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

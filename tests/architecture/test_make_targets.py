@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+MAKEFILE = Path("Makefile")
+
+
+def _words(*targets: str) -> set[str]:
+    """Of the command lines that make would run."""
+    done = subprocess.run(["make", "--dry-run", *targets], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_make_test_lab_runs_every_file_of_tests_on_lab_hosts() -> None:
+    named = _words("test-lab")
+    assert [path for path in map(str, sorted(Path("tests/lab").glob("test_*.py"))) if path not in named] == []
+
+
+def test_make_check_runs_every_directory_of_quick_tests() -> None:
+    shares = re.search(r"^SHARES := (.+)$", MAKEFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert shares is not None
+    named = _words(*shares[1].split())
+    quick = {path.parent for path in Path("tests/unit").glob("*/**/test_*.py")} | {Path("tests/architecture")}
+    assert [str(path) for path in quick if not {path.as_posix(), *map(Path.as_posix, path.parents)} & named] == []
