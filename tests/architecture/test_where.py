@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import ROOT, text
+from tests.architecture.tree import ROOT, project_files, text
 
 PAGE = Path("docs/explanation/where.md")
 ROWS = re.findall(r"^\| .+ \| `([^`]+)` \| `([^`]+)` \|$", text(PAGE), re.MULTILINE)
@@ -22,6 +22,12 @@ def test_what_a_maintainer_looks_for_is_where_the_page_says(file: str, name: str
 def test_the_page_has_twenty_places_and_is_one_step_from_the_readme() -> None:
     assert len(ROWS) >= 20
     assert f"({PAGE})" in text(Path("README.md"))
+
+
+def test_the_readme_says_what_is_in_every_directory() -> None:
+    listed = re.findall(r"`([a-z_]+)/", "".join(re.findall(r"^\| .* \|$", text(Path("README.md")), re.MULTILINE)))
+    kept = {path.parts[0] for path in project_files() if len(path.parts) > 1 and not path.parts[0].startswith(".")}
+    assert kept - {*listed, "docs"} == set()
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
