@@ -86,7 +86,7 @@ class Parts:
             return self._define(action)
 
     def _define(self, action: DefineDomain) -> ActionResult:
-        whole = (device.gpu for device in action.domain.devices if device.kind == "passthrough")
+        whole = (device.gpu for device in action.domain.devices if device.is_whole_gpu)
         xml = domain_xml(
             action.vm,
             action.domain,

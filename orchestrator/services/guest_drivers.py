@@ -27,7 +27,7 @@ class GuestHost:
 
     @classmethod
     def of(cls, vm: Vm) -> GuestHost:
-        whole = all(device.kind == "passthrough" for device in vm.devices)
+        whole = all(device.is_whole_gpu for device in vm.devices)
         return cls(host=vm.host, whole=whole, about=f"VM {vm.full_name}")
 
 

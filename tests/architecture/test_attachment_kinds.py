@@ -53,6 +53,16 @@ def test_nothing_but_its_own_files_knows_an_attachment_kind() -> None:
     assert strangers == []
 
 
+def test_nobody_else_compares_the_kind_of_a_device() -> None:
+    """A device says itself what follows from its kind."""
+    compared = re.compile(r"\bdevice\.kind (?:==|!=|in|not in) ")
+    assert [
+        str(path)
+        for path in files(".py", under="orchestrator/")
+        if compared.search(text(path)) and not path.as_posix().startswith(tuple(HOMES))
+    ] == []
+
+
 def test_controller_and_agent_know_the_same_kinds(tmp_path: Path) -> None:
     paths = Paths(root=tmp_path, storage=tmp_path)
     ledger = Ledger(tmp_path, site="s", epoch=1, boot_id="b")
