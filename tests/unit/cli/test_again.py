@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator.cli.progress import PlainLines
-from tests.fakes.running import running_server
-from tests.fakes.typed import Cli
+from tests.fakes.typed import COMMAND, Cli
 from tests.unit.cli.test_progress import operation_of, step_of
 
 CREATE = ("create-vm", "again", "--profile", "t4-small")
@@ -45,15 +43,7 @@ def test_who_joins_an_operation_hears_only_what_is_new(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("shell", ['"$@" </dev/null', '"$@" <&-', 'printf hello | "$@"'])
-def test_a_console_whose_input_has_ended_ends(tmp_path: Path, shell: str) -> None:
-    with running_server(tmp_path / "state") as state:
-        program = Path(sys.executable).with_name("vgpuctl")
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "VGPUCTL_STATE": str(state)}
-
-        def run(shell: str, *words: str) -> subprocess.CompletedProcess[bytes]:
-            return subprocess.run(
-                ["bash", "-c", shell, "bash", program, *words], env=environment, capture_output=True, timeout=60
-            )
-
-        assert run('"$@"', *CREATE).returncode == 0
-        assert run(shell, "console", "again").returncode == 0
+def test_a_console_whose_input_has_ended_ends(state: Path, tmp_path: Path, vm: None, shell: str) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "VGPUCTL_STATE": str(state)}
+    words = ["bash", "-c", shell, "bash", str(COMMAND), "console", "again"]
+    assert subprocess.run(words, env=environment, capture_output=True, timeout=60).returncode == 0
