@@ -71,7 +71,7 @@ def staged(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 def struck(made: Stage, moments: Iterable[T], first: int) -> Iterator[tuple[int, T]]:
-    """Those of ``moments`` at which a fault strikes here, with their numbers; one at least. ``first``: the fault's own."""
+    """Those of ``moments`` at which a fault strikes here, with their numbers. ``first``: the fault's own."""
     every = list(moments)
     share = max(1, min(made.shares, len(every)))
     return islice(enumerate(every), first % share, None, share)
