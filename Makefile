@@ -125,7 +125,7 @@ OF_hosts := $(addprefix tests/unit/,agent lab)
 OF_pure := $(addprefix tests/unit/,catalogue core geometry placement simulate_placement)
 OF_left := $(filter-out $(OF_cli) $(OF_hosts) $(OF_pure),$(wildcard tests/unit/[a-z]*)) tests/architecture
 $(SHARES): check-tests-%:
-	@VGPUCTL_TESTS_IN_MEMORY=1 $(PYTEST) $(OF_$*) -m "not lab and not gpu and not soak"
+	@VGPUCTL_TESTS_IN_MEMORY=1 $(PYTEST) -o tmp_path_retention_policy=failed $(OF_$*) -m "not lab and not gpu and not soak"
 
 bench: bench-placement bench-control-plane bench-server bench-api bench-upgrade bench-create-vm bench-discovery ## all benchmarks; rows go to build/bench/*.json
 
