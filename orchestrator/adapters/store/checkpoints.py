@@ -23,7 +23,7 @@ EVERY: Final = 100
 LONG: Final = 4096
 """Pages of a log, 16 MiB: it begins anew once all of it is moved, which commits that come all the time prevent. One
 that has become so long is moved while nobody commits; most of it has been moved by then."""
-MOST_PAGES: Final = 65_536
+MAX_PAGES: Final = 65_536
 """Pages of a log, 256 MiB, beyond which whoever commits moves it: the thread has failed, or a reader stays for long."""
 log = logging.getLogger(__name__)
 

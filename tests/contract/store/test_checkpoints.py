@@ -124,7 +124,7 @@ def test_who_commits_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_log_beyond_its_bound_is_moved_by_whoever_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "EVERY", NEVER)
-    monkeypatch.setattr(connections, "MOST_PAGES", 10)
+    monkeypatch.setattr(connections, "MAX_PAGES", 10)
     store = opened(tmp_path)
     write(store, 20, LARGE)
     assert in_the_file_alone(tmp_path) >= 19
