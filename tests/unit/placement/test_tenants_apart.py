@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
@@ -103,10 +103,12 @@ def _together(engine: PlacementEngine) -> list[str]:
         if lonely and len(wishes) > 1:
             wrong.append(f"{one.view.name}: {wishes}")
         for gpu in one.gpus:
-            held = {item.tenant: item.isolation or "none" for _, item in gpu.held}
-            divided = gpu.cut >= 0 and gpu.table.cuts[gpu.cut].divides
-            pairs = [(held[a], held[b]) for a in held for b in held if a < b]
-            wrong += [f"{gpu.view.gpu_id}: {held}" for pair in pairs if not may_share_gpu(*pair, divided=divided)]
+            for (first, a), (second, b) in combinations(gpu.held, 2):
+                divided = gpu.cut >= 0 and gpu.table.cuts[gpu.cut].divides(first.shape, second.shape)
+                if a.tenant != b.tenant and not may_share_gpu(
+                    a.isolation or "none", b.isolation or "none", divided=divided
+                ):
+                    wrong.append(f"{gpu.view.gpu_id}: {gpu.held}")
     return wrong
 
 

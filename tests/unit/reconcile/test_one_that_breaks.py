@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.core import diff
 from orchestrator.core.diff.finding import ExpectedVm, Finding
+from orchestrator.core.diff.vms import vm_findings
 from orchestrator.core.lease import WantedEnd
 from orchestrator.core.snapshot import HostSnapshot
 from tests.fakes.control_plane import T4_HOST, ControlPlane, create_vm, plane_with
@@ -75,7 +76,7 @@ def test_a_finding_that_cannot_be_repaired_keeps_no_other_from_its_repair(
 def test_a_vm_that_cannot_be_compared_is_a_finding_and_hides_nothing_about_the_others(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine, compare = plane.machine(T4_HOST), diff.vm_findings
+    machine, compare = plane.machine(T4_HOST), vm_findings
     for vm in plane.services.vms.list(None):
         machine.domains[vm.id] = (machine.domains[vm.id][0], False)
 
