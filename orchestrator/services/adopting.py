@@ -23,6 +23,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.begin import held_by, new_operation, record, running_operation
 from orchestrator.services.fleet_view import Overcommit, capacity_of
 from orchestrator.services.messages import AdoptVm, Started
+from orchestrator.services.sharing import in_its_instances
 from orchestrator.services.tenancy.quotas import within_quota
 from orchestrator.services.tenancy.tenants import known_tenant
 
@@ -81,6 +82,7 @@ class AdoptionService:
             operation = new_operation("adopt_vm", vm, clock=self.clock, ids=self.ids)
             tx.vms.add(held_by(operation, vm))
             tx.claims.take(claim, capacity_of(facts_of(snapshot), self.overcommit.of(host)))
+            check_instances(tx, vm, claim)
             inputs: dict[str, object] = {"vm": name, "running": domain.active}
             record(tx, operation, host=request.host, inputs=inputs)
         return Started(operation=operation.id, name=name)
@@ -140,6 +142,21 @@ class AdoptionService:
             disk_bytes=0,
         )
         return vm, claim
+
+
+def check_instances(tx: Transaction, vm: Vm, claim: Claim) -> None:
+    """Its part of a GPU instance may be none that a stopped VM claims, and yet of another size than that.
+
+    :raises Conflict: ``gpu.cut_differs``"""
+    try:
+        for _ in in_its_instances(tx, vm, claim):
+            pass
+    except ClaimLost as error:
+        raise Conflict(
+            "gpu.cut_differs",
+            "the GPU instance of its vGPU is claimed for vGPUs of another size",
+            hint="delete the stopped VMs that hold it",
+        ) from error
 
 
 def _check_functions(devices: Iterable[Device], claims: Iterable[Claim]) -> None:

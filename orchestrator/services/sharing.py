@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from orchestrator.core.claim import Claim
 from orchestrator.core.device import Device
@@ -41,17 +41,26 @@ def check_neighbours(tx: Transaction, vm: Vm, claim: Claim) -> None:
 def _check_instances(tx: Transaction, vm: Vm, claim: Claim, isolations: Mapping[str, Isolation]) -> None:
     """vGPUs share a GPU instance that are of one size, and of tenants that may share its engines. A claim is of their
     own parts of it."""
+    mine = isolations.get(vm.spec.tenant, DEFAULT_ISOLATION)
+    for there in in_its_instances(tx, vm, claim):
+        theirs = isolations.get(there.spec.tenant, DEFAULT_ISOLATION)
+        if there.spec.tenant != vm.spec.tenant and not may_share_gpu(mine, theirs, divided=False):
+            raise ClaimLost(f"a GPU instance of {claim.host} is another's now")
+
+
+def in_its_instances(tx: Transaction, vm: Vm, claim: Claim) -> Iterator[Vm]:
+    """VMs that have a part of a GPU instance which it has a part of, by their claims.
+
+    :raises ClaimLost: one is of another size, which no instance takes beside it
+    """
     wanted = {(one.gpu, one.gi_start): one for one in vm.devices if _is_part(one)}
     placed = {other.vm for other in tx.claims.of_host(claim.host)} - {vm.id} if wanted else set()
-    mine = isolations.get(vm.spec.tenant, DEFAULT_ISOLATION)
     for there in tx.vms.list(host=claim.host) if placed else ():
         beside = [(wanted[key], one) for one in there.devices if (key := (one.gpu, one.gi_start)) in wanted]
-        if there.id not in placed or not beside:
-            continue
-        theirs = isolations.get(there.spec.tenant, DEFAULT_ISOLATION)
-        apart = there.spec.tenant != vm.spec.tenant and not may_share_gpu(mine, theirs, divided=False)
-        if apart or any(_size(one) != _size(other) for one, other in beside):
-            raise ClaimLost(f"a GPU instance of {claim.host} is another's now")
+        if there.id in placed and beside:
+            if any(_size(one) != _size(other) for one, other in beside):
+                raise ClaimLost(f"a GPU instance of {claim.host} has vGPUs of another size now")
+            yield there
 
 
 def _is_part(device: Device) -> bool:

@@ -15,11 +15,12 @@ from orchestrator.core.adoption import place_of
 from orchestrator.core.claim import Claim
 from orchestrator.core.device import Device, InstancePlace
 from orchestrator.core.diff.sharing import tenants_by_gpu
-from orchestrator.core.errors import NoCapacity
+from orchestrator.core.errors import Conflict, NoCapacity
 from orchestrator.core.geometry.build import MIG
 from orchestrator.core.geometry.nested import instances_of
 from orchestrator.core.snapshot import GpuInstance, GpuSnapshot, VgpuParent
 from orchestrator.ports.store.claims import ClaimLost
+from orchestrator.services.adopting import check_instances
 from orchestrator.services.sharing import check_neighbours
 from tests.fakes.control_plane import ControlPlane, control_plane, create_vm
 from tests.operations.shared_instances import HOST, PROFILE, rtx, with_sibling
@@ -105,6 +106,9 @@ def test_a_claim_that_was_planned_for_an_instance_which_has_another_size_now_is_
         check_neighbours(tx, replace(sibling, id="other"), replace(claim, vm="other"))
         with pytest.raises(ClaimLost):
             check_neighbours(tx, other, replace(claim, vm="other"))
+        with pytest.raises(Conflict) as adopted:
+            check_instances(tx, other, replace(claim, vm="other"))
+        assert adopted.value.code == "gpu.cut_differs"
         whole = replace(device, type_name=WHOLE, gi_start=3)
         check_neighbours(tx, replace(other, devices=(whole,)), replace(claim, vm="other"))
 
