@@ -30,6 +30,10 @@ _AT_ONCE: Final = 64
 """Hosts that are asked side by side: one that takes its time holds up nobody else."""
 MOST: Final = 50
 """Guests are asked for in one round, so that a thousand that boot leave the server its processor."""
+_REST: Final = 9.0
+"""So many times as long as a host took to answer it is not asked again: of its time, which is also its guests', we take
+a tenth."""
+_MAX_REST_S: Final = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -52,18 +56,22 @@ class BootingGuests:
         """The same of one attempt at it."""
         self._asked: dict[str, int] = {}
         """The round in which a host was asked for the last time."""
+        self._rests: dict[str, float] = {}
+        """Until when a host is not asked."""
         self._rounds = 0
         self._under_way: set[str] = set()
 
     def round(self) -> None:
-        """Begin to ask for those that wait, on threads that nobody waits for; a host that has not answered yet is left
-        out. Where there are too many for one round, those come first that were asked for longest ago."""
+        """Begin to ask for those that wait, on threads that nobody waits for; a host that has not answered yet, or took
+        its time to, is left out. Where there are too many for one round, those come first that were asked for longest
+        ago."""
         self._rounds += 1
-        guests = self.waiting()
+        guests, now = self.waiting(), self._clock.monotonic()
         with self._lock:
             self._asked = {host: self._asked.get(host, 0) for host in guests}
+            self._rests = {host: until for host, until in self._rests.items() if until > now}
             room = MOST
-            for host in sorted(guests.keys() - self._under_way, key=self._asked.__getitem__):
+            for host in sorted(guests.keys() - self._under_way - self._rests.keys(), key=self._asked.__getitem__):
                 if room > 0:
                     room -= len(guests[host])
                     self._asked[host] = self._rounds
@@ -95,6 +103,7 @@ class BootingGuests:
                 if _logs_in(one) and now - self._began.get((one.operation, one.attempt), now) < AGAIN_AFTER_S
             }
         boot = self._boot(name, [one for one in guests if not _logs_in(one)])
+        self._let_rest(name, self._clock.monotonic() - now)
         ready = {one.operation for one in guests} - boot - tried - long
         if ready or long:
             with self._store.begin() as tx:
@@ -122,6 +131,10 @@ class BootingGuests:
         except VgpuctlError as error:
             log.debug("host %s does not tell of its guests: %s", name, error.message)
         return found
+
+    def _let_rest(self, name: str, took: float) -> None:
+        with self._lock:
+            self._rests[name] = self._clock.monotonic() + min(_REST * took, _MAX_REST_S)
 
     def _boots(self, host: Host, vm: str) -> bool:
         domain = self._link.observe_domain(host, vm)

@@ -14,11 +14,13 @@ from orchestrator.core.errors import Retryable
 from orchestrator.core.host import Host
 from orchestrator.core.operation import Operation
 from orchestrator.core.snapshot import DomainSnapshot
+from orchestrator.ports.clock import Clock
 from orchestrator.reconcile.guests import MOST, BootingGuests
 from tests.contract.engine.test_durable import add
 from tests.fakes.control_plane import L40S_HOST, T4_HOST, ControlPlane, create_vm, plane_with
 from tests.fakes.fake_host import Crash, FakeHosts, Strike
 from tests.fakes.fake_world import FakeClock
+from tests.fakes.several import until
 from tests.operations.scene import SCENES, Stage, World, stage
 
 LIMIT_S = 60.0
@@ -199,6 +201,37 @@ def test_a_host_that_does_not_answer_holds_up_only_its_own_guests(plane: Control
     assert hosts.asked.count(T4_HOST) == 1, "it is asked again when it has answered"
     hosts.let_go.set()
     until_due(plane, there, guests)
+    guests.close()
+
+
+class Busy(FakeHosts):
+    """Its hosts take their time to tell of a domain."""
+
+    clock: Clock
+    answer_s: float
+    asked: int
+
+    def observe_domain(self, host: Host, vm: str) -> DomainSnapshot | None:
+        self.asked += 1
+        self.clock.sleep(self.answer_s)
+        return super().observe_domain(host, vm)
+
+
+@pytest.mark.parametrize(("answer_s", "rest_s"), [(0.2, 1.8), (0.5, 4.5), (30.0, 5.0)])
+def test_a_host_that_takes_its_time_to_answer_is_left_to_its_guests_before_it_is_asked_again(
+    plane: ControlPlane, answer_s: float, rest_s: float
+) -> None:
+    begun(plane)
+    hosts = Busy(plane.hosts.machines)
+    hosts.clock, hosts.answer_s, hosts.asked = plane.world.clock, answer_s, 0
+    guests = server(plane, hosts)
+    ask(plane, guests)
+    plane.world.clock.sleep(rest_s - 0.1)
+    guests.round()
+    assert hosts.asked == 1
+    plane.world.clock.sleep(0.2)
+    guests.round()
+    until(lambda: hosts.asked == 2)
     guests.close()
 
 

@@ -208,16 +208,20 @@ class Domains:
         """IP addresses of our VM, as libvirt's DHCP server leased them or its filters learned them.
 
         :raises NotFound: ``vm.not_found``"""
-        found: tuple[str, ...] = self._on_own_domain(vm, self._addresses)
+
+        def addresses(domain: Any) -> tuple[str, ...]:
+            return self._addresses(domain, read_domain_xml(domain.XMLDesc()).interfaces)
+
+        found: tuple[str, ...] = self._on_own_domain(vm, addresses)
         return found
 
-    def _addresses(self, domain: Any) -> tuple[str, ...]:
+    def _addresses(self, domain: Any, interfaces: Iterable[str]) -> tuple[str, ...]:
         """Of libvirt's own leases first, as the host reaches those; of cards without one what the filters learned; of
         the host's ARP table where the guest took no lease.
 
         All outlive the guest's last run, so nothing is believed until it has sent a packet in this one.
         """
-        if not domain.isActive() or not _has_sent(domain):
+        if not domain.isActive() or not _has_sent(domain, interfaces):
             return ()
         leased = _told_by(domain, libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE)
         cards = {mac for mac, _ in leased}
@@ -257,7 +261,7 @@ class Domains:
                 state=_state(domain),
                 owner=None if owner is None else owner.vm,
                 devices=text.devices,
-                addresses=self._addresses(domain),
+                addresses=self._addresses(domain, text.interfaces),
                 vcpus=text.vcpus,
                 memory_mib=text.memory_mib,
                 disk_bytes=_disk_bytes(domain, text.disks) if owner is None else None,
@@ -359,12 +363,12 @@ def _told_by(domain: Any, source: int) -> set[tuple[str, str]]:
     }
 
 
-def _has_sent(domain: Any) -> bool:
+def _has_sent(domain: Any, interfaces: Iterable[str]) -> bool:
     """Whether the guest has sent a packet since its start; its interfaces, and their counters, are made at each start.
 
     virDomainInterfaceStats: eight counters as the guest sees them, the sixth is ``tx_packets``.
     """
-    for interface in read_domain_xml(domain.XMLDesc()).interfaces:
+    for interface in interfaces:
         try:
             if domain.interfaceStats(interface)[_TX_PACKETS] > 0:
                 return True
