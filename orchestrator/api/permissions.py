@@ -137,7 +137,7 @@ RULES: Final[dict[str, Rule]] = {
     "GET /v1/tenants/{tenant}/quota": Rule("path", _SEE),
     "PATCH /v1/tenants/{tenant}/quota": Rule("pool", _OPERATE),
     "GET /v1/tenants/{tenant}/policy": Rule("path", _SEE),
-    "PATCH /v1/tenants/{tenant}/policy": Rule("pool", _OPERATE),
+    "PATCH /v1/tenants/{tenant}/policy": Rule("path", _OWN | {"operator"}),
     "GET /v1/whoami": Rule("anybody", _SEE),
     "POST /v1/tokens": Rule("body", _OWN),
     "GET /v1/tokens": Rule("query", _OWN),

@@ -300,6 +300,29 @@ class AuditRecord(TypedDict):
     """
 
 
+class AwaitedTenant(TypedDict):
+    """
+    A tenant for whose VMs a host waits.
+    """
+
+    tenant: str
+    """
+    Whose it is
+    """
+    vms: int
+    """
+    That are not stopped
+    """
+    policy: str
+    """
+    wait: its users stop them; 22:00-05:00: they are stopped in that part of each day
+    """
+    opens_at: str | None
+    """
+    When its window opens next; null: it is open, or there is none
+    """
+
+
 class NetworkCard(TypedDict):
     """
     A network card of a VM.
@@ -405,6 +428,10 @@ class ChangePolicy(TypedDict):
     preempt: NotRequired[bool]
     """
     May it have VMs of lower priority stopped for its own?
+    """
+    driver_upgrade: NotRequired[str]
+    """
+    VMs stop for driver upgrades: stop: in their host's turn; 22:00-05:00: then, UTC; wait: by users
     """
 
 
@@ -1293,9 +1320,21 @@ class HostUpgrade(TypedDict):
     """
     Swaps its driver
     """
+    progress: str | None
+    """
+    How far it is in its phase, while it is under way
+    """
     why: str
     """
     What went wrong, or what it waits for
+    """
+    waits_for: list[AwaitedTenant]
+    """
+    Tenants that keep it from being taken out
+    """
+    opens_at: str | None
+    """
+    When their windows are open together next; null: not waited for
     """
     began_at: str | None
     """
@@ -1665,6 +1704,21 @@ class VmPlan(TypedDict):
     """
 
 
+class PlannedStop(TypedDict):
+    """
+    A driver upgrade of its host will stop the VM, and start it again.
+    """
+
+    policy: str
+    """
+    stop: in the host's turn; 22:00-05:00: then, UTC; wait: when its users stop it
+    """
+    opens_at: str | None
+    """
+    The earliest moment; null: now, or when its users stop it
+    """
+
+
 class Policy(TypedDict):
     default_lease_s: int | None
     """
@@ -1689,6 +1743,10 @@ class Policy(TypedDict):
     preempt: bool
     """
     Whether its VMs may preempt others
+    """
+    driver_upgrade: str
+    """
+    VMs stop for driver upgrades: stop: in their host's turn; 22:00-05:00: then, UTC; wait: by users
     """
 
 
@@ -2093,9 +2151,9 @@ class StartDriverUpgrade(TypedDict):
     """
     Empty: all
     """
-    policy: NotRequired[Literal["stop", "wait"]]
+    policy: NotRequired[Literal["tenant", "stop", "wait"]]
     """
-    stop: VMs are stopped and started again; wait: until none runs
+    VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts
     """
     max_unavailable: NotRequired[int]
     """
@@ -2494,6 +2552,10 @@ class Vm(TypedDict):
     """
     Why it holds no claim on a GPU any more; starting it makes one on its host
     """
+    planned_stop: PlannedStop | None
+    """
+    For a driver upgrade; null: none is planned
+    """
 
 
 class DataVolume(TypedDict):
@@ -2659,9 +2721,13 @@ class DriverUpgrade(TypedDict):
     """
     Where it stands
     """
-    policy: Literal["stop", "wait"]
+    policy: Literal["tenant", "stop", "wait"]
     """
-    How the GPU's time is divided
+    VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts
+    """
+    overridden: list[str]
+    """
+    Tenants whose own policies it does not follow
     """
     max_unavailable: int
     """

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +35,13 @@ class DailyWindow:
         if self.is_open(now):
             return None
         return float((now // 60 + (self.begin_min - _minute(now)) % _DAY_MIN) * 60)
+
+
+def open_together_at(windows: Sequence[DailyWindow], now: float) -> float | None:
+    """``now``, or when all of them are open next; None: they never are. A time in which all are begins with one."""
+    begins = (float((now // 60 + (one.begin_min - _minute(now)) % _DAY_MIN) * 60) for one in windows)
+    moments = (at for at in (now, *begins) if at >= now and all(one.is_open(at) for one in windows))
+    return min(moments, default=None)
 
 
 def _minute(now: float) -> int:

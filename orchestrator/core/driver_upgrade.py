@@ -21,8 +21,9 @@ HostPhase = Literal["waiting", "emptying", "swapping", "refilling", "done", "rol
 """``rolled_back``: the old driver is there again, and so are its VMs. ``failed``: a person must look. ``kept``: its VMs
 could not leave, so it was not touched."""
 
-Policy = Literal["stop", "wait"]
-"""How VMs leave: stopped now and started again, or waited for until nobody runs them."""
+Policy = Literal["tenant", "stop", "wait"]
+"""How VMs leave: as each tenant's policy says; all stopped now and started again; all waited for until nobody runs
+them."""
 
 UNDER_WAY: Final[frozenset[HostPhase]] = frozenset({"emptying", "swapping", "refilling"})
 BAD: Final[frozenset[HostPhase]] = frozenset({"rolled_back", "failed", "kept"})
@@ -68,6 +69,8 @@ class DriverUpgrade:
     ended_at: float | None = None
     window: DailyWindow | None = None
     """When hosts may be taken out; None: at any time."""
+    overridden: tuple[str, ...] = ()
+    """Tenants whose VMs are stopped at other times than their own policies say, by name."""
 
     def is_open(self, now: float) -> bool:
         """Whether a host may be taken out now, by the time of day."""
@@ -91,9 +94,12 @@ def failures(upgrade: DriverUpgrade) -> int:
     return sum(one.phase in BAD and not one.seen for one in upgrade.hosts)
 
 
-def begin_next(upgrade: DriverUpgrade, unavailable: Collection[str] = ()) -> tuple[str, ...]:
+def begin_next(
+    upgrade: DriverUpgrade, unavailable: Collection[str] = (), occupied: Collection[str] = ()
+) -> tuple[str, ...]:
     """Hosts that may begin now, in order. ``unavailable``: hosts that are away, whatever for; those of them that
-    wait are left out until they are back."""
+    wait are left out until they are back. ``occupied``: hosts whose VMs may not be stopped now; others go first, but
+    none before a canary."""
     if upgrade.state != "running" or must_halt(upgrade):
         return ()
     canaries = upgrade.hosts[: upgrade.canary]
@@ -103,7 +109,8 @@ def begin_next(upgrade: DriverUpgrade, unavailable: Collection[str] = ()) -> tup
         candidates = upgrade.hosts
     ours = {one.host for one in upgrade.hosts if is_out(one)}
     room = upgrade.max_unavailable - len(ours | set(unavailable))
-    waiting = [one.host for one in candidates if one.phase == "waiting" and one.host not in unavailable]
+    kept = {*unavailable, *occupied}
+    waiting = [one.host for one in candidates if one.phase == "waiting" and one.host not in kept]
     return tuple(waiting[: max(room, 0)])
 
 

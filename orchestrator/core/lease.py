@@ -10,6 +10,7 @@ from typing import Final
 
 from orchestrator.core.errors import InvalidInput, QuotaExceeded
 from orchestrator.core.isolation import DEFAULT_ISOLATION, ISOLATIONS, Isolation
+from orchestrator.core.leaving import STOP, parse_leave
 from orchestrator.core.priority import PRIORITIES, Priority
 
 DAY_S: Final = 86400
@@ -36,6 +37,8 @@ class TenantPolicy:
     """How far its VMs are kept apart from other tenants'; what is placed already stays."""
     preempt: bool = False
     """Whether it may have VMs of lower priority stopped to make room for its own."""
+    driver_upgrade: str = STOP
+    """When its VMs may be stopped for a driver upgrade of their host (:func:`parse_leave`)."""
 
 
 PolicyValue = int | str | bool | None
@@ -57,6 +60,9 @@ def changed_policy(policy: TenantPolicy, values: Mapping[str, PolicyValue]) -> T
     :raises InvalidInput: ``policy.invalid``
     """
     for name, value in values.items():
+        if name == "driver_upgrade":
+            parse_leave(str(value))
+            continue
         if name in _CHOICES:
             fits, hint = value in _CHOICES[name], ", ".join(str(one) for one in _CHOICES[name])
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from orchestrator.core.driver_upgrade import (
     UNDER_WAY,
@@ -31,8 +30,7 @@ from orchestrator.services.begin import before, held_by, new_operation, record
 from orchestrator.services.deallocating import idle
 from orchestrator.services.driver_upgrades import swap_of
 from orchestrator.services.host_provisioning import begin_swap, check_free
-
-_AT_REST: Final = frozenset({"stopped", "lost", "failed"})
+from orchestrator.services.upgrade_waits import AT_REST, waits_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +73,9 @@ class _Work:
         if upgrade.state == "running" and upgrade.is_open(now):
             at_rest = {one.host for one in upgrade.hosts if one.phase not in UNDER_WAY}
             away = {host.name for host in self._tx.hosts.list() if host.state != "ready"} & at_rest
-            for name in begin_next(upgrade, away):
+            # Whose turn it is depends on the tenants only while there is one who may begin.
+            occupied = waits_of(self._tx, upgrade, now) if begin_next(upgrade, away) else ()
+            for name in begin_next(upgrade, away, occupied):
                 upgrade = upgrade.put(self._on(self._begin(upgrade.host(name))))
         return settled(upgrade, now)
 
@@ -107,7 +107,7 @@ class _Work:
         stopped = [self._tx.operations.get(name).operation for name in one.operations]
         if any(operation.state in FINISHED - {"done"} for operation in stopped):
             return self._refill(one, "kept", "a VM could not be stopped")
-        vms = [vm for vm in self._tx.vms.list(host=one.host) if vm.state not in _AT_REST]
+        vms = [vm for vm in self._tx.vms.list(host=one.host) if vm.state not in AT_REST]
         if any(vm.state == "stuck" for vm in vms):
             return self._refill(one, "kept", f"VM {vms[0].full_name} is stuck")
         if vms:

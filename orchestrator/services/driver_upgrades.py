@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.catalogue.profiles import shipped_profiles
@@ -24,10 +24,13 @@ from orchestrator.core.driver_upgrade import (
 )
 from orchestrator.core.errors import Conflict, InvalidInput, NotFound, Reason
 from orchestrator.core.host import Host
+from orchestrator.core.leaving import WAIT, AwaitedTenants, show_tenants
 from orchestrator.ports.clock import Clock, Ids
 from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.host_provisioning import Bundles, Swap, swap_to
+from orchestrator.services.upgrade_progress import UpgradeNow, seen_now
+from orchestrator.services.upgrade_waits import PlannedStops, overridden_by, planned_stops, waits_of
 
 MAX_AT_ONCE: Final = 1000
 MAX_HOSTS: Final = 100_000
@@ -40,7 +43,7 @@ class WantedUpgrade:
 
     version: str
     hosts: tuple[str, ...] = ()
-    policy: Policy = "stop"
+    policy: Policy = "tenant"
     max_unavailable: int = 2
     canary: int = 1
     failure_budget: int = 1
@@ -100,12 +103,15 @@ class DriverUpgradeService:
         """From now on hosts get that driver, some at a time. Nothing is begun when any of them must be refused.
 
         :raises InvalidInput: ``driver.version_invalid``, ``upgrade.number_invalid``; :raises NotFound: ``host.unknown``
-        :raises Conflict: ``upgrade.active``, ``upgrade.refused``, ``upgrade.nothing_to_do``
+        :raises Conflict: ``upgrade.active``, ``upgrade.refused``, ``upgrade.nothing_to_do``,
+            ``upgrade.windows_apart``
         """
         with self.store.begin() as tx:
             upgrade = self._planned(tx, wanted)
             tx.driver_upgrades.add(upgrade)
-            self._note(tx, f"upgrade_drivers {wanted.version}", f"{len(upgrade.hosts)} hosts")
+            over = f" over the policies of {', '.join(upgrade.overridden)}" if upgrade.overridden else ""
+            how = "" if upgrade.policy == "tenant" else f", VMs {upgrade.policy}{over}"
+            self._note(tx, f"upgrade_drivers {wanted.version}{how}", f"{len(upgrade.hosts)} hosts")
         self.advance()
         return self.get()
 
@@ -113,6 +119,16 @@ class DriverUpgradeService:
         """The newest. :raises NotFound: ``upgrade.unknown``"""
         with self.store.read() as tx:
             return _newest(tx)
+
+    def now(self, upgrade: DriverUpgrade) -> UpgradeNow:
+        """For whom its hosts wait, and how far they are."""
+        with self.store.read() as tx:
+            return seen_now(tx, upgrade, self.clock.now())
+
+    def planned_stops(self) -> PlannedStops:
+        """Which VMs an upgrade that goes on will stop."""
+        with self.store.read() as tx:
+            return planned_stops(tx, self.clock.now())
 
     def pause(self) -> DriverUpgrade:
         """Nothing more begins until :meth:`resume`. :raises Conflict: ``upgrade.over``"""
@@ -162,8 +178,10 @@ class DriverUpgradeService:
                 reasons=tuple(reasons),
             )
         hosts = tuple(
-            HostUpgrade(host=host.name, phase="done", why="it had this driver") if has else HostUpgrade(host=host.name)
-            for host, has in sorted(((one, _has(tx, one, wanted.version)) for one in chosen), key=lambda pair: pair[1])
+            HostUpgrade(host=host.name, phase="done", why="it had this driver")
+            if _has(tx, host, wanted.version)
+            else HostUpgrade(host=host.name)
+            for host in chosen
         )
         if all(one.phase == "done" for one in hosts):
             raise Conflict(
@@ -171,7 +189,7 @@ class DriverUpgradeService:
                 f"driver {wanted.version} is on all {len(hosts)} hosts that were chosen",
                 hint="'vgpuctl driver check --all' shows which host has which",
             )
-        return DriverUpgrade(
+        upgrade = DriverUpgrade(
             id=self.ids.new_uuid(),
             version=wanted.version,
             policy=wanted.policy,
@@ -181,7 +199,33 @@ class DriverUpgradeService:
             created_at=self.clock.now(),
             hosts=hosts,
             window=wanted.window,
+            overridden=overridden_by(tx, (one.host for one in hosts if one.phase == "waiting"), wanted.policy),
         )
+        return _in_order(upgrade, waits_of(tx, upgrade, upgrade.created_at))
+
+
+def _in_order(upgrade: DriverUpgrade, waits: Mapping[str, AwaitedTenants]) -> DriverUpgrade:
+    """Hosts that nobody has to be waited for go first, the canary among them; then those with windows.
+
+    :raises Conflict: ``upgrade.windows_apart``
+    """
+    apart = [(name, wait) for name, wait in waits.items() if wait.apart]
+    if apart:
+        name, wait = apart[0]
+        window = "" if upgrade.window is None else f" and of the upgrade ({upgrade.window})"
+        more = f" (and {len(apart) - 1} more hosts)" if len(apart) > 1 else ""
+        raise Conflict(
+            "upgrade.windows_apart",
+            f"on host {name} the windows of {show_tenants(wait.tenants)}{window} have no minute in common{more}",
+            hint="--vms stop overrides them, --hosts leaves hosts out, 'vgpuctl policy set' gives a tenant another one",
+        )
+
+    def rank(one: HostUpgrade) -> tuple[bool, bool, float]:
+        wait = waits.get(one.host)
+        awaited = wait is not None and any(tenant.policy == WAIT for tenant in wait.tenants)
+        return one.phase == "done", awaited, (wait.opens_at or 0.0) if wait is not None else 0.0
+
+    return replace(upgrade, hosts=tuple(sorted(upgrade.hosts, key=rank)))
 
 
 def _check_numbers(wanted: WantedUpgrade) -> None:

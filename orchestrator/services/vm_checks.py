@@ -12,6 +12,7 @@ from orchestrator.core.vm import Vm, VmState
 from orchestrator.ports.store.transaction import Transaction
 from orchestrator.services.begin import running_operation
 from orchestrator.services.tenancy.tenants import known_tenant
+from orchestrator.services.upgrade_waits import is_emptied
 
 _SHORTEST_ID = 6
 """Digits of an id by which a VM may be called."""
@@ -69,8 +70,9 @@ def check_may_rename(tx: Transaction, vm: Vm) -> None:
 
 
 def check_host(tx: Transaction, vm: Vm) -> None:
-    """:raises Conflict: ``host.provisioning``"""
-    if tx.hosts.get(vm.host).state == "provisioning":
+    """:raises Conflict: ``host.provisioning``: it gets a driver, or is being emptied for one"""
+    host = tx.hosts.get(vm.host)
+    if host.state == "provisioning" or (host.cordoned and is_emptied(tx, host.name)):
         raise Conflict(
             "host.provisioning",
             f"the host of VM {vm.spec.name} is getting a driver",  # unnamed: it is the tenant that is told

@@ -13,6 +13,7 @@ from orchestrator.adapters.store.tables import members, policies, quotas, reques
 from orchestrator.adapters.store.tenant_usage_rows import SqlTenantUsage
 from orchestrator.core.isolation import DEFAULT_ISOLATION, Isolation
 from orchestrator.core.lease import TenantPolicy
+from orchestrator.core.leaving import STOP
 from orchestrator.core.quota import Amounts, Limit
 from orchestrator.core.request_key import StoredRequest
 from orchestrator.core.tenant import ApiToken, Member, Tenant
@@ -118,6 +119,8 @@ class SqlQuotas:
 
 _ISOLATION: Final = policies.c.document["isolation"].as_string()
 _ISOLATED: Final = kept(select(policies.c.tenant, _ISOLATION.label("isolation")).where(_ISOLATION != DEFAULT_ISOLATION))
+_LEAVE: Final = policies.c.document["driver_upgrade"].as_string()
+_LEAVING: Final = kept(select(policies.c.tenant, _LEAVE.label("leave")).where(_LEAVE != STOP))
 
 
 class SqlPolicies:
@@ -132,6 +135,10 @@ class SqlPolicies:
     def isolations(self) -> dict[str, Isolation]:
         """Of the tenants that have another one than the default."""
         return {row.tenant: row.isolation for row in self._db.execute(_ISOLATED) if row.isolation is not None}
+
+    def driver_upgrades(self) -> dict[str, str]:
+        """Of the tenants that say another one than the default."""
+        return {row.tenant: row.leave for row in self._db.execute(_LEAVING) if row.leave is not None}
 
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was."""

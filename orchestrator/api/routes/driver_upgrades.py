@@ -13,7 +13,7 @@ router = APIRouter(prefix="/driver-upgrade", tags=["drivers"])
 
 
 def _answer(services: ServicesOf, upgrade: DriverUpgrade) -> DriverUpgradeAnswer:
-    return DriverUpgradeAnswer.of(upgrade, services.driver_upgrades.clock.now())
+    return DriverUpgradeAnswer.of(upgrade, services.driver_upgrades.now(upgrade))
 
 
 @router.post("", status_code=202)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from orchestrator.api.auth import CallerOf
+from orchestrator.api.permissions import may_operate
 from orchestrator.api.schemas.base import MAX_NAME
 from orchestrator.api.schemas.policies import ChangePolicyBody, PolicyAnswer
 from orchestrator.api.services import ServicesOf
@@ -23,6 +25,8 @@ def get(tenant: TenantInPath, services: ServicesOf) -> PolicyAnswer:
 
 
 @router.patch("")
-def change(tenant: TenantInPath, body: ChangePolicyBody, services: ServicesOf) -> PolicyAnswer:
-    """Set what is named; the rest stays, and so do the ends of leases that are there."""
-    return PolicyAnswer.of(services.tenancy.policies.change(tenant, body.model_dump(exclude_unset=True)))
+def change(tenant: TenantInPath, body: ChangePolicyBody, services: ServicesOf, caller: CallerOf) -> PolicyAnswer:
+    """Set what is named; the rest stays, and so do the ends of leases that are there. The tenant's own admin says when
+    its VMs may be stopped for a driver upgrade, and nothing else."""
+    values = body.model_dump(exclude_unset=True)
+    return PolicyAnswer.of(services.tenancy.policies.change(tenant, values, operator=may_operate(caller)))

@@ -26,9 +26,11 @@ from orchestrator.api.schemas.vms import (
 )
 from orchestrator.api.services import ServicesOf, TenantFilter, TenantOf
 from orchestrator.api.telling import check_may_name_place, watches_pool
+from orchestrator.core.access import Caller
 from orchestrator.core.domain_xml.console import MAX_LOG_BYTES
 from orchestrator.core.errors import InvalidInput
 from orchestrator.core.tenant import DEFAULT_TENANT
+from orchestrator.core.vm import Vm
 from orchestrator.use_cases import Services
 
 router = APIRouter(prefix="/vms", tags=["vms"])
@@ -76,9 +78,9 @@ def list_all(
     found = [vm for vm in services.vms.list(caller.visible(tenant)) if only.picks(vm)]
     if not found:
         _check_named(only, services)
-    unseen = services.vms.unseen()
+    unseen, stops = services.vms.unseen(), services.driver_upgrades.planned_stops()
     page = paging.cut(found, lambda vm: (vm.spec.tenant, vm.spec.name))
-    return paging.answer(vm_json(vm, unseen.get(vm.host), watching=watching) for vm in page)
+    return paging.answer(vm_json(vm, unseen.get(vm.host), stops.of(vm), watching=watching) for vm in page)
 
 
 def _check_named(only: VmFilter, services: Services) -> None:
@@ -95,7 +97,12 @@ def _check_named(only: VmFilter, services: Services) -> None:
 @router.get("/{name}")
 def get(name: NameInPath, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT) -> VmAnswer:
     """One VM."""
-    return VmAnswer.of(services.vms.get(tenant, name), services.vms.unseen(), watching=watches_pool(caller))
+    return _answer(services.vms.get(tenant, name), services, caller)
+
+
+def _answer(vm: Vm, services: Services, caller: Caller) -> VmAnswer:
+    stops = services.driver_upgrades.planned_stops()
+    return VmAnswer.of(vm, services.vms.unseen(), stops.of(vm), watching=watches_pool(caller))
 
 
 @router.patch("/{name}")
@@ -103,8 +110,7 @@ def change(
     name: NameInPath, body: ChangeVmBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
     """Set labels; those not named stay."""
-    vm = services.vms.label(tenant, name, body.labels)
-    return VmAnswer.of(vm, services.vms.unseen(), watching=watches_pool(caller))
+    return _answer(services.vms.label(tenant, name, body.labels), services, caller)
 
 
 @router.delete("/{name}", status_code=202)
@@ -148,8 +154,7 @@ def extend(
     name: NameInPath, body: ExtendBody, services: ServicesOf, caller: CallerOf, tenant: TenantOf = DEFAULT_TENANT
 ) -> VmAnswer:
     """Make its lease longer, within what the tenant's policy allows."""
-    vm = services.vms.extend(tenant, name, body.to_request())
-    return VmAnswer.of(vm, services.vms.unseen(), watching=watches_pool(caller))
+    return _answer(services.vms.extend(tenant, name, body.to_request()), services, caller)
 
 
 # Websockets are routes/guest_streams.py; these are so that the description of the API can name them.

@@ -7,15 +7,27 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from orchestrator.api.schemas.base import AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.api.schemas.base import (
+    AnswerBody,
+    CopiedAnswer,
+    Moment,
+    Name,
+    RequestBody,
+    moment,
+    moment_or_none,
+)
 from orchestrator.core.daily_window import parse_window
 from orchestrator.core.driver_upgrade import DriverUpgrade, HostPhase, HostUpgrade, Policy, UpgradeState, waves
 from orchestrator.services.driver_upgrades import WantedUpgrade
+from orchestrator.services.upgrade_progress import UpgradeNow
 
 _OUT_AT_ONCE = "Hosts that are out at once, at most"
 _FIRST = "Hosts that go first; the others only when these are done"
 _WINDOW = "Part of each day in which hosts are taken out, in UTC: 22:00-05:00"
+_APART = "these windows have no minute in common"
 _MAY_FAIL = "Hosts that may fail; at the next one it halts"
+
+_POLICY = "VMs stop and start again: tenant: as policies say; stop: now; wait: by users, on cordoned hosts"
 
 
 class StartUpgradeBody(RequestBody):
@@ -27,7 +39,7 @@ class StartUpgradeBody(RequestBody):
 
     version: str = Field(max_length=40, description="Of the host driver; its bundle must be there")
     hosts: tuple[Name, ...] = Field(default=(), max_length=100_000, description="Empty: all", strict=False)
-    policy: Policy = Field(default="stop", description="stop: VMs are stopped and started again; wait: until none runs")
+    policy: Policy = Field(default="tenant", description=_POLICY)
     max_unavailable: int = Field(default=2, description=_OUT_AT_ONCE)
     canary: int = Field(default=1, description=_FIRST)
     failure_budget: int = Field(default=1, description=_MAY_FAIL)
@@ -46,6 +58,15 @@ class StartUpgradeBody(RequestBody):
         )
 
 
+class AwaitedTenantAnswer(CopiedAnswer):
+    """A tenant for whose VMs a host waits."""
+
+    tenant: str
+    vms: int = Field(description="That are not stopped")
+    policy: str = Field(description="wait: its users stop them; 22:00-05:00: they are stopped in that part of each day")
+    opens_at: Moment | None = Field(description="When its window opens next; null: it is open, or there is none")
+
+
 class HostUpgradeAnswer(AnswerBody):
     """How far one host is."""
 
@@ -53,18 +74,25 @@ class HostUpgradeAnswer(AnswerBody):
     phase: HostPhase = Field(description="What is done with it now")
     vms: int = Field(description="VMs that ran there and run again afterwards")
     operation: str | None = Field(description="Swaps its driver")
+    progress: str | None = Field(description="How far it is in its phase, while it is under way")
     why: str = Field(description="What went wrong, or what it waits for")
+    waits_for: tuple[AwaitedTenantAnswer, ...] = Field(description="Tenants that keep it from being taken out")
+    opens_at: datetime | None = Field(description="When their windows are open together next; null: not waited for")
     began_at: datetime | None = Field(description="When its turn came; null: it waits")
     ended_at: datetime | None = Field(description="When it was done, failed or given up; null: it goes on")
 
     @classmethod
-    def of(cls, one: HostUpgrade) -> HostUpgradeAnswer:
+    def of(cls, one: HostUpgrade, now: UpgradeNow) -> HostUpgradeAnswer:
+        wait = now.waits.get(one.host)
         return cls(
             host=one.host,
             phase=one.phase,
             vms=len(one.vms),
             operation=one.swap,
-            why=one.why,
+            progress=now.progress.get(one.host),
+            why=_APART if wait is not None and wait.apart else one.why,
+            waits_for=() if wait is None else tuple(map(AwaitedTenantAnswer.of, wait.tenants)),
+            opens_at=None if wait is None else moment_or_none(wait.opens_at),
             began_at=moment_or_none(one.began_at),
             ended_at=moment_or_none(one.ended_at),
         )
@@ -76,7 +104,8 @@ class DriverUpgradeAnswer(AnswerBody):
     id: str
     version: str
     state: UpgradeState
-    policy: Policy
+    policy: Policy = Field(description=_POLICY)
+    overridden: tuple[str, ...] = Field(description="Tenants whose own policies it does not follow")
     max_unavailable: int = Field(description=_OUT_AT_ONCE)
     canary: int = Field(description=_FIRST)
     failure_budget: int = Field(description=_MAY_FAIL)
@@ -88,20 +117,21 @@ class DriverUpgradeAnswer(AnswerBody):
     waves: tuple[tuple[str, ...], ...] = Field(description="Those that wait, if all took the same time")
 
     @classmethod
-    def of(cls, upgrade: DriverUpgrade, now: float) -> DriverUpgradeAnswer:
+    def of(cls, upgrade: DriverUpgrade, now: UpgradeNow) -> DriverUpgradeAnswer:
         window = upgrade.window
         return cls(
             id=upgrade.id,
             version=upgrade.version,
             state=upgrade.state,
             policy=upgrade.policy,
+            overridden=upgrade.overridden,
             max_unavailable=upgrade.max_unavailable,
             canary=upgrade.canary,
             failure_budget=upgrade.failure_budget,
             window=None if window is None else str(window),
-            opens_at=None if window is None else moment_or_none(window.opens_at(now)),
+            opens_at=None if window is None else moment_or_none(window.opens_at(now.at)),
             created_at=moment(upgrade.created_at),
             ended_at=moment_or_none(upgrade.ended_at),
-            hosts=tuple(map(HostUpgradeAnswer.of, upgrade.hosts)),
+            hosts=tuple(HostUpgradeAnswer.of(one, now) for one in upgrade.hosts),
             waves=waves(upgrade),
         )

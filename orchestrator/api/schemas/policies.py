@@ -12,6 +12,8 @@ from orchestrator.core.isolation import Isolation
 from orchestrator.core.lease import MAX_GRACE_S, MAX_LEASE_S, MIN_LEASE_S, TenantPolicy
 from orchestrator.core.priority import Priority
 
+_LEAVE = "VMs stop for driver upgrades: stop: in their host's turn; 22:00-05:00: then, UTC; wait: by users"
+
 
 class ChangePolicyBody(RequestBody):
     """New values; what is not named stays."""
@@ -36,6 +38,7 @@ class ChangePolicyBody(RequestBody):
     preempt: bool = Field(
         default=TenantPolicy.preempt, description="May it have VMs of lower priority stopped for its own?"
     )
+    driver_upgrade: str = Field(default=TenantPolicy.driver_upgrade, max_length=40, description=_LEAVE)
 
 
 class PolicyAnswer(AnswerBody):
@@ -45,6 +48,7 @@ class PolicyAnswer(AnswerBody):
     max_priority: Priority
     isolation: Isolation
     preempt: bool
+    driver_upgrade: str = Field(description=_LEAVE)
 
     @classmethod
     def of(cls, policy: TenantPolicy) -> PolicyAnswer:

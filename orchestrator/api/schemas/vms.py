@@ -12,15 +12,29 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
-from orchestrator.api.schemas.base import MAX_NAME, AnswerBody, Name, RequestBody, moment, moment_or_none
+from orchestrator.api.schemas.base import (
+    MAX_NAME,
+    AnswerBody,
+    Name,
+    RequestBody,
+    moment,
+    moment_or_none,
+)
 from orchestrator.api.schemas.guests import Roles, Secrets, Settings
-from orchestrator.core.device import Device, DeviceKind
+from orchestrator.api.schemas.vm_parts import (
+    CardAnswer,
+    DeviceAnswer,
+    NicFunctionAnswer,
+    PlannedStopAnswer,
+    card_members,
+    device_members,
+    nic_members,
+)
 from orchestrator.core.domain import BootPolicy
-from orchestrator.core.domain_xml.interface import mac_address
 from orchestrator.core.labels import MAX_LABELS, Labels
 from orchestrator.core.lease import MAX_LEASE_S, WantedEnd, parse_moment
 from orchestrator.core.network import MAX_CARDS, short_name, tenant_of
-from orchestrator.core.nic import NicKind, NicPlace
+from orchestrator.core.nic import NicKind
 from orchestrator.core.priority import Priority
 from orchestrator.core.vm import (
     DEFAULT_DISK_BYTES,
@@ -39,6 +53,7 @@ from orchestrator.core.vm import (
 from orchestrator.core.volume import MAX_ATTACHED, attached_names
 from orchestrator.core.wire import action_to_dict
 from orchestrator.services.messages import AdoptVm, CreateVm, DryRun
+from orchestrator.services.upgrade_waits import PlannedStop
 
 MAX_SSH_KEYS = 64
 
@@ -178,35 +193,6 @@ class AdoptVmBody(RequestBody):
         )
 
 
-class DeviceAnswer(AnswerBody):
-    """A vGPU of a VM; it exists on the host while the VM runs."""
-
-    kind: DeviceKind
-    gpu: str | None = Field(description="PCI address of the GPU; null for a tenant")
-    parent: str | None = Field(description="PCI address of the function it is made on; null for a tenant")
-    type_name: str
-    mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
-
-
-class CardAnswer(AnswerBody):
-    """A network card of a VM."""
-
-    model_config = ConfigDict(title="NetworkCard")
-
-    mac: str = Field(description="Its hardware address, the same for the VM's life")
-    network: str
-    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
-
-
-class NicFunctionAnswer(AnswerBody):
-    """A virtual function of a network card that a VM has."""
-
-    mac: str = Field(description="Its hardware address where the card's driver lets somebody set it; stays the VM's")
-    under_switch: bool = Field(description="Under one PCIe switch with a GPU of the VM; else on its NUMA node")
-    card: str | None = Field(description="PCI address of the card; null for a tenant")
-    function: str | None = Field(description="PCI address; null for a tenant")
-
-
 class VmAnswer(AnswerBody):
     """A VM. ``state`` is what the database says; while its host does not answer, nobody knows better."""
 
@@ -246,28 +232,33 @@ class VmAnswer(AnswerBody):
     deallocated: DeallocationReason | None = Field(
         description="Why it holds no claim on a GPU any more; starting it makes one on its host"
     )
+    planned_stop: PlannedStopAnswer | None = Field(description="For a driver upgrade; null: none is planned")
 
     @classmethod
-    def of(cls, vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) -> VmAnswer:
-        return cls.model_validate(vm_members(vm, unseen, watching=watching))
+    def of(
+        cls, vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, *, watching: bool
+    ) -> VmAnswer:
+        return cls.model_validate(vm_members(vm, unseen, stop, watching=watching))
 
 
-def vm_json(vm: Vm, silent_since: float | None, *, watching: bool) -> bytes:
+def vm_json(vm: Vm, silent_since: float | None, stop: PlannedStop | None = None, *, watching: bool) -> bytes:
     """A :class:`VmAnswer` as JSON, kept: of a long list hardly one VM has changed since it was told last.
     ``silent_since``: when its host was seen last, if that does not answer."""
-    return _kept_json(vm, vm.spec.labels, silent_since, watching)
+    return _kept_json(vm, vm.spec.labels, silent_since, stop, watching)
 
 
 @lru_cache(maxsize=20_000)
-def _kept_json(vm: Vm, _labels: Labels, silent_since: float | None, watching: bool) -> bytes:
+def _kept_json(vm: Vm, _labels: Labels, silent_since: float | None, stop: PlannedStop | None, watching: bool) -> bytes:
     """``_labels``: VMs that differ in these alone are equal."""
-    return to_json(vm_members(vm, {vm.host: silent_since}, watching=watching))
+    return to_json(vm_members(vm, {vm.host: silent_since}, stop, watching=watching))
 
 
-def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) -> dict[str, object]:
+def vm_members(
+    vm: Vm, unseen: Mapping[str, float | None], stop: PlannedStop | None = None, *, watching: bool
+) -> dict[str, object]:
     """Of a :class:`VmAnswer`. ``unseen``: hosts that do not answer.
     ``watching``: the reader may know of hosts and GPUs."""
-    spec, devices = vm.spec, [_device_members(device, watching=watching) for device in vm.devices]
+    spec, devices = vm.spec, [device_members(device, watching=watching) for device in vm.devices]
     return {
         "id": vm.id,
         "name": spec.name,
@@ -285,10 +276,10 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "network": short_name(spec.network),
         "network_tenant": tenant_of(spec.network),
         "more_networks": [short_name(name) for name in spec.more_networks],
-        "cards": _cards(vm),
+        "cards": card_members(vm),
         "volumes": attached_names(vm),
         "nic": spec.nic,
-        "nic_function": _nic_members(vm.nic, watching=watching),
+        "nic_function": nic_members(vm.nic, watching=watching),
         "ssh_keys": spec.ssh_keys,
         "has_user_data": spec.user_data is not None,
         "boot_policy": spec.boot_policy,
@@ -301,32 +292,7 @@ def vm_members(vm: Vm, unseen: Mapping[str, float | None], *, watching: bool) ->
         "created_at": moment(vm.created_at),
         "lease_end": moment_or_none(vm.lease_end),
         "deallocated": vm.deallocated,
-    }
-
-
-def _cards(vm: Vm) -> list[dict[str, object]]:
-    """One that was adopted has those that it came with, which nobody told us."""
-    networks = vm.spec.networks if vm.spec.adopted is None else ()
-    return [
-        {"mac": mac_address(vm.id, card), "network": short_name(name), "network_tenant": tenant_of(name)}
-        for card, name in enumerate(networks)
-    ]
-
-
-def _nic_members(nic: NicPlace | None, *, watching: bool) -> dict[str, object] | None:
-    if nic is None:
-        return None
-    where = {"card": nic.card, "function": nic.function} if watching else {"card": None, "function": None}
-    return {"mac": nic.mac, "under_switch": nic.under_switch, **where}
-
-
-def _device_members(device: Device, *, watching: bool) -> dict[str, object]:
-    return {
-        "kind": device.kind,
-        "gpu": device.gpu if watching else None,
-        "parent": device.parent if watching else None,
-        "type_name": device.type_name,
-        "mdev_uuid": device.name if device.name != device.parent else None,
+        "planned_stop": None if stop is None else {"policy": stop.policy, "opens_at": moment_or_none(stop.opens_at)},
     }
 
 

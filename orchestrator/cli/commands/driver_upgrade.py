@@ -22,6 +22,7 @@ from orchestrator.cli.tree import HELP_OPTIONS, Group
 from orchestrator.client.connection import Json
 from orchestrator.core.driver_upgrade import BAD, UNDER_WAY
 from orchestrator.core.errors import Fatal, InvalidInput
+from orchestrator.core.leaving import WAIT
 from orchestrator.core.names import check_name
 
 _SUMMARY: Final = "Bring another driver onto hosts, some at a time. Status, pause, resume, abort."
@@ -29,18 +30,37 @@ app = typer.Typer(cls=Group, rich_markup_mode=None, help=_SUMMARY, add_completio
 POLL_S: Final = 1.0
 _STANDING: Final = frozenset({"paused", "halted"})
 """States in which nothing goes on by itself once what had begun has ended."""
+_VMS: Final = {"tenant": "as each tenant's policy says", "stop": "stop", "wait": "wait"}
 COLUMNS: Final = (
     field("HOST", "host", Fit.WHOLE),
     field("PHASE", "phase", Fit.WHOLE),
     Column("VMS", lambda host: str(host["vms"])),
     Column("OPERATION", lambda host: shown(host["operation"])[:8]),
-    field("WHY", "why", Fit.WRAP),
+    Column("HOW FAR, OR WHY", lambda host: shown(_why(host)), Fit.WRAP),
 )
+
+
+def _why(host: Mapping[str, Any]) -> str:
+    """How far it is, what went wrong there, or whom it waits for and until when."""
+    tenants = ", ".join(f"{one['vms']} of {one['tenant']} ({_policy(one)})" for one in host["waits_for"])
+    several = host["opens_at"] is not None and len(host["waits_for"]) > 1
+    opens = f"; all windows are open from {show_time(host['opens_at'])}" if several else ""
+    return ": ".join(
+        filter(None, [host["progress"], host["why"], f"waits for VMs: {tenants}{opens}" if tenants else ""])
+    )
+
+
+def _policy(tenant: Mapping[str, Any]) -> str:
+    if tenant["policy"] == WAIT:
+        return "until their users stop them"
+    opens = "open now" if tenant["opens_at"] is None else f"opens {show_time(tenant['opens_at'])}"
+    return f"{tenant['policy']} UTC, {opens}"
 
 
 class PolicyName(StrEnum):
     """As in core/driver_upgrade."""
 
+    TENANT = "tenant"
     STOP = "stop"
     WAIT = "wait"
 
@@ -53,8 +73,12 @@ def upgrade(
         str | None, typer.Option("--hosts", metavar="NAME,…", help="Only these; all without it.", autocompletion=hosts)
     ] = None,
     policy: Annotated[
-        PolicyName, typer.Option("--vms", help="stop: VMs stop now and start again; wait: until nobody runs them.")
-    ] = PolicyName.STOP,
+        PolicyName,
+        typer.Option(
+            "--vms",
+            help="tenant: as each tenant's policy says; stop: now, whatever it says; wait: until nobody runs them.",
+        ),
+    ] = PolicyName.TENANT,
     max_unavailable: Annotated[int, typer.Option("--max-unavailable", min=1, help="So many hosts out at once.")] = 2,
     canary: Annotated[int, typer.Option("--canary", min=0, help="So many hosts go before all others.")] = 1,
     failure_budget: Annotated[
@@ -91,7 +115,14 @@ def upgrade(
 def _waves(planned: Mapping[str, Any]) -> list[str]:
     lines = [f"{number}. {', '.join(map(shown, names))}" for number, names in enumerate(planned["waves"], 1)]
     had = sum(one["phase"] == "done" for one in planned["hosts"])
-    return [*lines, *([f"{had} have driver {shown(planned['version'])} already"] if had else []), "nothing was begun"]
+    waits = [f"{shown(one['host'])} {shown(_why(one))}" for one in planned["hosts"] if one["waits_for"]]
+    already = [f"{had} have driver {shown(planned['version'])} already"] if had else []
+    return [*lines, *waits, *_overridden(planned), *already, "nothing was begun"]
+
+
+def _overridden(upgrade: Mapping[str, Any]) -> list[str]:
+    names = upgrade["overridden"]
+    return [f"VMs of {shown(names)} are stopped at any time: their policies say something else"] if names else []
 
 
 def _followed(session: CliSession, begun: Json) -> Json:
@@ -102,10 +133,10 @@ def _followed(session: CliSession, begun: Json) -> Json:
         print(f"no host is taken out before {show_time(upgrade['opens_at'])}", file=sys.stderr, flush=True)
     while True:
         for one in upgrade["hosts"]:
-            if one["phase"] not in {"waiting", before.get(one["host"])} and one["why"] != "it had this driver":
-                why = f": {one['why']}" if one["why"] else ""
-                print(printable(f"{one['host']}: {one['phase']}{why}"), file=sys.stderr, flush=True)
-            before[one["host"]] = one["phase"]
+            said = ": ".join(filter(None, [one["phase"], _why(one)]))
+            if said not in {"waiting", before.get(one["host"])} and one["why"] != "it had this driver":
+                print(printable(f"{one['host']}: {said}"), file=sys.stderr, flush=True)
+            before[one["host"]] = said
         if not _goes_on(upgrade):
             return upgrade
         time.sleep(POLL_S)
@@ -136,7 +167,7 @@ def _finish(upgrade: Json, output: Format, *, wait: bool) -> None:
 
 
 def details(upgrade: Mapping[str, Any]) -> list[str]:
-    """An upgrade for people; those that wait are counted."""
+    """An upgrade for people; those that wait for their turn alone are counted."""
     counts = Counter(one["phase"] for one in upgrade["hosts"])
     pairs = [
         ("to", shown(upgrade["version"])),
@@ -144,12 +175,12 @@ def details(upgrade: Mapping[str, Any]) -> list[str]:
         ("hosts", ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))),
         ("at once", f"{upgrade['max_unavailable']}, {upgrade['canary']} before all others"),
         ("may fail", f"{upgrade['failure_budget']}"),
-        ("VMs", shown(upgrade["policy"])),
+        ("VMs", ", ".join([_VMS[upgrade["policy"]], *_overridden(upgrade)])),
     ]
     if upgrade["window"] is not None:
         closed = "open now" if upgrade["opens_at"] is None else f"opens {show_time(upgrade['opens_at'])}"
         pairs.append(("window", f"{shown(upgrade['window'])} UTC each day, {closed}"))
-    rows = [one for one in upgrade["hosts"] if one["phase"] != "waiting"]
+    rows = [one for one in upgrade["hosts"] if one["phase"] != "waiting" or one["waits_for"]]
     return [*render_details(pairs), *(["", *render_table(rows, COLUMNS, width())] if rows else [])]
 
 

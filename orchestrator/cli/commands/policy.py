@@ -20,11 +20,13 @@ from orchestrator.client.connection import Json
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.isolation import ISOLATIONS
 from orchestrator.core.lease import MAX_LEASE_S, PolicyValue, show_span
+from orchestrator.core.leaving import parse_leave
 from orchestrator.core.priority import PRIORITIES
 from orchestrator.core.units import parse_duration
 
-app = new_group("How long leases and how high priorities of a tenant may be.")
+app = new_group("Leases, priorities and driver upgrades of a tenant's VMs.")
 
+_LEAVE: Final = "driver-upgrade"
 _SPANS: Final = {"lease": "default_lease_s", "max-lease": "max_lease_s", "disk-grace": "disk_grace_s"}
 _CHOICES: Final[Mapping[str, tuple[str, Mapping[str, PolicyValue]]]] = {
     "max-priority": ("max_priority", {name: name for name in PRIORITIES}),
@@ -53,6 +55,7 @@ COLUMNS: Final = (
     field("TENANT", "tenant", Fit.WHOLE),
     *(Column(name.replace("-", " ").upper(), _span(key), rank=_rank(key)) for name, key in _SPANS.items()),
     *(Column(name.replace("-", " ").upper(), _choice(name)) for name in _CHOICES),
+    field("DRIVER UPGRADE", "driver_upgrade"),
 )
 
 
@@ -83,14 +86,14 @@ def set_policy(
         typer.Argument(
             metavar="NAME=VALUE...",
             help="lease=8h, max-lease=30d, disk-grace=7d, none: unlimited; max-priority=high, preempt=yes."
-            " isolation=gpu: as tenant set.",
+            " isolation=gpu: as tenant set. driver-upgrade=22:00-05:00: when VMs may stop, UTC; or stop, wait.",
         ),
     ],
     output: Output = Format.TABLE,
 ) -> None:
     """Set parts of a tenant's policy; those not named stay.
 
-    The leases of VMs that are there stay as they are.
+    The leases of VMs that are there stay as they are. A tenant's own admin sets driver-upgrade, and nothing else.
     """
     wanted = dict(_parsed(text) for text in values)
     policy = session_of(ctx).client.change_policy(tenant, wanted)
@@ -101,8 +104,11 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
     name, equals, value = text.partition("=")
     if equals and name in _SPANS:
         return _SPANS[name], None if value == "none" else parse_duration(value, field=name, at_most_s=MAX_LEASE_S)
+    if equals and name == _LEAVE:
+        parse_leave(value)
+        return "driver_upgrade", value
     if not equals or name not in _CHOICES:
-        known = ", ".join([*_SPANS, *_CHOICES])
+        known = ", ".join([*_SPANS, *_CHOICES, _LEAVE])
         raise InvalidInput("policy.invalid", f"{text[:40]!a} sets nothing", hint=f"one of {known}, like lease=8h")
     member, values = _CHOICES[name]
     if value not in values:
@@ -112,4 +118,5 @@ def _parsed(text: str) -> tuple[str, PolicyValue]:
 
 def _lines(policy: Json) -> list[str]:
     spans = [(name, _span(key)(policy)) for name, key in _SPANS.items()]
-    return render_details([*spans, *((name, _choice(name)(policy)) for name in _CHOICES)])
+    choices = [(name, _choice(name)(policy)) for name in _CHOICES]
+    return render_details([*spans, *choices, (_LEAVE, shown(policy["driver_upgrade"]))])

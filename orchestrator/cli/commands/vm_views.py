@@ -23,6 +23,7 @@ from orchestrator.cli.waiting import waits_for
 from orchestrator.cli.watch import View, Watch, list_view, show_view
 from orchestrator.core.errors import InvalidInput, NotFound
 from orchestrator.core.labels import parse_selector, show_labels
+from orchestrator.core.leaving import STOP, WAIT
 from orchestrator.core.names import check_name
 from orchestrator.core.units import GIB, MIB, show_size
 
@@ -106,9 +107,19 @@ def details(
             *([] if waits is None else [("waits for", waits)]),
             ("created", show_time(vm["created_at"])),
             ("lease end", show_time(vm["lease_end"])),
+            *_planned_stop(vm["planned_stop"]),
             ("priority", shown(vm["priority"])),
         ]
     )
+
+
+def _planned_stop(stop: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if stop is None:
+        return []
+    at = "" if stop["opens_at"] is None else f" (opens {show_time(stop['opens_at'])})"
+    when = {WAIT: "which waits until its users stop it", STOP: f"in its host's turn{at}, and started again"}
+    window = f"in {shown(stop['policy'])} UTC{at}, and started again"
+    return [("planned stop", f"for a driver upgrade, {when.get(stop['policy'], window)}")]
 
 
 def _cards(vm: Mapping[str, Any], subnets: Mapping[str, str | None] | None) -> list[tuple[str, str]]:

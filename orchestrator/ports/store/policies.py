@@ -16,5 +16,8 @@ class Policies(Protocol):
     def isolations(self) -> dict[str, Isolation]:
         """Of the tenants that have another one than :data:`DEFAULT_ISOLATION`."""
 
+    def driver_upgrades(self) -> dict[str, str]:
+        """Of the tenants whose VMs may not be stopped at any time for a driver upgrade (core/leaving)."""
+
     def put(self, tenant: str, policy: TenantPolicy) -> None:
         """Replaces the one there was."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from orchestrator.core.errors import Denied
 from orchestrator.core.lease import PolicyValue, TenantPolicy, changed_policy
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.store.transaction import Store
 from orchestrator.services.acting import actor
 from orchestrator.services.tenancy.tenants import known_tenant
+
+THEIR_OWN: Final = frozenset({"driver_upgrade"})
+"""What a tenant's own admin may change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +29,20 @@ class PolicyService:
             known_tenant(tx, tenant)
             return tx.policies.get(tenant)
 
-    def change(self, tenant: str, values: Mapping[str, PolicyValue]) -> TenantPolicy:
-        """Set these; others stay. VMs that are there keep their ends and priorities.
+    def change(self, tenant: str, values: Mapping[str, PolicyValue], *, operator: bool = True) -> TenantPolicy:
+        """Set these; others stay. VMs that are there keep their ends and priorities. ``operator``: whoever asks is one,
+        and not the tenant's own admin.
 
         :raises InvalidInput: ``policy.invalid``; :raises NotFound: ``tenant.unknown``
+        :raises Denied: ``policy.not_yours``
         """
+        others = values.keys() - THEIR_OWN
+        if others and not operator:
+            raise Denied(
+                "policy.not_yours",
+                f"an operator says {', '.join(sorted(others))} of a tenant",
+                hint=f"its admin says {', '.join(sorted(THEIR_OWN))}",
+            )
         with self.store.begin() as tx:
             known_tenant(tx, tenant)
             policy = changed_policy(tx.policies.get(tenant), values)

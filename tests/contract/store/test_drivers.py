@@ -3,9 +3,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy import create_engine, select, update
+
 from orchestrator.adapters.store.database import SqlStore
+from orchestrator.adapters.store.tables import driver_upgrades, policies
 from orchestrator.core.driver_bundle import BundleContent, DriverBundle
 from orchestrator.core.driver_lock import DriverLock, Locked, LockGroup
+from orchestrator.core.driver_upgrade import DriverUpgrade, HostUpgrade
+from orchestrator.core.lease import TenantPolicy
 from tests.contract.store.test_store import IMAGE
 
 
@@ -49,3 +54,34 @@ def test_an_image_keeps_what_was_said_of_its_driver(store: SqlStore) -> None:
         tx.images.update(said)
     with store.read() as tx:
         assert tx.images.list() == (said,)
+
+
+def test_tenants_whose_vms_may_not_stop_at_any_time_are_known_by_their_policies(store: SqlStore) -> None:
+    with store.begin() as tx:
+        for name, leave in (("red", "22:00-05:00"), ("blue", "wait"), ("green", "stop")):
+            tx.policies.put(name, TenantPolicy(driver_upgrade=leave))
+        tx.policies.put("older", TenantPolicy())
+    with store.read() as tx:
+        assert tx.policies.driver_upgrades() == {"red": "22:00-05:00", "blue": "wait"}
+        assert tx.policies.get("red").driver_upgrade == "22:00-05:00"
+
+
+def test_policies_and_upgrades_that_were_stored_before_tenants_had_a_say_are_read(store: SqlStore, url: str) -> None:
+    before = DriverUpgrade(
+        id="u", version="580.95.02", policy="wait", max_unavailable=2, canary=1, failure_budget=1, created_at=1.0,
+        hosts=(HostUpgrade(host="lab1"),),
+    )  # fmt: skip
+    with store.begin() as tx:
+        tx.driver_upgrades.add(before)
+        tx.policies.put("older", TenantPolicy(preempt=True))
+    engine = create_engine(url)
+    for table, member in ((driver_upgrades, "overridden"), (policies, "driver_upgrade")):
+        with engine.begin() as connection:
+            document = dict(connection.execute(select(table.c.document)).scalar_one())
+            del document[member]
+            connection.execute(update(table).values(document=document))
+    engine.dispose()
+    with store.read() as tx:
+        assert tx.driver_upgrades.newest() == before
+        assert tx.policies.get("older") == TenantPolicy(preempt=True)
+        assert tx.policies.driver_upgrades() == {}

@@ -9,6 +9,7 @@ from orchestrator.api.schemas.vms import VmAnswer, vm_json
 from orchestrator.core.cpu_place import CpuPlace
 from orchestrator.core.device import Device
 from orchestrator.core.vm import Vm, VmSpec
+from orchestrator.services.upgrade_waits import PlannedStop
 from tests.contract.store.test_store import vm
 
 ONE = vm("one")
@@ -44,9 +45,11 @@ def test_a_vm_that_was_told_before_is_told_anew_once_it_differs() -> None:
         vm_json(replace(ONE, state="stopped"), None, watching=True),
         vm_json(replace(ONE, spec=replace(ONE.spec, labels=(("team", "a"),))), None, watching=True),
         vm_json(ONE, 1.5, watching=True),
+        vm_json(ONE, None, PlannedStop(policy="wait", opens_at=None), watching=True),
+        vm_json(ONE, None, PlannedStop(policy="22:00-05:00", opens_at=1795255200.0), watching=True),
         vm_json(ONE, None, watching=False),
     )
-    assert len({told, *others}) == 5
+    assert len({told, *others}) == 7
     assert [one.name for kind in (Vm, VmSpec, Device, CpuPlace) for one in fields(kind) if not one.compare] == [
         "labels"
     ]

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.cli.commands.doctor import COLUMNS as DOCTOR
 from orchestrator.cli.commands.host import COLUMNS, details
 from orchestrator.cli.commands.profile import ALL_COLUMNS
+from orchestrator.cli.commands.vm_views import details as vm_details
 from orchestrator.client.contexts import ClientContext, Contexts, path, save
 from tests.fakes.running import running_server
 from tests.fakes.typed import Cli
@@ -224,3 +225,18 @@ def test_a_profile_that_no_host_keeps_cpus_for_says_so() -> None:
     (why,) = (column for column in ALL_COLUMNS if column.header == "WHY NOT")
     profile = {"unsupported": [], "available": False, "host_labels": {}, "cpu": "pinned"}
     assert why.text(profile) == "no host offers it and keeps CPUs for VMs that have theirs alone"
+
+
+@pytest.mark.parametrize(("policy", "opens", "said"), [
+    ("stop", None, "in its host's turn, and started again"),
+    ("22:00-05:00", "2026-11-23T22:00:00Z", "in 22:00-05:00 UTC (opens 2026-11-23"),
+    ("wait", None, "which waits until its users stop it"),
+])  # fmt: skip
+def test_a_stop_that_is_planned_for_a_vm_is_shown_with_when_it_may_be(
+    cli: Cli, vms: None, policy: str, opens: str | None, said: str
+) -> None:
+    vm = json.loads(cli("show-vm", "vm-1", "-o", "json").out)
+    assert vm["planned_stop"] is None
+    shown = vm_details({**vm, "planned_stop": {"policy": policy, "opens_at": opens}})
+    assert any(line.startswith("planned stop") and said in line for line in shown)
+    assert not any("planned stop" in line for line in vm_details(vm))

@@ -8,7 +8,7 @@ from tests.fakes.typed import Cli
 
 UPGRADE = {
     "version": "580.95.02", "state": "running", "hosts": [], "max_unavailable": 2, "canary": 1, "failure_budget": 1,
-    "policy": "stop", "window": "22:00-05:00", "opens_at": None,
+    "policy": "stop", "overridden": [], "window": "22:00-05:00", "opens_at": None,
 }  # fmt: skip
 
 
@@ -25,3 +25,31 @@ def test_a_window_is_shown_with_when_it_opens() -> None:
     closed = details({**UPGRADE, "opens_at": "2026-11-23T22:00:00Z"})
     assert any("22:00-05:00 UTC each day, opens 2026-11-23" in line for line in closed)
     assert not any("window" in line for line in details({**UPGRADE, "window": None}))
+
+
+def waiting(host: str, *tenants: tuple[str, str, str | None], opens_at: str | None = None, why: str = "") -> object:
+    waits = [{"tenant": name, "vms": 2, "policy": policy, "opens_at": opens} for name, policy, opens in tenants]
+    return {
+        "host": host, "phase": "waiting", "vms": 0, "operation": None, "progress": None, "why": why, "waits_for": waits,
+        "opens_at": opens_at, "began_at": None, "ended_at": None,
+    }  # fmt: skip
+
+
+def test_hosts_that_wait_for_tenants_are_shown_with_whom_and_until_when() -> None:
+    opens = "2026-11-23T22:00:00Z"
+    hosts = [
+        waiting("gpu-1", ("red", "22:00-05:00", opens), opens_at=opens),
+        waiting("gpu-2", ("blue", "wait", None), ("red", "22:00-05:00", None)),
+        waiting("gpu-3", ("red", "22:00-05:00", opens), ("sea", "21:00-23:00", None), opens_at=opens),
+        waiting("gpu-4"),
+    ]
+    shown = " ".join(" ".join(details({**UPGRADE, "hosts": hosts})).split())
+    assert "waits for VMs: 2 of red (22:00-05:00 UTC, opens 2026-11-23" in shown
+    assert "2 of blue (until their users stop them), 2 of red (22:00-05:00 UTC, open now)" in shown
+    assert "all windows are open from 2026-11-23" in shown
+    assert "gpu-4" not in shown
+
+
+def test_an_upgrade_that_follows_no_policy_says_whose() -> None:
+    shown = " ".join(details({**UPGRADE, "overridden": ["blue", "red"]}))
+    assert "VMs of blue, red are stopped at any time: their policies say something else" in shown

@@ -55,6 +55,7 @@ def test_members_come_and_go(cli: Cli, research: str) -> None:
         ("policy set absent lease=8h", "tenant.unknown"),
         ("policy set default max-priority=highest", "policy.invalid"),
         ("policy set default preempt=true", "policy.invalid"),
+        ("policy set default driver-upgrade=22:00", "policy.invalid"),
         ("policy set default isolation=all", "policy.invalid"),
         ("tenant set absent --isolation gpu", "tenant.unknown"),
         ("create-vm x --profile t4-small --lease 8", "lease.invalid"),
@@ -121,16 +122,19 @@ def test_a_quota_is_set_shown_and_taken_away(cli: Cli, research: str) -> None:
 def test_a_policy_is_set_shown_and_taken_back(cli: Cli, research: str) -> None:
     shown = cli("policy", "set", research, "lease=8h", "max-lease=30d", "disk-grace=36h")
     assert shown.out.split()[:6] == ["lease", "8h", "max-lease", "30d", "disk-grace", "36h"]
-    assert shown.out.split()[6:] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
+    assert shown.out.split()[6:12] == ["max-priority", "normal", "isolation", "instance", "preempt", "no"]
+    assert shown.out.split()[12:] == ["driver-upgrade", "stop"]
     assert cli("policy", "set", research, "lease=none").code == 0
     kept = json.loads(cli("policy", "show", research, "-o", "json").out)
     assert kept == {"default_lease_s": None, "max_lease_s": 30 * 86400, "disk_grace_s": 36 * 3600} | {
         "max_priority": "normal",
         "isolation": "instance",
         "preempt": False,
+        "driver_upgrade": "stop",
     }
-    assert cli("policy", "set", research, "max-priority=high", "preempt=yes").out.split()[6:] == [
-        "max-priority", "high", "isolation", "instance", "preempt", "yes",
+    changed = cli("policy", "set", research, "max-priority=high", "preempt=yes", "driver-upgrade=22:00-05:00")
+    assert changed.out.split()[6:] == [
+        "max-priority", "high", "isolation", "instance", "preempt", "yes", "driver-upgrade", "22:00-05:00",
     ]  # fmt: skip
 
 

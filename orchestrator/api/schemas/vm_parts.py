@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies about what a VM has: its devices, its network cards; and about what is going to be done to it."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from orchestrator.api.schemas.base import AnswerBody, CopiedAnswer, Moment
+from orchestrator.core.device import Device, DeviceKind
+from orchestrator.core.domain_xml.interface import mac_address
+from orchestrator.core.network import short_name, tenant_of
+from orchestrator.core.nic import NicPlace
+from orchestrator.core.vm import Vm
+
+
+class DeviceAnswer(AnswerBody):
+    """A vGPU of a VM; it exists on the host while the VM runs."""
+
+    kind: DeviceKind
+    gpu: str | None = Field(description="PCI address of the GPU; null for a tenant")
+    parent: str | None = Field(description="PCI address of the function it is made on; null for a tenant")
+    type_name: str
+    mdev_uuid: str | None = Field(description="Its UUID; null: the function itself is passed through")
+
+
+class CardAnswer(AnswerBody):
+    """A network card of a VM."""
+
+    model_config = ConfigDict(title="NetworkCard")
+
+    mac: str = Field(description="Its hardware address, the same for the VM's life")
+    network: str
+    network_tenant: str | None = Field(description="Whose the network is; null: the site's")
+
+
+class NicFunctionAnswer(AnswerBody):
+    """A virtual function of a network card that a VM has."""
+
+    mac: str = Field(description="Its hardware address where the card's driver lets somebody set it; stays the VM's")
+    under_switch: bool = Field(description="Under one PCIe switch with a GPU of the VM; else on its NUMA node")
+    card: str | None = Field(description="PCI address of the card; null for a tenant")
+    function: str | None = Field(description="PCI address; null for a tenant")
+
+
+class PlannedStopAnswer(CopiedAnswer):
+    """A driver upgrade of its host will stop the VM, and start it again."""
+
+    policy: str = Field(description="stop: in the host's turn; 22:00-05:00: then, UTC; wait: when its users stop it")
+    opens_at: Moment | None = Field(description="The earliest moment; null: now, or when its users stop it")
+
+
+def card_members(vm: Vm) -> list[dict[str, object]]:
+    """One that was adopted has those that it came with, which nobody told us."""
+    networks = vm.spec.networks if vm.spec.adopted is None else ()
+    return [
+        {"mac": mac_address(vm.id, card), "network": short_name(name), "network_tenant": tenant_of(name)}
+        for card, name in enumerate(networks)
+    ]
+
+
+def nic_members(nic: NicPlace | None, *, watching: bool) -> dict[str, object] | None:
+    if nic is None:
+        return None
+    where = {"card": nic.card, "function": nic.function} if watching else {"card": None, "function": None}
+    return {"mac": nic.mac, "under_switch": nic.under_switch, **where}
+
+
+def device_members(device: Device, *, watching: bool) -> dict[str, object]:
+    return {
+        "kind": device.kind,
+        "gpu": device.gpu if watching else None,
+        "parent": device.parent if watching else None,
+        "type_name": device.type_name,
+        "mdev_uuid": device.name if device.name != device.parent else None,
+    }

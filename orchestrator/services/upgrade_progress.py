@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each host of a driver upgrade is, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.core.driver_upgrade import DriverUpgrade, HostUpgrade
+from orchestrator.core.leaving import AwaitedTenants
+from orchestrator.core.operation import FINISHED
+from orchestrator.ports.store.transaction import Transaction
+from orchestrator.services.upgrade_waits import waits_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpgradeNow:
+    """An upgrade at one moment. Both by name of host."""
+
+    waits: Mapping[str, AwaitedTenants]
+    progress: Mapping[str, str]
+    """Within its phase, of those that are under way."""
+    at: float
+
+
+def seen_now(tx: Transaction, upgrade: DriverUpgrade, now: float) -> UpgradeNow:
+    """Of the upgrade as it is stored, or as it is planned."""
+    said = ((one.host, _progress(tx, one)) for one in upgrade.hosts)
+    return UpgradeNow(
+        waits=waits_of(tx, upgrade, now), progress={host: text for host, text in said if text is not None}, at=now
+    )
+
+
+def _progress(tx: Transaction, one: HostUpgrade) -> str | None:
+    if one.phase == "swapping" and one.swap is not None:
+        steps = tx.operations.get(one.swap).operation.steps
+        now = next((step for step in steps if step.state in {"running", "undoing"}), None)
+        if now is None:
+            return None
+        back = "taken back: " if now.state == "undoing" else ""
+        return back + ": ".join(dict.fromkeys(filter(None, [now.title, now.message])))
+    if one.phase in {"emptying", "refilling"} and one.operations:
+        ended = sum(tx.operations.get(name).operation.state in FINISHED for name in one.operations)
+        return f"{ended} of {len(one.operations)} VMs " + ("are stopped" if one.phase == "emptying" else "run again")
+    return None
