@@ -80,6 +80,25 @@ def test_a_host_that_then_shows_another_driver_goes_back_to_the_old_one(plane: C
     assert plane.machine(T4_HOST).driver_version == OLD
 
 
+@pytest.mark.fault("F113")
+def test_a_host_whose_fabric_manager_does_not_go_with_the_new_driver_goes_back_to_the_old_one(
+    plane: ControlPlane,
+) -> None:
+    with_locked_driver(plane, NEW, before=OLD)
+    machine = plane.machine(T4_HOST)
+    machine.partitions = {1: (1, 2)}
+
+    def spoil(_number: int, moment: str, name: str) -> None:
+        if (moment, name, machine.driver_version) == ("after", "provision", NEW):
+            machine.fabric_problem = f"the fabric manager is {OLD}, the driver {NEW}"
+
+    plane.hosts.strike = spoil
+    operation = _provisioned(plane)
+    assert (operation.state, _code(operation)) == ("undone", "driver.not_healthy")
+    assert f"the fabric manager is {OLD}" in str(operation.error)
+    assert machine.driver_version == OLD
+
+
 def test_no_vm_starts_while_its_host_gets_a_driver(plane: ControlPlane) -> None:
     plane.services.vms.create(create_vm(start=False))
     plane.engine.drain()

@@ -127,9 +127,12 @@ def _healthy(context: Context) -> str:
 
 
 def _wrong_with(context: Context, snapshot: HostSnapshot) -> str | None:
-    """None: it answers, is of the right version, and every GPU of ours is there as before."""
+    """None: it answers, is of the right version as its fabric manager is, and every GPU of ours is there as before."""
     if snapshot.driver_version != context.text("version"):
         return f"it has driver {snapshot.driver_version}"
+    fabric = snapshot.fabric
+    if fabric is not None and (fabric.problem or fabric.version not in {None, snapshot.driver_version}):
+        return fabric.problem or f"its fabric manager is {fabric.version}"
     with context.world.store.read() as tx:
         enabled = tx.hosts.enabled_by_us(context.host_name)
     there = {gpu.address: gpu for gpu in snapshot.gpus}
