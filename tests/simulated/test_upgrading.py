@@ -69,3 +69,32 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
         code, _, said = vgpuctl(state, "driver", "upgrade", "--to", "999.1.1", "--hosts", "a-0")
         assert code == 5
         assert "bundle.missing" in said
+
+
+def ended(client: Client, host: str) -> dict[str, Any]:
+    """All hosts of the upgrade, by name, once that one has ended."""
+    while not (hosts := {one["host"]: one for one in client.driver_upgrade()["hosts"]})[host]["ended_at"]:
+        for operation in client.operations(active=True, limit=9):
+            client.operation(operation["id"], wait_s=5, since=operation["revision"])
+    return hosts
+
+
+def test_a_tenant_whose_users_stop_its_vms_is_waited_for_and_told(tmp_path: Path) -> None:
+    state, fleet = tmp_path / "state", tmp_path / "fleet.yaml"
+    fleet.write_text(FLEET)
+    with serving(state, fleet) as client:
+        for version in (OLD, NEW):
+            bring(client, tmp_path, version)
+        wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
+        client.wait(client.create_vm({**wish, "disk_bytes": GIB, "host": "a-0"}))
+        assert vgpuctl(state, "policy", "set", "default", "driver-upgrade=wait")[0] == 0
+        assert vgpuctl(state, "driver", "upgrade", "--to", NEW, "--hosts", "a-0,a-1", "--no-wait")[0] == 0
+        hosts = ended(client, "a-1")
+        assert (hosts["a-1"]["phase"], hosts["a-0"]["phase"]) == ("done", "waiting")
+        assert hosts["a-0"]["waits_for"] == [{"tenant": "default", "vms": 1, "policy": "wait", "opens_at": None}]
+        planned = {"policy": "wait", "opens_at": None}
+        assert (client.vms()[0]["planned_stop"], client.vm("train", "default")["planned_stop"]) == (planned, planned)
+        assert vgpuctl(state, "stop-vm", "train")[0] == 0
+        assert ended(client, "a-0")["a-0"]["phase"] == "done"
+        vm = client.vm("train", "default")
+        assert (vm["state"], vm["planned_stop"]) == ("stopped", None), "its user stopped it"
