@@ -129,17 +129,21 @@ def build(
     database = KnownDatabase(settings.state, store)
     reach = reach_hosts(settings, store)
     world = _world(settings, store, reach, key)
-    observer = HostObserver(store=store, link=world.link, clock=world.clock)
+    keepers: list[DriverUpgradeKeeper] = []  # goes on when an operation has ended, or a host or VM is otherwise
+
+    def go_on() -> None:
+        for keeper in keepers:
+            keeper.round()
+
+    observer = HostObserver(store=store, link=world.link, clock=world.clock, news=go_on)
     runner = Runner(world, Journal(store, world.clock), DEFINITIONS)
     reconcilers: list[Reconciler] = []
-    keepers: list[DriverUpgradeKeeper] = []  # both begin operations, and go on when one has ended
 
     def afterwards(host: str, subject: str) -> None:
         for one in reconcilers:
             if observer.is_untrue(host, subject):
                 one.observe_soon(host)  # not here: a host that does not answer would hold a worker
-        for keeper in keepers:
-            keeper.round()
+        go_on()
 
     engine = _engine(settings, store, runner, afterwards)
     keepers.append(keeper_of(world, engine))

@@ -107,7 +107,10 @@ class _Work:
         stopped = [self._tx.operations.get(name).operation for name in one.operations]
         if any(operation.state in FINISHED - {"done"} for operation in stopped):
             return self._refill(one, "kept", "a VM could not be stopped")
-        vms = [vm for vm in self._tx.vms.list(host=one.host) if vm.state not in AT_REST]
+        there = self._tx.vms.list(host=one.host)
+        if ended := [vm for vm in there if _left_its_devices(vm) and idle(self._tx, vm)]:
+            return replace(one, operations=(*one.operations, *(self._vm_operation(vm, "stop_vm") for vm in ended)))
+        vms = [vm for vm in there if vm.state not in AT_REST]
         if any(vm.state == "stuck" for vm in vms):
             return self._refill(one, "kept", f"VM {vms[0].full_name} is stuck")
         if vms:
@@ -185,6 +188,11 @@ class _Work:
         record(self._tx, operation, host=vm.host, inputs={"vm": vm.spec.name, **before(vm)})
         self.begun.append(operation.id)
         return operation.id
+
+
+def _left_its_devices(vm: Vm) -> bool:
+    """Its guest ended by itself: nobody runs it, and its vGPU is still in the driver's way. It is not started again."""
+    return vm.state == "stopped" and vm.wanted == "running" and vm.deallocated is None
 
 
 def _touched(operation: Operation) -> bool:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.core.attachments import changes_gpu
 from orchestrator.core.errors import NotFound, VgpuctlError
 from orchestrator.core.host import Host, HostState
 from orchestrator.core.host_facts import DISK_STEP
-from orchestrator.core.snapshot import HostSnapshot, Unchanged
+from orchestrator.core.snapshot import DomainSnapshot, HostSnapshot, Unchanged
 from orchestrator.core.vm import Vm
 from orchestrator.ports.clock import Clock
 from orchestrator.ports.host import HostLink
@@ -37,6 +38,8 @@ class HostObserver:
     store: Store
     link: HostLink
     clock: Clock
+    news: Callable[[], object] = lambda: None
+    """Called when a host answers again, or one of its VMs has begun to run or stopped by itself: somebody may wait."""
 
     def observe(self, name: str) -> None:
         """One observation of one host. Hosts that come, go or are quarantined are left to their operations."""
@@ -80,7 +83,8 @@ class HostObserver:
     def keep(self, name: str, look: Look) -> None:
         """What came of a look."""
         if isinstance(look.found, HostSnapshot):
-            self._store(name, look.found, look.began, look.turn)
+            if self._store(name, look.found, look.began, look.turn):
+                self.news()
         else:
             self._failed(name, look.found)
 
@@ -91,37 +95,43 @@ class HostObserver:
             if host is not None:
                 tx.hosts.update(replace(host, state=state, state_reason=error.message))
 
-    def _store(self, name: str, snapshot: HostSnapshot, began: float, turn: int) -> None:
+    def _store(self, name: str, snapshot: HostSnapshot, began: float, turn: int) -> bool:
+        """Whether it is news."""
         with self.store.begin() as tx:
             host = _still(tx, name)
             if host is None:
-                return
+                return False
             if host.machine_id not in {None, snapshot.machine_id}:
                 reason = "another machine answers at its address"
                 tx.hosts.update(replace(host, state="quarantined", state_reason=reason))
-                return
+                return False
             tx.hosts.update(replace(host, state="ready", state_reason=None, last_seen_at=began))
+            news = host.state != "ready"
             if not tx.hosts.put_snapshot(name, snapshot, turn):
-                return
+                return news
             domains = {domain.uuid: domain for domain in snapshot.domains}
             for vm in tx.vms.list(host=name):
-                domain = domains.get(vm.id)
-                if not _at_rest(tx, vm, turn):
-                    continue
-                if domain is None:
-                    _missing(tx, vm, snapshot)
-                elif domain.state in {"running", "shut_off", "crashed"}:
-                    running = domain.state == "running"
-                    addresses = (domain.addresses or vm.addresses) if running else ()
-                    observed = replace(vm, state="running" if running else "stopped", addresses=addresses)
-                    if observed != vm:
-                        tx.vms.set_state(vm.id, observed.state, operation=vm.operation or "", addresses=addresses)
+                if _at_rest(tx, vm, turn) and _shown(tx, vm, domains.get(vm.id), snapshot):
+                    news = True
+            return news
 
 
-def _missing(tx: Transaction, vm: Vm, snapshot: HostSnapshot) -> None:
-    """Without its domain it does not run; unless libvirt did not answer, which is a problem of the snapshot."""
-    if vm.state == "running" and not snapshot.problems:
-        tx.vms.set_state(vm.id, "stopped", operation=vm.operation or "")
+def _shown(tx: Transaction, vm: Vm, domain: DomainSnapshot | None, snapshot: HostSnapshot) -> bool:
+    """Whether its state has changed. Without its domain it does not run; unless libvirt did not answer, which is a
+    problem of the snapshot."""
+    if domain is None:
+        gone = vm.state == "running" and not snapshot.problems
+        if gone:
+            tx.vms.set_state(vm.id, "stopped", operation=vm.operation or "")
+        return gone
+    if domain.state not in {"running", "shut_off", "crashed"}:
+        return False
+    running = domain.state == "running"
+    addresses = (domain.addresses or vm.addresses) if running else ()
+    observed = replace(vm, state="running" if running else "stopped", addresses=addresses)
+    if observed != vm:
+        tx.vms.set_state(vm.id, observed.state, operation=vm.operation or "", addresses=addresses)
+    return observed.state != vm.state
 
 
 def _still(tx: Transaction, name: str) -> Host | None:

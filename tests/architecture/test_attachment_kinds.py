@@ -32,7 +32,7 @@ HOMES: dict[str, str] = {
     "orchestrator/core/offering_rules.py": "a rule about that column",
     "orchestrator/agent/sysfs/": "files of the kernel",
     "orchestrator/agent/paths.py": "where they are",
-    "orchestrator/api/schemas/vms.py": "a field of the API keeps its name",
+    "orchestrator/api/schemas/vm_parts.py": "a field of the API keeps its name",
     "orchestrator/client/models.py": "written from the API's description",
     "orchestrator/adapters/store/migrations/": "what older versions have stored",
     "orchestrator/sim/kernel.py": "a kernel in memory",

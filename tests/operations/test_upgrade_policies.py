@@ -194,3 +194,27 @@ def test_how_far_each_host_is_is_told_while_it_is_under_way(plane: ControlPlane)
     ]  # fmt: skip
     plane.hosts.strike = no_fault
     assert plane.services.driver_upgrades.now(plane.services.driver_upgrades.get()).progress == {}
+
+
+def test_a_host_that_was_away_gets_its_turn_when_it_answers_again(plane: ControlPlane) -> None:
+    observer = replace(plane.observer, news=keeper(plane).round)
+    plane.services.driver_upgrades.start(wanted(hosts=(T4_HOST, A100_HOST), canary=0))
+    plane.machine(A100_HOST).answers = False
+    observer.observe(A100_HOST)
+    assert phases(go_on(plane)) == {T4_HOST: "done", A100_HOST: "waiting"}
+    plane.machine(A100_HOST).answers = True
+    observer.observe(A100_HOST)
+    assert phases(plane.services.driver_upgrades.get())[A100_HOST] == "emptying", "nothing else had to happen"
+    assert go_on(plane).state == "done"
+
+
+def test_a_guest_that_ends_by_itself_is_waited_for_no_longer(plane: ControlPlane) -> None:
+    says(plane, "green", "wait")
+    observer = replace(plane.observer, news=keeper(plane).round)
+    upgraded(plane, hosts=(T4_HOST,))
+    machine, vm = plane.machine(T4_HOST), plane.services.vms.get("green", "train")
+    machine.domains[vm.id] = (machine.domains[vm.id][0], False)
+    observer.observe(T4_HOST)
+    ended = go_on(plane)
+    assert (ended.state, phases(ended)) == ("done", {T4_HOST: "done"})
+    assert machine.driver_version == NEW
