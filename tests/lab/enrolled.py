@@ -74,6 +74,16 @@ MIG_BACKED = Kind(
     device_action="CreateGpuInstance",
     smallest=True,
 )
+SHARED_INSTANCES = Kind(
+    attachment="mig_backed, several to a GPU instance",
+    scenario="rtx-pro-6000",
+    profile="rtxpro6000-1-8q",
+    other_size="NVIDIA RTX Pro 6000 Blackwell DC-1-12Q",
+    instances=12,
+    guest_pci_id="10de:2bb5",
+    device_action="CreateGpuInstance",
+    smallest=True,
+)
 KINDS = (MDEV, VENDOR_VFIO, MDEV_ON_VFS)
 WHOLE = Kind(
     attachment="passthrough",
