@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.commands import replace_process, run
 from lab.driver.bundle import FAILURES, write_bundle
+from lab.driver.guest import write_guest_bundle
 from lab.driver.signer import sign_file
 from lab.errors import LabError
 from lab.fleet import BOOT_LIMIT_S, Fleet
@@ -74,15 +75,18 @@ def _console(fleet: Fleet, options: argparse.Namespace) -> None:
 
 def _guest_image(fleet: Fleet, options: argparse.Namespace) -> None:
     print(
-        fleet.guest_image(options.smallest).resolve()
+        fleet.guest_image(options.kind).resolve()
     )  # the name that does not change is a link, which `image add` refuses
 
 
 def _driver_bundle(fleet: Fleet, options: argparse.Namespace) -> None:
     if not DRIVER_VERSION.fullmatch(options.version):
         raise LabError(f"{options.version} is no driver version", "give one like 580.95.05")
-    image = base(fleet.places.cache, _say)
-    path = write_bundle(fleet.places.project, image, options.directory, options.version, options.fails)
+    if options.guest:
+        path = write_guest_bundle(options.directory, options.version)
+    else:
+        image = base(fleet.places.cache, _say)
+        path = write_bundle(fleet.places.project, image, options.directory, options.version, options.fails)
     if options.signed:
         sign_file(path)
     print(path)
@@ -116,10 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     reboot.add_argument("name")
     reboot.add_argument("--power-cut", action="store_true", help="at once: what was not written to its disk is lost")
     command("console", _console, "attach to a host's serial console").add_argument("name")
-    image = command("guest-image", _guest_image, "build the small guest image if need be and print its path")
-    image.add_argument("--smallest", action="store_true", help="the one that only says which PCI devices it has")
+    _add_kinds(command("guest-image", _guest_image, "build the small guest image if need be and print its path"))
     bundle = command("driver-bundle", _driver_bundle, "write a driver file that installs on lab hosts; print its path")
     bundle.add_argument("--version", required=True, help="what the driver says of itself, like 580.95.05")
+    bundle.add_argument("--guest", action="store_true", help="the one for inside of VMs")
     bundle.add_argument("--fails", choices=FAILURES, default="none", help="make its installation fail")
     bundle.add_argument("--signed", action="store_true", help="write a signature and the signer's key beside it")
     bundle.add_argument("--directory", type=Path, default=Path(), help="where it is written")
@@ -129,6 +133,15 @@ def _parser() -> argparse.ArgumentParser:
     fault.add_argument("switch", choices=SWITCHES)
     fault.add_argument("value", nargs="+", help="for example: busy 2, io, hang 30, none; 1 or 0; 79")
     return parser
+
+
+def _add_kinds(image: argparse.ArgumentParser) -> None:
+    kinds = image.add_mutually_exclusive_group()
+    for kind, what in (
+        ("smallest", "the one that only says which PCI devices it has"),
+        ("debian", "a Debian that roles can provision"),
+    ):
+        kinds.add_argument(f"--{kind}", action="store_const", dest="kind", const=kind, default="small", help=what)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from lab import requirements
 from lab.commands import run
 from lab.errors import LabError
 from lab.guest.build import guest_image
+from lab.guest.debian import debian_image
 from lab.guest.smallest import smallest_image
 from lab.image.base import Base, base
 from lab.image.capabilities import known, remember
@@ -32,6 +33,8 @@ from lab.places import Places
 from lab.scenario import NO_DRIVER, Host
 
 Say = Callable[[str], None]
+GUESTS = {"small": guest_image, "smallest": smallest_image, "debian": debian_image}
+"""How each guest image is built."""
 BOOT_LIMIT_S = 420.0
 _OVERHEAD_MIB = 300
 
@@ -73,11 +76,10 @@ class Fleet:
             remember(image, first.accelerator, lambda line: run(first.ssh(self.places.key, line)))
         return wanted
 
-    def guest_image(self, smallest: bool = False) -> Path:
-        """The small guest image, or the smallest one; built when its inputs changed."""
+    def guest_image(self, kind: str = "small") -> Path:
+        """One of :data:`GUESTS`; built when its inputs changed."""
         with self._alone():
-            build = smallest_image if smallest else guest_image
-            return build(base(self.places.cache, self.say), self.places.cache)
+            return GUESTS[kind](base(self.places.cache, self.say), self.places.cache)
 
     def down(self, names: Sequence[str] = ()) -> None:
         """Ends the named hosts, or all, and removes all state of theirs."""

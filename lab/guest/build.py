@@ -37,14 +37,7 @@ def guest_image(base: Base, cache: Path) -> Path:
         part = cache / f"guest-{key}.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        disk = make_disk(
-            base,
-            part,
-            base.cloud_kernel.read_bytes(),
-            _system(base),
-            (_HERE / "syslinux.cfg").read_text(),
-            part / "build.log",
-        )
+        disk = make_disk(base, part, base.cloud_kernel.read_bytes(), _system(base), _HERE / "syslinux.cfg")
         for file in part.iterdir():
             if file not in {disk, part / "build.log"}:
                 file.unlink()

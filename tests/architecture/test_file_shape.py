@@ -11,6 +11,7 @@ WRITTEN = {Path("orchestrator/client") / name for name in client_code.WRITTEN}
 """By a program, for programs."""
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 SOURCE_SUFFIXES = (".py", ".sh", ".yml", ".yaml", ".c", ".h", ".mk", ".toml", ".ini")
+OF_THE_KERNEL = ("lab/kernel/", "lab/machine/kvm_probe.c", "lab/driver/guest/Kbuild", "lab/driver/guest/nvidia.c")
 SOURCES_WITHOUT_SUFFIX = {"Makefile", "Kbuild", "ensure", "run", "end"}
 
 
@@ -21,8 +22,7 @@ def _is_source(path: Path) -> bool:
 def _licence(path: Path) -> str:
     if path.as_posix().startswith("collections/"):  # what is loaded into Ansible has Ansible's licence
         return "GPL-3.0-or-later"
-    of_the_kernel = path.as_posix().startswith("lab/kernel/") or path == Path("lab/machine/kvm_probe.c")
-    return "GPL-2.0" if of_the_kernel else "Apache-2.0"
+    return "GPL-2.0" if path.as_posix().startswith(OF_THE_KERNEL) else "Apache-2.0"
 
 
 def test_every_source_file_names_its_licence_at_the_top() -> None:

@@ -10,7 +10,7 @@ from tests.architecture.tree import files, project_files, text
 _HOSTS = ("deb.debian", "security.debian", "ftp.debian", "pypi", "pythonhosted", "registry.npmjs")
 REGISTRY_HOSTS = re.compile("|".join(rf"\b{re.escape(host)}\.org\b" for host in _HOSTS), re.IGNORECASE)
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:work" + r"/\w|root" + r"/(?![.{]))")
-INSIDE_OTHER_MACHINES = ("lab/image/", "tests/lab/")
+INSIDE_OTHER_MACHINES = ("lab/image/", "lab/guest/", "tests/lab/")
 SIMULATION = re.compile(r"\blab\b|\bsimulat", re.I)
 MAY_SIMULATE = ("orchestrator/sim/", "orchestrator/bootstrap.py")
 PLANNING = ("simulate_placement", "simulate placement", "Simulat")

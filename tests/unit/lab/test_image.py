@@ -127,3 +127,10 @@ def test_the_boot_record_has_one_active_partition_that_fits() -> None:
     assert int.from_bytes(table[8:12], "little") == START
     assert int.from_bytes(table[12:16], "little") == 40960
     assert table[-2:] == b"\x55\xaa"
+
+
+def test_a_second_partition_lies_right_behind_the_first_and_is_linuxs() -> None:
+    second = partition_table(40960, behind=8192)[16:32]
+    assert (second[0], second[4]) == (0, 0x83)
+    assert int.from_bytes(second[8:12], "little") == START + 40960
+    assert int.from_bytes(second[12:16], "little") == 8192
