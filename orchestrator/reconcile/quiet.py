@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
+from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
@@ -31,6 +32,16 @@ _LET_OTHERS_S: Final = 0.01
 """Between two pages of a large fleet: reading one keeps the interpreter busy about as long."""
 
 
+def spread(hosts: Sequence[Standing], quiet: Container[str]) -> tuple[Standing, ...]:
+    """Those that are not quiet evenly among the others, each kind in its order. They were seen last in the round
+    before, so all would come at the end, and a hundred such looks in a row keep the interpreter busy for seconds."""
+    kinds: tuple[list[Standing], list[Standing]] = ([], [])
+    for one in hosts:
+        kinds[one.host.name in quiet].append(one)
+    places = [((at + 0.5) / len(kind), one) for kind in kinds for at, one in enumerate(kind)]
+    return tuple(one for _, one in sorted(places, key=itemgetter(0)))
+
+
 class QuietHosts:
     """What is kept from one round to the next."""
 
@@ -44,7 +55,8 @@ class QuietHosts:
         self._lock = threading.Lock()
 
     def read(self, now: float) -> tuple[tuple[Standing, ...], frozenset[str]]:
-        """All hosts, those first that were not seen for longest, and the names of those that are quiet."""
+        """All hosts and the names of those that are quiet. Of both kinds those come first that were not seen for
+        longest."""
         hosts: list[Standing] = []
         with short_turns(), self._store.read() as tx:
             for some in tx.looks.standing():
@@ -58,7 +70,8 @@ class QuietHosts:
             gc.freeze()
         hosts.sort(key=lambda one: one.last_seen_at or 0.0)  # those of the same moment stay in the order of names
         quiet = (one.host.name for one in hosts if one.host.state == "ready" and not self._has_its_turn(one.host.name))
-        return tuple(hosts), frozenset(quiet) - restless
+        names = frozenset(quiet) - restless
+        return spread(hosts, names), names
 
     def look(self, standing: Standing, digest: str, otherwise: Callable[[str, Callable[[str], object]], None]) -> None:
         """``otherwise`` is given the host's name and what stores what it shows, when that has this digest no more."""

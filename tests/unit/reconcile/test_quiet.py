@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, event, update
 from orchestrator.adapters.store.tables import snapshots
 from orchestrator.core.host import Host
 from orchestrator.core.snapshot import HostSnapshot, Unchanged
+from orchestrator.ports.store.looks import Standing
 from orchestrator.reconcile import quiet
 from orchestrator.reconcile.quiet import WHOLE_EVERY, WRITTEN_AFTER_S
 from tests.fakes.control_plane import T4_HOST, ControlPlane, control_plane, create_vm
@@ -206,3 +207,18 @@ def test_what_is_kept_of_a_large_fleet_is_never_searched_for_garbage(
         assert gc.get_freeze_count() == 0
     finally:
         gc.unfreeze()
+
+
+def test_looks_that_take_long_are_spread_over_the_round(plane: ControlPlane) -> None:
+    with plane.store.read() as tx:
+        known = tx.hosts.get(T4_HOST)
+    hosts = [
+        Standing(host=replace(known, name=f"h{number:03}"), last_seen_at=None, digest=None, storage_free_bytes=0)
+        for number in range(110)
+    ]
+    calm = frozenset(one.host.name for one in hosts[:100])
+    found = [one.host.name for one in quiet.spread(hosts, calm)]
+    assert [sum(name not in calm for name in found[at : at + 11]) for at in range(0, 110, 11)] == [1] * 10
+    assert [name for name in found if name in calm] == sorted(calm)
+    assert [name for name in found if name not in calm] == [f"h{number}" for number in range(100, 110)]
+    assert quiet.spread([], calm) == ()
