@@ -61,7 +61,7 @@ ENTRIES: Final = {
     "volume": CommandEntry("volume", "app", "Data volumes: disks that stay when the VM goes that has them."),
     "tenant": CommandEntry("tenant", "app", "Tenants and who belongs to them."),
     "quota": CommandEntry("quota", "app", "What tenants may hold, and what they do."),
-    "policy": CommandEntry("policy", "app", "How long leases and how high priorities of a tenant may be."),
+    "policy": CommandEntry("policy", "app", "Leases, priorities and driver upgrades of a tenant's VMs."),
     "whoami": CommandEntry("whoami", "whoami", "Who you are to the server, and what you may do."),
     "login": CommandEntry("login", "login", "Log in at an identity provider."),
     "token": CommandEntry("token", "app", "Tokens that act in a tenant for programs and people."),
