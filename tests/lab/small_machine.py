@@ -28,7 +28,7 @@ from tests.lab.server_on_host import PLACE, laid_out
 END = "<"
 SERVER, DATA = "/mnt", "/srv"
 """Where the server's disk and the first of the test's are mounted."""
-SILENT_S = 300.0
+SILENT_S = 200.0
 _MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "dm_log_writes")
 _WORDS = "console=ttyS0 quiet loglevel=3 mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check"
 _INIT = f"""#!/bin/sh
@@ -79,12 +79,15 @@ class SmallMachine:
     def line(self) -> str:
         """The next of ours, without its end.
 
-        :raises AssertionError: it says none; with the last that it did say"""
+        :raises TimeoutError: it says nothing for :data:`SILENT_S`
+        :raises AssertionError: it has ended; both with the last that it did say"""
         assert self._process.stdout is not None
         deadline, end = time.monotonic() + SILENT_S, f"{END}\n".encode()
         while end not in self._said:
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            more = os.read(self._process.stdout.fileno(), 65536) if ready else b""
+            if not ready:
+                raise TimeoutError(self._said.decode(errors="replace")[-4000:])
+            more = os.read(self._process.stdout.fileno(), 65536)
             assert more, self._said.decode(errors="replace")[-4000:]
             self._said += more.replace(b"\r", b"")
         found, _, rest = bytes(self._said).partition(end)
