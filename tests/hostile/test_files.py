@@ -95,6 +95,8 @@ def test_no_command_waits_for_a_file_or_reads_without_an_end(tmp_path: Path, wor
         assert done.returncode == 2, said
         assert "regular file" in said
         assert "Traceback" not in said
+    if (tmp_path / "state" / "serve.sock").exists():  # it asked the server before it read the file
+        subprocess.run([PROGRAM, "server", "stop"], env=environment, check=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
