@@ -30,7 +30,7 @@ from orchestrator.ports.store.transaction import Store, Transaction
 from orchestrator.services.acting import actor
 from orchestrator.services.host_provisioning import Bundles, Swap, swap_to
 from orchestrator.services.upgrade_progress import UpgradeNow, seen_now
-from orchestrator.services.upgrade_waits import PlannedStops, overridden_by, planned_stops, waits_of
+from orchestrator.services.upgrade_waits import PlannedStops, overridden_by, planned_stops, under_way, waits_of
 
 MAX_AT_ONCE: Final = 1000
 MAX_HOSTS: Final = 100_000
@@ -161,7 +161,7 @@ class DriverUpgradeService:
 
     def _planned(self, tx: Transaction, wanted: WantedUpgrade) -> DriverUpgrade:
         _check_numbers(wanted)
-        there = tx.driver_upgrades.newest() if tx.driver_upgrades.is_active() else None
+        there = under_way(tx)
         if there is not None:
             raise Conflict(
                 "upgrade.active",

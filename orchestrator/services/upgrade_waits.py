@@ -49,9 +49,14 @@ def _waits(
     return {host: wait for host, wait in found if wait is not None}
 
 
+def under_way(tx: Transaction) -> DriverUpgrade | None:
+    """The upgrade that has not ended; cheap while there is none."""
+    return tx.driver_upgrades.newest() if tx.driver_upgrades.is_active() else None
+
+
 def is_emptied(tx: Transaction, host: str) -> bool:
     """Whether VMs are being stopped there for a driver upgrade; not where it waits until their users stop them."""
-    upgrade = tx.driver_upgrades.newest() if tx.driver_upgrades.is_active() else None
+    upgrade = under_way(tx)
     if upgrade is None or upgrade.policy == "wait":
         return False
     return any(one.host == host and one.phase == "emptying" for one in upgrade.hosts)
@@ -100,8 +105,8 @@ class PlannedStops:
 
 
 def planned_stops(tx: Transaction, now: float) -> PlannedStops:
-    """Cheap while no upgrade goes on."""
-    upgrade = tx.driver_upgrades.newest() if tx.driver_upgrades.is_active() else None
+    """Nothing is read of hosts or VMs."""
+    upgrade = under_way(tx)
     if upgrade is None:
         return PlannedStops(policies={})
     phases = frozenset({"emptying"}) if upgrade.state in OVER else _TO_STOP

@@ -44,15 +44,26 @@ def bring(client: Client, directory: Path, version: str) -> None:
         client.upload_driver_bundle(content, signature, signer.key)
 
 
+def prepare(client: Client, directory: Path, **placed: str) -> None:
+    """Both bundles and a VM that runs."""
+    for version in (OLD, NEW):
+        bring(client, directory, version)
+    wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
+    client.wait(client.create_vm({**wish, "disk_bytes": GIB, **placed}))
+
+
+def await_progress(client: Client) -> None:
+    """Of each operation that is under way, some seconds at most."""
+    for operation in client.operations(active=True, limit=9):
+        client.operation(operation["id"], wait_s=5, since=operation["revision"])
+
+
 @pytest.mark.fault("F115")
 def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be(tmp_path: Path) -> None:
     state, fleet = tmp_path / "state", tmp_path / "fleet.yaml"
     fleet.write_text(FLEET)
     with serving(state, fleet) as client:
-        for version in (OLD, NEW):
-            bring(client, tmp_path, version)
-        wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
-        client.wait(client.create_vm({**wish, "disk_bytes": GIB}))
+        prepare(client, tmp_path)
         before = client.vms()[0]
         code, planned, _ = vgpuctl(state, "driver", "upgrade", "--to", NEW, "--dry-run")
         assert (code, planned["waves"]) == (0, [["a-0"], ["a-1", "a-2"], ["bad-0"]])
@@ -60,8 +71,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
         assert (code, begun["state"]) == (0, "running")
     with serving(state, fleet) as client:
         while (upgrade := client.driver_upgrade())["state"] == "running":
-            for operation in client.operations(active=True, limit=9):
-                client.operation(operation["id"], wait_s=5, since=operation["revision"])
+            await_progress(client)
         phases = {one["host"]: one["phase"] for one in upgrade["hosts"]}
         assert phases == {"a-0": "done", "a-1": "done", "a-2": "done", "bad-0": "rolled_back"}
         after = client.vms()[0]
@@ -74,8 +84,7 @@ def test_an_upgrade_outlives_its_server_and_ends_with_every_host_as_it_should_be
 def ended(client: Client, host: str) -> dict[str, Any]:
     """All hosts of the upgrade, by name, once that one has ended."""
     while not (hosts := {one["host"]: one for one in client.driver_upgrade()["hosts"]})[host]["ended_at"]:
-        for operation in client.operations(active=True, limit=9):
-            client.operation(operation["id"], wait_s=5, since=operation["revision"])
+        await_progress(client)
     return hosts
 
 
@@ -83,10 +92,7 @@ def test_a_tenant_whose_users_stop_its_vms_is_waited_for_and_told(tmp_path: Path
     state, fleet = tmp_path / "state", tmp_path / "fleet.yaml"
     fleet.write_text(FLEET)
     with serving(state, fleet) as client:
-        for version in (OLD, NEW):
-            bring(client, tmp_path, version)
-        wish = {"name": "train", "profile": "GRID T4-4Q", "image": "demo", "vcpus": 2, "memory_mib": 1024}
-        client.wait(client.create_vm({**wish, "disk_bytes": GIB, "host": "a-0"}))
+        prepare(client, tmp_path, host="a-0")
         assert vgpuctl(state, "policy", "set", "default", "driver-upgrade=wait")[0] == 0
         assert vgpuctl(state, "driver", "upgrade", "--to", NEW, "--hosts", "a-0,a-1", "--no-wait")[0] == 0
         hosts = ended(client, "a-1")
