@@ -14,7 +14,7 @@ from orchestrator.agent.ledger import Ledger
 from orchestrator.agent.nvml.gpu_instances import FoundInstance
 from orchestrator.agent.nvml.reading import NvmlGpu, NvmlReading, type_names
 from orchestrator.agent.paths import Paths
-from orchestrator.agent.sysfs import open_files, pci
+from orchestrator.agent.sysfs import pci
 from orchestrator.core.device import DeviceKind
 from orchestrator.core.errors import Fatal
 from orchestrator.core.gpu_cards import GpuCard
@@ -28,7 +28,7 @@ _UNSEEN = NvmlGpu(
 
 def observe_gpus(paths: Paths, ledger: Ledger, kinds: Kinds, reading: NvmlReading) -> tuple[GpuSnapshot, ...]:
     """All NVIDIA GPUs of the host, by PCI address."""
-    shared = Observation(type_names(reading), open_files.open_vfio_devices(paths))
+    shared = Observation(paths, type_names(reading))
     observed = {name: kind.observe(shared) for name, kind in kinds.items()}
     unseen = replace(_UNSEEN, problems=(*_UNSEEN.problems, *reading.unplaced))
     found = [(gpu, _remembered(observed, gpu) or reading.gpus.get(gpu.address, unseen)) for gpu in pci.gpus(paths)]

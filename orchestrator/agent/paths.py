@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from orchestrator.agent.relay import DEFAULT_SOCKET
@@ -16,62 +17,63 @@ SOCKET_GROUP = "vgpuctl-agent"
 
 @dataclass(frozen=True)
 class Paths:
-    """Directories of the kernel below ``root`` and ours below ``storage``."""
+    """Directories of the kernel below ``root`` and ours below ``storage``; each is put together once, as an observation
+    asks for some of them hundreds of times."""
 
     root: Path
     storage: Path
 
-    @property
+    @cached_property
     def pci_devices(self) -> Path:
         return self.root / "sys/bus/pci/devices"
 
-    @property
+    @cached_property
     def pci_drivers(self) -> Path:
         return self.root / "sys/bus/pci/drivers"
 
-    @property
+    @cached_property
     def mdev_devices(self) -> Path:
         return self.root / "sys/bus/mdev/devices"
 
-    @property
+    @cached_property
     def iommu_groups(self) -> Path:
         return self.root / "sys/kernel/iommu_groups"
 
-    @property
+    @cached_property
     def proc(self) -> Path:
         return self.root / "proc"
 
-    @property
+    @cached_property
     def etc(self) -> Path:
         return self.root / "etc"
 
-    @property
+    @cached_property
     def sriov_manage(self) -> Path:
         return self.root / "usr/lib/nvidia/sriov-manage"
 
-    @property
+    @cached_property
     def images(self) -> Path:
         return self.storage / "images"
 
-    @property
+    @cached_property
     def volumes(self) -> Path:
         return self.storage / "volumes"
 
-    @property
+    @cached_property
     def seeds(self) -> Path:
         return self.storage / "seeds"
 
-    @property
+    @cached_property
     def data(self) -> Path:
         """Data volumes."""
         return self.storage / "data"
 
-    @property
+    @cached_property
     def nvram(self) -> Path:
         """UEFI variables of VMs."""
         return self.storage / "nvram"
 
-    @property
+    @cached_property
     def ledger(self) -> Path:
         return self.storage / "ledger"
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.agent.nvml.reading import NvmlGpu
+from orchestrator.agent.paths import Paths
+from orchestrator.agent.sysfs import open_files
 from orchestrator.agent.sysfs.pci import PciGpu
 from orchestrator.core.device import Device, DeviceKind
 from orchestrator.core.host_actions import ActionResult, HostAction
@@ -21,10 +24,15 @@ Handlers = Mapping[type[HostAction], Callable[[Any], ActionResult]]
 class Observation:
     """What all GPUs of one observation share."""
 
+    paths: Paths
     type_names: Mapping[int, str]
     """As far as the driver library knows them."""
-    opened: frozenset[str] | None
-    """VFIO devices that processes hold open; None: could not tell."""
+
+    @cached_property
+    def opened(self) -> frozenset[str] | None:
+        """VFIO devices that processes hold open; None: could not tell. Every process is looked at, and only where there
+        is a device that one could have opened."""
+        return open_files.open_vfio_devices(self.paths)
 
 
 class ObservedKind(Protocol):

@@ -8,7 +8,7 @@ Any other error of a GPU becomes a line in its ``problems``: it is never left ou
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,27 +101,31 @@ class _Asker:
 
 
 class _VgpuTypes:
-    """What an id means is the same on every GPU of one driver, so it is asked once in a reading."""
+    """What an id means is the same on every GPU of one driver, and how many there may be on every GPU of one board in
+    the same modes: each is asked once in a reading, as half of all questions are about types."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, int]] = {}
+        self._most: dict[tuple[Hashable, int], int] = {}
 
-    def of(self, asker: _Asker, device: Any) -> tuple[HostVgpuType, ...]:
-        """All that the GPU offers."""
+    def of(self, asker: _Asker, device: Any, alike: Hashable) -> tuple[HostVgpuType, ...]:
+        """All that the GPU offers. ``alike``: what GPUs that can hold equally many have in common."""
         ids = asker.ask("supported vGPUs", lambda: pynvml.nvmlDeviceGetSupportedVgpus(device)) or []
-        types = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, int(type_id))) for type_id in ids]
+        types = [asker.ask(f"vGPU type {type_id}", partial(self._type, device, int(type_id), alike)) for type_id in ids]
         return tuple(found for found in types if found is not None)
 
-    def _type(self, device: Any, type_id: int) -> HostVgpuType:
+    def _type(self, device: Any, type_id: int, alike: Hashable) -> HostVgpuType:
         if type_id not in self._known:
             name = str(pynvml.nvmlVgpuTypeGetName(type_id))
             self._known[type_id] = name, int(pynvml.nvmlVgpuTypeGetFramebufferSize(type_id)) // MIB
         name, framebuffer_mib = self._known[type_id]
-        most = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
+        if (alike, type_id) not in self._most:
+            self._most[alike, type_id] = int(pynvml.nvmlVgpuTypeGetMaxInstances(device, type_id))
+        most = self._most[alike, type_id]
         return HostVgpuType(name=name, type_id=type_id, framebuffer_mib=framebuffer_mib, max_instances=most)
 
 
-def _gpu(device: Any, vgpu_types: _VgpuTypes) -> NvmlGpu:
+def _gpu(device: Any, board: tuple[int, int], vgpu_types: _VgpuTypes) -> NvmlGpu:
     asker = _Asker()
     memory = asker.ask("memory", lambda: pynvml.nvmlDeviceGetMemoryInfo(device))
     mig = asker.ask("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(device))
@@ -136,7 +140,7 @@ def _gpu(device: Any, vgpu_types: _VgpuTypes) -> NvmlGpu:
         instances=(asker.ask("GPU instances", lambda: instances(device)) or ()) if mig and mig[0] else (),
         heterogeneous=None if mixed is None else bool(mixed),
         module_id=asker.ask("module id", lambda: int(pynvml.nvmlDeviceGetModuleId(device))),
-        types=vgpu_types.of(asker, device),
+        types=vgpu_types.of(asker, device, (board, mig and tuple(mig), mixed)),
         scheduler=None if mig and mig[0] else asker.ask("vGPU scheduler", lambda: scheduler_state(device)),
         licences=asker.ask("vGPU licences", lambda: licences(device)) or (),
         problems=tuple(asker.problems),
@@ -153,9 +157,10 @@ def _read_all() -> NvmlReading:
         gpus: dict[str, NvmlGpu] = {}
         for index in range(driver.ask("device count", pynvml.nvmlDeviceGetCount) or 0):
             device = single.ask(f"device {index}", partial(pynvml.nvmlDeviceGetHandleByIndex, index))
-            address = None if device is None else _address(single, index, device)
-            if address is not None:
-                gpus[address] = _gpu(device, vgpu_types)
+            place = None if device is None else _place(single, index, device)
+            if place is not None:
+                address, board = place
+                gpus[address] = _gpu(device, board, vgpu_types)
         version = driver.ask("driver version", lambda: str(pynvml.nvmlSystemGetDriverVersion()))
     finally:
         single.ask("end", pynvml.nvmlShutdown)
@@ -164,13 +169,14 @@ def _read_all() -> NvmlReading:
     )
 
 
-def _address(asker: _Asker, index: int, device: Any) -> str | None:
+def _place(asker: _Asker, index: int, device: Any) -> tuple[str, tuple[int, int]] | None:
+    """PCI address, and the numbers of its board."""
     info = asker.ask(f"PCI address of device {index}", lambda: pynvml.nvmlDeviceGetPciInfo(device))
     if info is None:
         return None
     text = info.busId.decode(errors="replace") if isinstance(info.busId, bytes) else str(info.busId)
     try:
-        return parse_pci_address(text)
+        return parse_pci_address(text), (info.pciDeviceId, info.pciSubSystemId)
     except InvalidInput:
         asker.problems.append(f"NVML device {index} has the unreadable PCI address {text!a}")
         return None

@@ -72,6 +72,6 @@ def vfio_nodes(device: Path) -> frozenset[str]:
 
 def in_use(device: Path, opened: frozenset[str] | None) -> bool | None:
     """Whether a process holds ``device`` open; None: could not tell."""
-    if opened is None:
-        return None
+    if not opened:  # most hosts have hundreds of functions and none that is open
+        return None if opened is None else False
     return bool(vfio_nodes(device) & opened)

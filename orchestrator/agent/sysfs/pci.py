@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,15 +43,20 @@ def hex4(directory: str, name: str) -> str:
 
 
 def _is_gpu(directory: str) -> bool:
-    if hex4(directory, "vendor") != NVIDIA or os.path.exists(f"{directory}/physfn"):  # noqa: PTH110 - hundreds are asked
+    if hex4(directory, "vendor") != NVIDIA or reading.is_there(f"{directory}/physfn"):
         return False
     code = reading.number(f"{directory}/class") or 0
     return f"{code >> 8:04x}" in _GPU_CLASSES
 
 
+def _directory(paths: Paths, address: str) -> str:
+    """Plain text: at every observation hundreds of files below are read."""
+    return f"{paths.pci_devices}/{address}"
+
+
 def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
     """Addresses of the GPU's enabled virtual functions, in the driver's order."""
-    directory = str(paths.pci(address))
+    directory = _directory(paths, address)
     links = [name for name in reading.names(directory) if name.startswith("virtfn")]
     links.sort(key=lambda name: int(name[6:]) if name[6:].isdecimal() else -1)
     found = [reading.link_name(f"{directory}/{name}") for name in links]
@@ -60,21 +64,26 @@ def virtual_functions(paths: Paths, address: str) -> tuple[str, ...]:
 
 
 def bridges_above(paths: Paths, address: str) -> tuple[str, ...]:
-    """The ports between the root complex and it, from the root port on: the directories that its own lies in."""
-    found = tuple(part for part in paths.pci(address).resolve().parts if is_pci_address(part))
+    """The ports between the root complex and it, from the root port on: the directories that its own lies in, which the
+    bus's link to it names (Documentation/filesystems/sysfs.rst)."""
+    found = tuple(part for part in reading.link(_directory(paths, address)).split("/") if is_pci_address(part))
     return found[:-1]
 
 
 def physical_gpu(paths: Paths, address: str) -> str:
     """The GPU that a PCI function belongs to: its physical function, or itself."""
-    return reading.link_name(paths.pci(address) / "physfn") or address
+    return reading.link_name(f"{_directory(paths, address)}/physfn") or address
 
 
 def own_functions(paths: Paths, address: str) -> tuple[str, ...]:
     """The GPU and what else is in its slot (the audio function of a graphics board), virtual functions left out."""
+    return _own_of(paths, address, reading.names(paths.pci_devices))
+
+
+def _own_of(paths: Paths, address: str, all_functions: Iterable[str]) -> tuple[str, ...]:
     slot = address.rpartition(".")[0] + "."
-    here = (name for name in reading.names(paths.pci_devices) if name.startswith(slot))
-    return tuple(name for name in here if not (paths.pci(name) / "physfn").exists())
+    here = (name for name in all_functions if name.startswith(slot))
+    return tuple(name for name in here if not reading.is_there(f"{_directory(paths, name)}/physfn"))
 
 
 def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[str, ...] | None:
@@ -83,19 +92,20 @@ def iommu_shared_with(paths: Paths, address: str, vfs: Iterable[str]) -> tuple[s
 
     Bridges do not count: VFIO leaves them with the host (linux drivers/vfio/vfio_iommu_type1.c, pcieport).
     """
-    if reading.link_name(paths.pci(address) / "iommu_group") is None:
+    group = f"{_directory(paths, address)}/iommu_group"
+    if reading.link_name(group) is None:
         return None
-    own = {*own_functions(paths, address), *vfs}
-    members = reading.names(paths.pci(address) / "iommu_group" / "devices")
+    members = reading.names(f"{group}/devices")
+    own = {*_own_of(paths, address, members), *vfs}
     return tuple(name for name in members if name not in own and not _is_bridge(paths, name))
 
 
 def _is_bridge(paths: Paths, address: str) -> bool:
-    return (reading.number(paths.pci(address) / "class") or 0) >> 8 == _BRIDGE
+    return (reading.number(f"{_directory(paths, address)}/class") or 0) >> 8 == _BRIDGE
 
 
 def _read(paths: Paths, address: str) -> PciGpu:
-    directory, vfs = str(paths.pci(address)), virtual_functions(paths, address)
+    directory, vfs = _directory(paths, address), virtual_functions(paths, address)
     node = reading.number(f"{directory}/numa_node")
     return PciGpu(
         address=address,
@@ -115,5 +125,5 @@ def _read(paths: Paths, address: str) -> PciGpu:
 
 def gpus(paths: Paths) -> tuple[PciGpu, ...]:
     """All physical NVIDIA GPUs in PCI order."""
-    below = str(paths.pci_devices)
-    return tuple(_read(paths, address) for address in reading.names(below) if _is_gpu(f"{below}/{address}"))
+    functions = reading.names(paths.pci_devices)
+    return tuple(_read(paths, address) for address in functions if _is_gpu(_directory(paths, address)))

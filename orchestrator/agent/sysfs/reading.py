@@ -33,11 +33,20 @@ def number(path: Path | str) -> int | None:
 
 
 def link_name(path: Path | str) -> str | None:
-    """Last part of where a symbolic link points to."""
+    """Last part of where a symbolic link points to; None when there is none."""
+    return link(path).rpartition("/")[2] or None
+
+
+def link(path: Path | str) -> str:
+    """Where a symbolic link points to, as it stands there; empty when there is none."""
     try:
-        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115 - as above
+        return os.readlink(path)  # noqa: PTH115 - as above
     except OSError:
-        return None
+        return ""
+
+
+def is_there(path: Path | str) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - as above
 
 
 def names(directory: Path | str) -> tuple[str, ...]:

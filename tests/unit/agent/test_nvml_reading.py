@@ -93,6 +93,39 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[OldDriver]:
     assert fake.open == 0, "an NVML client was left open"
 
 
+class Boards(OldDriver):
+    """Both GPUs answer; the second one's board is ``second``."""
+
+    def __init__(self, second: int) -> None:
+        super().__init__()
+        self.second, self.asked = second, 0
+
+    def _lost(self, _handle: Any) -> bool:
+        return False
+
+    def nvmlDeviceGetPciInfo_v3(self, handle: Any, info: Any) -> int:
+        result = super().nvmlDeviceGetPciInfo_v3(handle, info)
+        info._obj.pciDeviceId = 0x1EB810DE if ctypes.cast(handle, ctypes.c_void_p).value == 0x100 else self.second
+        return result
+
+    def nvmlVgpuTypeGetMaxInstances(self, handle: Any, _type: object, most: Any) -> int:
+        self.asked += 1
+        most._obj.value = 8 if ctypes.cast(handle, ctypes.c_void_p).value == 0x100 else 4
+        return OK
+
+
+@pytest.mark.parametrize(("second", "asked", "most"), [(0x1EB810DE, 1, [8, 8]), (0x26B510DE, 2, [8, 4])])
+def test_how_many_of_a_type_a_board_holds_is_asked_once_for_each_board(
+    monkeypatch: pytest.MonkeyPatch, second: int, asked: int, most: list[int]
+) -> None:
+    driver = Boards(second)
+    monkeypatch.setattr(pynvml, "nvmlLib", driver)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    gpus = Nvml().read().gpus
+    assert [gpus[address].types[0].max_instances for address in sorted(gpus)] == most
+    assert driver.asked == asked
+
+
 def test_what_the_driver_lacks_is_absent_and_no_problem(driver: OldDriver) -> None:
     reading = Nvml().read()
     assert (reading.driver_version, reading.problems) == ("535.1", ())
