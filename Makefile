@@ -55,8 +55,8 @@ LAB_SHORT = $(LAB_PYTEST) $(LAB_HOSTS_ALONE) $(LAB_CONTROLLED)
 
 test: dev lab-packages ## every test that needs no GPU, most of the lab's included
 	@status=0; mkdir -p build; \
-	$(BIN)/python -m lab up --scenario lab/scenarios/mixed.yaml; \
-	$(LAB_PYTEST) --timeout=3000 $(LAB_EVERY_KIND) > build/test-kinds.log 2>&1 & kinds=$$!; \
+	{ $(BIN)/python -m lab up --scenario lab/scenarios/mixed.yaml; \
+	$(LAB_PYTEST) --timeout=3000 $(LAB_EVERY_KIND); } > build/test-kinds.log 2>&1 & kinds=$$!; \
 	$(PYTEST) -n 4 --dist worksteal --durations=20 -m "not lab and not gpu and not soak" || status=$$?; \
 	wait $$kinds || status=$$?; cat build/test-kinds.log; $(BIN)/python -m lab down mixed; \
 	$(LAB_UP); \
@@ -84,8 +84,8 @@ SOAK_TESTS ?= tests
 mutants: dev ## take out one protection after the other and see which test notices; MUTANTS="fence fsync" chooses; writes docs/reference/mutants.md
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
-# As many at once as there are processors; the long ones first.
-BESIDE_EACH_OTHER = $(MAKE) --no-print-directory --keep-going --output-sync=target -j$(shell nproc)
+# One more at once than there are processors, as tests also wait for the disk; the long ones first.
+BESIDE_EACH_OTHER = $(MAKE) --no-print-directory --keep-going --output-sync=target -j$$(($$(nproc) + 1))
 JUDGES := check-types lint-ansible lint-collection check-dead-code check-dependencies check-imports check-lint \
   check-licences check-format check-units
 check: dev ## format, lint, types, import contracts, dead code, fast tests
